@@ -1,0 +1,67 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything else is for developers.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# pip reads the pins for builds too, so a build today is a build tomorrow.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(VENV)/.run ## watch plans follow the grid, with no request lost (about 2 minutes)
+	$(BIN)/cinquefoil demo
+
+up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
+	$(BIN)/cinquefoil up
+
+test: $(VENV)/.dev ## run the whole test suite
+	$(BIN)/pytest -q
+
+check: $(VENV)/.dev protos-fresh ## format, lint, types, import rules, protos
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cd protos && ../$(BIN)/buf lint
+
+format: $(VENV)/.dev ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## run every benchmark; figures land in out/bench
+	@mkdir -p out/bench
+	@for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
+		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
+
+protos: .venv-protos/.done ## generate the stubs beside the .proto files
+	./protos/generate .venv-protos/bin/python
+
+protos-fresh: protos
+	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
+
+clean: ## remove what these targets made
+	rm -rf .venv .venv-protos out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# ---- environments -----------------------------------------------------------------------------
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[all]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(BIN)/pip install --quiet --group dev
+	@touch $@
+
+# The generator needs its own environment: its protobuf must stay the one whose output every
+# supported runtime (protobuf 6 and 7) loads.
+.venv-protos/.done: constraints.txt
+	$(PYTHON) -m venv .venv-protos
+	.venv-protos/bin/pip install --quiet grpcio-tools mypy-protobuf
+	@touch $@
+
+.PHONY: help demo up test check format bench protos protos-fresh clean

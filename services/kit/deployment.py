@@ -1,0 +1,340 @@
+"""The one file that describes a deployment: `cinquefoil.yaml`, as types.
+
+Every service reads the same file and uses its part. Unknown keys are refused; environment
+variables `CINQUEFOIL_<SECTION>__<KEY>` override single values (see `services.kit.settings`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from services.kit.net import split_address
+
+
+def _address(value: str) -> str:
+    if value:
+        split_address(value)
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address), Field(description='"host:port"')]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Base of every section: immutable, and a mistyped key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Tls(Section):
+    """Certificates, PEM. With `require_client_certificate`, both sides show one (mutual TLS)."""
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    require_client_certificate: bool = False
+
+
+class Endpoint(Section):
+    """Where a service listens, and where others find it.
+
+    Attributes:
+        listen: "host:port" to bind. Loopback unless told otherwise.
+        address: "host:port" that others dial; `listen` where empty.
+        metrics: "host:port" of the Prometheus endpoint; empty: none.
+    """
+
+    listen: Address
+    address: Address = ""
+    metrics: Address = ""
+
+    @property
+    def dial(self) -> str:
+        """Where others dial this service."""
+        return self.address or self.listen
+
+
+# ---- carbon ------------------------------------------------------------------------------------
+
+
+class StaticSource(Section):
+    """One value for ever."""
+
+    kind: Literal["static"]
+    intensity_gco2e_per_kwh: Annotated[float, Field(ge=0)]
+
+
+class SyntheticSource(Section):
+    """A documented daily curve with a seed; see `services.carbon.sources.synthetic`."""
+
+    kind: Literal["synthetic"]
+    mean_gco2e_per_kwh: Positive = 207.13
+    std_gco2e_per_kwh: Annotated[float, Field(ge=0)] = 69.23
+    seed: int = 0
+    step_s: Positive = 1800.0
+
+
+class TraceSource(Section):
+    """Replay of a CSV file: our own format or an Electricity Maps export."""
+
+    kind: Literal["trace"]
+    path: Path
+    loop: bool = True
+
+
+Source = Annotated[StaticSource | SyntheticSource | TraceSource, Field(discriminator="kind")]
+
+
+class Zone(Section):
+    """An electricity grid area.
+
+    Attributes:
+        source: Where its intensity comes from.
+        signal: What the numbers mean. Average and marginal are never mixed.
+        average_window_s: Window of the average carbon intensity (ACI), s.
+    """
+
+    source: Source
+    signal: Literal["average", "marginal"] = "average"
+    average_window_s: Positive = 86_400.0
+
+
+class Replay(Section):
+    """Grid time for replayed sources.
+
+    Attributes:
+        start: First instant, UTC. None: now (synthetic) or the trace's beginning.
+        speedup: Grid seconds per second. 1440: a day in a minute.
+    """
+
+    start: datetime | None = None
+    speedup: Positive = 1.0
+
+
+class Carbon(Endpoint):
+    """The carbon service."""
+
+    listen: Address = "127.0.0.1:8461"
+    zones: Annotated[dict[Name, Zone], Field(min_length=1)]
+    replay: Replay = Replay()
+
+
+# ---- hardware ----------------------------------------------------------------------------------
+
+
+class Node(Endpoint):
+    """A machine with GPUs and the agent on it.
+
+    Attributes:
+        listen: Where the agent listens.
+        zone: Electricity zone, a key of carbon.zones.
+        simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
+        gpus: UUIDs the agent may touch. None: all of the node's.
+        pue: Power usage effectiveness: wall energy per device energy.
+        state_dir: Journal, meters and (simulated) hardware state.
+        worker_host: Address workers bind and routers dial.
+        allow_mig_mode: The agent may enable MIG mode on an idle GPU.
+        orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
+    """
+
+    listen: Address = "127.0.0.1:8463"
+    zone: Name
+    simulated: tuple[Name, ...] | None = None
+    gpus: tuple[str, ...] | None = None
+    pue: Annotated[float, Field(ge=1)] = 1.0
+    state_dir: Path = Path("out/state")
+    worker_host: str = "127.0.0.1"
+    allow_mig_mode: bool = False
+    orphan_timeout_s: Positive = 60.0
+
+
+# ---- models ------------------------------------------------------------------------------------
+
+
+class AnalyticProfile(Section):
+    """Parameters of the analytic profile model (`services.kit.profiles.analytic`).
+
+    Attributes:
+        gmacs_per_item: Multiply-accumulates per item, 1e9. Inception-V3: 5.7.
+        memory_mib: Memory of one process at batch size 1, MiB.
+        memory_mib_per_item: Memory each further item of a batch takes, MiB.
+    """
+
+    kind: Literal["analytic"]
+    gmacs_per_item: Positive
+    memory_mib: Positive = 1024.0
+    memory_mib_per_item: Annotated[float, Field(ge=0)] = 32.0
+
+
+class TableProfile(Section):
+    """A measured table, CSV or Parquet (`services.kit.profiles.table`).
+
+    Attributes:
+        path: The file.
+        gpu: GPU type it was measured on.
+        gmacs_per_item: For power, which ParvaGPU's tables lack: arithmetic per item, 1e9.
+    """
+
+    kind: Literal["table"]
+    path: Path
+    gpu: Name
+    gmacs_per_item: Positive
+
+
+Profile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
+
+
+class Variant(Section):
+    """One trained network for a model's task.
+
+    Attributes:
+        file: ONNX file.
+        accuracy: Measured accuracy, in the model's unit, > 0.
+        profile: How fast it runs, and how much it draws, on which slice.
+    """
+
+    file: Path
+    accuracy: Positive
+    profile: Profile
+
+
+class Slo(Section):
+    """A latency objective: the percentile of requests that must be answered in time."""
+
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
+    latency_s: Positive
+
+
+class Model(Section):
+    """What clients name in `model_name`.
+
+    Attributes:
+        slo: Latency objective.
+        accuracy_unit: For example "top-1".
+        demand_rps: Load to provide for before any is seen, and never less than, req/s.
+        instance_choice: "shares" (smooth weighted round robin) or "idle_longest" (CLOVER).
+        max_queue: Requests that may wait; more are refused.
+        variants: By name.
+    """
+
+    slo: Slo
+    accuracy_unit: str = "top-1"
+    demand_rps: Positive
+    instance_choice: Literal["shares", "idle_longest"] = "shares"
+    max_queue: Annotated[int, Field(ge=1)] = 1000
+    variants: Annotated[dict[Name, Variant], Field(min_length=1)]
+
+
+# ---- planner -----------------------------------------------------------------------------------
+
+
+class Objective(Section):
+    """What a good plan is (CLOVER Eq. 1-3).
+
+    Attributes:
+        carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only).
+        baseline_intensity_gco2e_per_kwh: Intensity in C_base; the reference that makes carbon
+            differences relative. It scales the objective, not the set of plans.
+        accuracy_floor: Least mean accuracy of a model relative to its best variant, 0..1.
+        latency_share: theta: a segment's batch latency may take this share of the SLO; the rest is
+            for waiting (ParvaGPU section IV-A uses 0.5).
+        max_utilisation: rho: share of a segment's throughput that a plan may use.
+        switch_price: Objective points that replacing a segment costs, per segment and GPU.
+        layout_price: Objective points that creating or destroying a slice costs, per slice and GPU.
+        park_idle_gpus: Count idle power only of GPUs that serve (consolidation); otherwise all.
+    """
+
+    carbon_weight: Fraction = 0.5
+    baseline_intensity_gco2e_per_kwh: Positive = 207.13
+    accuracy_floor: Fraction = 0.0
+    latency_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    max_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
+    switch_price: Annotated[float, Field(ge=0)] = 0.0
+    layout_price: Annotated[float, Field(ge=0)] = 0.0
+    park_idle_gpus: bool = False
+
+
+class Triggers(Section):
+    """When to plan anew.
+
+    Attributes:
+        intensity_change: Relative change of a zone's intensity since the last plan (CLOVER: 5 %).
+        demand_change: Relative change of a model's demand since the last plan.
+        min_interval_s: Least time between plans, s. Changes meanwhile are taken together.
+        settle_s: Time to wait for nodes before the first plan, s.
+    """
+
+    intensity_change: Positive = 0.05
+    demand_change: Positive = 0.2
+    min_interval_s: Annotated[float, Field(ge=0)] = 30.0
+    settle_s: Annotated[float, Field(ge=0)] = 2.0
+
+
+class Planner(Endpoint):
+    """The planner service.
+
+    Attributes:
+        database: SQLite file of plans, inputs, reasons and outcomes.
+        strategy: "exact", "annealing", "base" or "co2opt".
+        batch_sizes: Batch sizes considered.
+        max_processes: Most worker processes per segment.
+        time_limit_s: Longest a strategy may think, s.
+        seed: For strategies that draw numbers.
+    """
+
+    listen: Address = "127.0.0.1:8462"
+    database: Path = Path("out/state/planner.sqlite3")
+    strategy: Literal["exact", "annealing", "base", "co2opt"] = "exact"
+    objective: Objective = Objective()
+    triggers: Triggers = Triggers()
+    batch_sizes: Annotated[tuple[int, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
+    max_processes: Annotated[int, Field(ge=1, le=8)] = 3
+    time_limit_s: Positive = 5.0
+    seed: int = 0
+
+
+class Router(Endpoint):
+    """The router service.
+
+    Attributes:
+        max_request_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
+        report_interval_s: How often load is reported to the planner, s.
+        max_attempts: Workers a request may meet before it fails with UNAVAILABLE.
+        default_timeout_s: Deadline of requests that bring none, s.
+    """
+
+    listen: Address = "127.0.0.1:8464"
+    max_request_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
+    report_interval_s: Positive = 1.0
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    default_timeout_s: Positive = 30.0
+
+
+class Deployment(Section):
+    """The whole file."""
+
+    version: Literal["v1"]
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tls: Tls | None = None
+    carbon: Carbon
+    nodes: Annotated[dict[Name, Node], Field(min_length=1)]
+    models: Annotated[dict[Name, Model], Field(min_length=1)]
+    planner: Planner = Planner()
+    router: Router = Router()
+
+    @model_validator(mode="after")
+    def _zones_exist(self) -> Deployment:
+        for name, node in self.nodes.items():
+            if node.zone not in self.carbon.zones:
+                known = ", ".join(sorted(self.carbon.zones))
+                raise ValueError(
+                    f"nodes.{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
+                )
+        return self

@@ -1,0 +1,44 @@
+"""The Prometheus endpoint, and the metrics that every service has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+
+from services.kit.net import split_address
+
+RPC_SECONDS = Histogram(
+    "cinquefoil_rpc_server_duration_seconds",
+    "Time from a call's arrival to its end.",
+    ["method"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
+RPC_TOTAL = Counter(
+    "cinquefoil_rpc_server_calls_total", "Calls that ended, by status.", ["method", "status"]
+)
+
+
+@contextmanager
+def exposed(address: str, registry: CollectorRegistry = REGISTRY) -> Iterator[int]:
+    """Serve `/metrics` while the block runs.
+
+    Args:
+        address: "host:port"; port 0 picks a free one. Empty: do not serve.
+        registry: What to expose.
+
+    Yields:
+        The port, or 0 where nothing is served.
+    """
+    if not address:
+        yield 0
+        return
+    host, port = split_address(address)
+    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,144 @@
+"""MIG geometry: which slices fit on one GPU together.
+
+NVIDIA's rule: a GPU has memory slices in a row (8 on A100 and H100, 4 on A30); a slice kind takes
+a run of them from one of its allowed starts; a layout is valid iff no two runs overlap. Kinds,
+starts and sizes come from the driver (`nvidia-smi mig -lgip`, `-lgipp`), never from arithmetic on
+names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+WHOLE = "whole"
+"""Kind of the only slice of a GPU without MIG."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SliceKind:
+    """A size of slice on one GPU type.
+
+    Attributes:
+        name: NVIDIA's name, for example "3g.20gb"; "whole" without MIG.
+        compute_slices: GPCs, 1..7.
+        memory_slices: Memory slices taken.
+        starts: Allowed first memory slices.
+        max_count: Most instances on one GPU.
+        sm_count: Streaming multiprocessors; no constant share of the GPU's.
+        memory_bytes: Memory.
+        gpu_instance_profile_id: Hardware id, as `nvidia-smi mig -lgip` prints it.
+    """
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    starts: tuple[int, ...]
+    max_count: int
+    sm_count: int
+    memory_bytes: int
+    gpu_instance_profile_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Placement:
+    """A slice of kind `profile` whose first memory slice is `start`."""
+
+    profile: str
+    start: int
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.start}"
+
+
+Layout = tuple[Placement, ...]
+"""The slices of one GPU, in order of start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """What a GPU type can be cut into.
+
+    Attributes:
+        memory_slices: Memory slices of the whole GPU.
+        kinds: Slice kinds.
+    """
+
+    memory_slices: int
+    kinds: tuple[SliceKind, ...]
+
+    def kind(self, name: str) -> SliceKind:
+        """Return the kind called `name`.
+
+        Raises:
+            KeyError: This GPU type has no such kind.
+        """
+        for kind in self.kinds:
+            if kind.name == name:
+                return kind
+        raise KeyError(name)
+
+    def span(self, placement: Placement) -> range:
+        """Return the memory slices that `placement` takes."""
+        size = self.kind(placement.profile).memory_slices
+        return range(placement.start, placement.start + size)
+
+    def overlap(self, one: Placement, other: Placement) -> bool:
+        """Tell whether two placements cannot exist together."""
+        a, b = self.span(one), self.span(other)
+        return a.start < b.stop and b.start < a.stop
+
+    def problem(self, layout: Iterable[Placement]) -> str:
+        """Return what makes `layout` invalid, or "" where it is valid."""
+        taken: dict[int, Placement] = {}
+        counts: Counter[str] = Counter()
+        for placement in layout:
+            known = {kind.name: kind for kind in self.kinds}
+            kind = known.get(placement.profile)
+            if kind is None:
+                return f"no profile {placement.profile!r}; this GPU has {', '.join(known)}"
+            if placement.start not in kind.starts:
+                return f"{placement} may start at {kind.starts} only"
+            counts[kind.name] += 1
+            if counts[kind.name] > kind.max_count:
+                return f"at most {kind.max_count} x {kind.name} on one GPU"
+            for memory_slice in self.span(placement):
+                if memory_slice in taken:
+                    return f"{placement} overlaps {taken[memory_slice]}"
+                taken[memory_slice] = placement
+        return ""
+
+
+def layouts(geometry: Geometry) -> Iterator[Layout]:
+    """Yield every valid layout, the empty one included, each once."""
+
+    def extend(layout: Layout, first_free: int) -> Iterator[Layout]:
+        yield layout
+        for kind in geometry.kinds:
+            for start in kind.starts:
+                grown = (*layout, Placement(kind.name, start))
+                if start >= first_free and not geometry.problem(grown):
+                    yield from extend(grown, start + kind.memory_slices)
+
+    yield from extend((), 0)
+
+
+@lru_cache(maxsize=64)
+def maximal_layouts(geometry: Geometry) -> tuple[Layout, ...]:
+    """Return one layout for each maximal multiset of kinds, in a fixed order.
+
+    A multiset is maximal if no other layout's multiset contains it: whatever fits on the GPU fits
+    into one of these. MIG isolates slices, so positions do not matter to a plan.
+    """
+    by_counts: dict[frozenset[tuple[str, int]], Layout] = {}
+    for layout in layouts(geometry):
+        counts = Counter(placement.profile for placement in layout)
+        by_counts.setdefault(frozenset(counts.items()), layout)
+    candidates = [(Counter(dict(key)), layout) for key, layout in by_counts.items()]
+    return tuple(
+        layout
+        for counts, layout in sorted(candidates, key=lambda candidate: candidate[1])
+        if not any(counts < other for other, _ in candidates)
+    )

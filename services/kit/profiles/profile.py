@@ -1,0 +1,71 @@
+"""The interface between a variant and the hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class SliceShape:
+    """What a profile must know of a slice.
+
+    Attributes:
+        gpu: GPU type, for example "a100-40gb".
+        profile: Slice kind, for example "3g.20gb" or "whole".
+        compute_slices: GPCs.
+        sm_count: Streaming multiprocessors of the slice.
+        gpu_sm_count: Streaming multiprocessors of the whole GPU.
+        memory_bytes: Memory of the slice.
+        idle_power_w: Power of the whole GPU with nothing running, W.
+        max_power_w: Default power limit of the whole GPU, W.
+    """
+
+    gpu: str
+    profile: str
+    compute_slices: int
+    sm_count: int
+    gpu_sm_count: int
+    memory_bytes: int
+    idle_power_w: float
+    max_power_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """What one batch takes while every process of the segment is busy.
+
+    Attributes:
+        latency_s: Time of one batch, s.
+        energy_j: Active energy of one batch (idle power of the GPU apart), J.
+    """
+
+    latency_s: float
+    energy_j: float
+
+    @property
+    def power_w(self) -> float:
+        """Active power that one process draws while its batch runs, W."""
+        return self.energy_j / self.latency_s
+
+
+class Profile(Protocol):
+    """A variant's speed and power on any slice."""
+
+    @property
+    def method(self) -> Literal["model", "table"]:
+        """How the numbers came to be."""
+        ...
+
+    def batch(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> BatchCost | None:
+        """Return the cost of one batch, or None where it does not fit or was never measured.
+
+        Args:
+            shape: The slice.
+            batch_size: Items in the batch, >= 1.
+            processes: Processes that run batches on the slice at the same time, >= 1.
+            clock_ratio: SM clock over the GPU's highest, 0 < ratio <= 1.
+        """
+        ...

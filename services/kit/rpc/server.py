@@ -1,0 +1,132 @@
+"""A gRPC server's life: bind, say who one is, serve, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.kit import logs
+from services.kit.net import is_loopback, split_address
+from services.kit.rpc.channel import MAX_MESSAGE_BYTES
+from services.kit.rpc.guard import GuardInterceptor
+from services.kit.rpc.health import HealthServicer
+
+if TYPE_CHECKING:
+    from services.kit.deployment import Tls
+
+_log = logs.get("rpc")
+
+Register = Callable[[grpc.aio.Server], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A running server.
+
+    Attributes:
+        port: The port it listens on.
+        health: Set a service's health here; "" is the whole server.
+        services: Full names of the registered services.
+    """
+
+    port: int
+    health: HealthServicer
+    services: tuple[str, ...]
+
+    async def set_ready(self, *, ready: bool) -> None:
+        """Report every service and the whole server as SERVING or NOT_SERVING."""
+        status = health_pb2.HealthCheckResponse
+        value = status.SERVING if ready else status.NOT_SERVING
+        for name in ("", *self.services):
+            await self.health.set(name, value)
+
+
+@asynccontextmanager
+async def serving(  # noqa: PLR0913 - one value per decision of the composition root
+    address: str,
+    register: Register,
+    services: Sequence[str],
+    *,
+    tls: Tls | None = None,
+    grace_s: float = 5.0,
+    ready: bool = True,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+) -> AsyncIterator[Serving]:
+    """Run a server with health, reflection and mapped errors while the block runs.
+
+    Leaving the block drains: health says NOT_SERVING, new calls are refused, calls in flight get
+    `grace_s` to end.
+
+    Args:
+        address: "host:port"; port 0 picks a free one.
+        register: Adds the servicers.
+        services: Full names of what `register` adds, for health and reflection.
+        tls: Certificate to serve with; None: plaintext.
+        grace_s: Time calls in flight may take to end, s.
+        ready: Report SERVING at once; otherwise call `Serving.set_ready` when it is true.
+        max_message_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
+
+    Raises:
+        RuntimeError: The address cannot be bound.
+    """
+    if tls is None and not is_loopback(address):
+        _log.warning("listening in plaintext beyond this machine", address=address)
+    options = (
+        ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a load balancer
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    )
+    server = grpc.aio.server(interceptors=[GuardInterceptor()], options=options)
+    register(server)
+    servicer = HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    names = (*services, health.SERVICE_NAME)
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    host, _ = split_address(address)
+    try:
+        # Inside the try: a cancel during start must stop the server too.
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, _server_credentials(tls))
+        await server.start()
+        running = Serving(port, servicer, tuple(names))
+        await running.set_ready(ready=ready)
+        _log.info("serving", address=f"{host}:{port}", services=list(services))
+        yield running
+    finally:
+        await servicer.enter_graceful_shutdown()
+        await server.stop(grace_s)
+
+
+def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
+    if tls.key_file is None or tls.certificate_file is None:
+        raise RuntimeError("tls: a server needs certificate_file and key_file")
+    ca = None if tls.ca_file is None else tls.ca_file.read_bytes()
+    return grpc.ssl_server_credentials(
+        [(tls.key_file.read_bytes(), tls.certificate_file.read_bytes())],
+        root_certificates=ca,
+        require_client_auth=tls.require_client_certificate,
+    )
+
+
+async def serve_until(stop: asyncio.Event) -> None:
+    """Wait for `stop`, SIGTERM or SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await stop.wait()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

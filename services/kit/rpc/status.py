@@ -1,0 +1,48 @@
+"""ServiceError -> status code with google.rpc details."""
+
+from __future__ import annotations
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from services.kit.errors import ServiceError
+
+DOMAIN = "cinquefoil"
+DETAILS_KEY = "grpc-status-details-bin"
+
+
+def _details(error: ServiceError) -> list[Message]:
+    details: list[Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
+    if error.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=error.message
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after_s * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return details
+
+
+def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """Return code, message and trailing metadata for `context.abort`.
+
+    The code and message inside the details equal the call's: readers such as
+    `grpc_status.rpc_status.from_call` refuse them otherwise.
+    """
+    packed = []
+    for detail in _details(error):
+        entry = any_pb2.Any()
+        entry.Pack(detail)
+        packed.append(entry)
+    status = status_pb2.Status(
+        code=code_pb2.Code.Value(error.status), message=error.message, details=packed
+    )
+    return (
+        grpc.StatusCode[error.status],
+        error.message,
+        ((DETAILS_KEY, status.SerializeToString()),),
+    )

@@ -1,0 +1,183 @@
+"""Reading `cinquefoil.yaml`: file, then environment; mistakes are told with their line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from services.kit.deployment import Deployment, Section
+
+ENV_PREFIX = "CINQUEFOIL_"
+ENV_FILE = "CINQUEFOIL_CONFIG"
+DEFAULT_FILE = Path("cinquefoil.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong with a deployment.
+
+    Attributes:
+        where: Dotted path of the key, for example "models.digits.slo".
+        line: Line in the file, from 1; 0 where the value came from the environment.
+        message: What is wrong and what is allowed.
+    """
+
+    where: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{self.where}: {self.message}"
+
+
+class ConfigError(Exception):
+    """The deployment file cannot be used.
+
+    Attributes:
+        path: The file.
+        mistakes: All of them, in order of line.
+    """
+
+    def __init__(self, path: Path, mistakes: list[Mistake]) -> None:
+        self.path = path
+        self.mistakes = sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
+        super().__init__("\n".join(f"{path}: {mistake}" for mistake in self.mistakes))
+
+
+def config_path(given: Path | None = None) -> Path:
+    """Return the file to read: the one given, $CINQUEFOIL_CONFIG, or ./cinquefoil.yaml."""
+    return given or Path(os.environ.get(ENV_FILE, DEFAULT_FILE))
+
+
+def load(path: Path) -> Deployment:
+    """Read a deployment file; relative paths in it are relative to the file.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, or says something not allowed.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(
+            path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise ConfigError(path, [Mistake("yaml", line, str(error.problem))]) from error
+    if not isinstance(data, dict):
+        raise ConfigError(
+            path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
+        )
+    try:
+        found = _read(data)
+    except ValidationError as error:
+        raise ConfigError(path, list(_mistakes(error, tree))) from error
+    return _resolve(found, path.resolve().parent)
+
+
+class _Source(BaseSettings, Deployment):
+    """Deployment plus the order of its sources."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first, then the file (handed in as init values)."""
+        del settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+
+def _read(data: dict[str, Any]) -> Deployment:
+    _refuse_unknown_environment(os.environ)
+    found = _Source(**data)
+    return Deployment.model_construct(
+        **{name: getattr(found, name) for name in Deployment.model_fields}
+    )
+
+
+def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
+    known = {name.upper() for name in Deployment.model_fields}
+    for name in environment:
+        if name.startswith(ENV_PREFIX) and name != ENV_FILE:
+            section = name.removeprefix(ENV_PREFIX).split("__")[0]
+            if section.upper() not in known:
+                raise ConfigError(
+                    Path(name),
+                    [Mistake(name, 0, f"unknown setting; sections are {', '.join(sorted(known))}")],
+                )
+
+
+def _mistakes(error: ValidationError, tree: yaml.Node | None) -> Iterator[Mistake]:
+    for item in error.errors(include_url=False):
+        where = ".".join(str(part) for part in item["loc"])
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = "unknown key"
+        elif item["type"] == "missing":
+            message = "required, but missing"
+        elif item["type"] != "value_error":
+            message = f"{message}; got {item['input']!r}"
+        yield Mistake(where or "file", _line(tree, item["loc"]), message)
+
+
+def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
+    """Return the line of the deepest part of `loc` that the file has."""
+    line = 0
+    for part in loc:
+        child = _child(node, part)
+        if child is None:
+            continue  # pydantic also names union members, which the file does not
+        key, node = child
+        line = key.start_mark.line + 1
+    return line
+
+
+def _child(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(part):
+                return key, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part]
+    return None
+
+
+def _resolve(deployment: Deployment, base: Path) -> Deployment:
+    """Make relative paths relative to the file rather than to where a service was started."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Path):
+            return value if value.is_absolute() else base / value
+        if isinstance(value, dict):
+            return {key: walk(entry) for key, entry in value.items()}
+        if isinstance(value, Section):
+            return value.model_copy(
+                update={name: walk(getattr(value, name)) for name in type(value).model_fields}
+            )
+        return value
+
+    resolved: Deployment = walk(deployment)
+    return resolved
