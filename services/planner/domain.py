@@ -1,0 +1,331 @@
+"""The planner's words: what is known, what may run, what should run.
+
+    Problem --strategy--> Configuration --placement--> tuple[Segment, ...] --rollout--> stages
+
+Everything here is frozen: a strategy is a pure function of a Problem.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.kit.deployment import Objective
+from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.profiles.profile import Profile, SliceShape
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    """A GPU type, as its agent read it from the driver.
+
+    Attributes:
+        name: For example "a100-40gb".
+        geometry: What it can be cut into.
+        sm_count: Streaming multiprocessors of the whole GPU.
+        idle_power_w: Power with nothing running, W.
+        max_power_w: Default power limit, W.
+    """
+
+    name: str
+    geometry: Geometry
+    sm_count: int
+    idle_power_w: float
+    max_power_w: float
+
+    def shape(self, kind: SliceKind) -> SliceShape:
+        """Return what a profile must know of a slice of `kind`."""
+        return SliceShape(
+            gpu=self.name,
+            profile=kind.name,
+            compute_slices=kind.compute_slices,
+            sm_count=kind.sm_count,
+            gpu_sm_count=self.sm_count,
+            memory_bytes=kind.memory_bytes,
+            idle_power_w=self.idle_power_w,
+            max_power_w=self.max_power_w,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """GPUs that a plan need not tell apart: same type, same zone, same PUE.
+
+    Attributes:
+        type: GPU type.
+        zone: Electricity zone.
+        pue: Power usage effectiveness, >= 1.
+        intensity_gco2e_per_kwh: Carbon intensity now.
+    """
+
+    type: GpuType
+    zone: str
+    pue: float
+    intensity_gco2e_per_kwh: float
+
+    def carbon_gco2e(self, energy_j: float) -> float:
+        """Return the carbon of device energy spent here, PUE included."""
+        return energy_j * self.pue * self.intensity_gco2e_per_kwh / 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU of the fleet.
+
+    Attributes:
+        uuid: Its identity.
+        node: The node it is in.
+        pool: What it counts as.
+        slices: Slices that exist on it now.
+    """
+
+    uuid: str
+    node: str
+    pool: Pool
+    slices: tuple[Placement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """A trained network. Attributes: name, accuracy (model's unit, > 0), profile."""
+
+    name: str
+    accuracy: float
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A task with an SLO and a demand.
+
+    Attributes:
+        name: What clients name.
+        slo_latency_s: Latency objective, s.
+        slo_percentile: Its percentile.
+        demand_rps: Load to serve, req/s.
+        variants: Networks for the task, at least one.
+    """
+
+    name: str
+    slo_latency_s: float
+    slo_percentile: float
+    demand_rps: float
+    variants: tuple[Variant, ...]
+
+    @property
+    def best(self) -> Variant:
+        """The most accurate variant (ties: first): CLOVER's A_base."""
+        return max(self.variants, key=lambda variant: variant.accuracy)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentKind:
+    """A kind of segment that the profiles allow: one row of the catalog, `s` of the formulation.
+
+    Attributes:
+        model, variant: What runs.
+        pool: Where: which GPUs.
+        profile: Slice kind's name.
+        batch_size: Largest batch, items.
+        processes: Worker processes on the slice.
+        latency_s: One full batch with every process busy, s.
+        throughput_rps: All processes together, req/s.
+        energy_j: Active energy per request, J.
+        accuracy: The variant's.
+    """
+
+    model: str
+    variant: str
+    pool: Pool
+    profile: str
+    batch_size: int
+    processes: int
+    latency_s: float
+    throughput_rps: float
+    energy_j: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment kind at a place: what a plan is made of.
+
+    Attributes:
+        segment_id: Unique over the deployment's life.
+        kind: What it is.
+        node, gpu_uuid: Where.
+        placement: Its slice.
+        share: Share of the model's load, 0..1.
+    """
+
+    segment_id: str
+    kind: SegmentKind
+    node: str
+    gpu_uuid: str
+    placement: Placement
+    share: float
+
+    @property
+    def identity(self) -> tuple[str, Placement, str, str, int, int]:
+        """What must be equal for a running segment to be kept as it is."""
+        kind = self.kind
+        return (
+            self.gpu_uuid,
+            self.placement,
+            kind.model,
+            kind.variant,
+            kind.batch_size,
+            kind.processes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """All that a strategy may know.
+
+    Attributes:
+        gpus: The fleet.
+        models: What is to be served.
+        catalog: Segment kinds whose batch latency fits theta x SLO and whose memory fits.
+        objective: What a good plan is.
+        running: Segments that run now (shares as they are).
+        seed: For strategies that draw numbers.
+        time_limit_s: Longest a strategy may think, s.
+    """
+
+    gpus: tuple[Gpu, ...]
+    models: tuple[Model, ...]
+    catalog: tuple[SegmentKind, ...]
+    objective: Objective
+    running: tuple[Segment, ...] = ()
+    seed: int = 0
+    time_limit_s: float = 5.0
+
+    @property
+    def pools(self) -> Counter[Pool]:
+        """Number of GPUs per pool."""
+        return Counter(gpu.pool for gpu in self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a strategy decides: the configuration graph (CLOVER Def. 1) with its load.
+
+    Attributes:
+        segments: How many of each kind.
+        load_rps: Load sent to each kind, all its segments together, req/s.
+        gap: Proven relative optimality gap, or None where nothing is proven.
+    """
+
+    segments: Mapping[SegmentKind, int]
+    load_rps: Mapping[SegmentKind, float]
+    gap: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a configuration is worth under a problem's objective; compare with `worth`.
+
+    Attributes:
+        unserved_rps: Demand per model that is not served within the SLO, req/s.
+        objective: CLOVER's f (Eq. 3) over all served requests, percentage points.
+        accuracy: Mean accuracy per model over its served load.
+        latency_s: Predicted latency per model at the SLO's percentile, s.
+        power_w: Fleet power, W.
+        carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
+        powered_gpus: GPUs whose idle power counts.
+    """
+
+    unserved_rps: Mapping[str, float]
+    objective: float
+    accuracy: Mapping[str, float]
+    latency_s: Mapping[str, float]
+    power_w: float
+    carbon_gco2e_per_h: float
+    powered_gpus: int
+    floor_violation: float = 0.0
+
+    @property
+    def worth(self) -> tuple[float, float, float]:
+        """Larger is better: first serve, then keep the accuracy floor, then the objective."""
+        unserved = round(sum(self.unserved_rps.values()), 6)
+        return (-unserved, -round(self.floor_violation, 9), self.objective)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Create a slice."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class DestroySlice:
+    """Destroy a slice on which nothing runs."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class StartSegment:
+    """Start a segment's workers on an existing slice and wait until they answer."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class StopSegment:
+    """Drain a segment's workers, then stop them."""
+
+    segment_id: str
+    gpu_uuid: str
+
+
+Action = CreateSlice | DestroySlice | StartSegment | StopSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Part of a rollout: first the routes change, then the actions run.
+
+    Attributes:
+        serving: Ids of the segments that take load from before the first action until the next
+            stage. Those that `actions` stop are not among them.
+        actions: Lists of actions by order: the actions of one list may run at the same time, and
+            the next list starts when all have succeeded.
+    """
+
+    serving: frozenset[str]
+    actions: tuple[tuple[Action, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The ordered way from what runs to a plan.
+
+    Attributes:
+        stages: In order. After the last, the plan's segments serve.
+        least_capacity: For each model, least capacity in any stage over its demand; below 1 the
+            rollout cannot keep up with the demand for a while.
+    """
+
+    stages: tuple[Stage, ...]
+    least_capacity: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return sum(len(step) for stage in self.stages for step in stage.actions)
+
+    @property
+    def slice_changes(self) -> int:
+        """Number of slices created or destroyed."""
+        return sum(
+            isinstance(action, CreateSlice | DestroySlice)
+            for stage in self.stages
+            for step in stage.actions
+            for action in step
+        )
