@@ -1,0 +1,302 @@
+"""What the agent touches: the GPUs of its node, through NVML, real or simulated alike.
+
+Calls block; make them from one thread. GPUs are named by UUID and slices by placement, never by
+index or handle: both may change when a slice comes or goes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, Self
+
+import pynvml
+
+from services.gpuagent.gpu_table import GpuModel
+from services.gpuagent.nvml import changing, reading
+from services.gpuagent.nvml.errors import translated
+from services.gpuagent.nvml.integral import PowerIntegral
+from services.kit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from services.kit.mig import WHOLE, Placement, SliceKind
+
+Method = Literal["counter", "integrated", "model"]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A GPU as read back from the hardware.
+
+    Attributes:
+        uuid: Its identity.
+        index: Its index now; no identity.
+        model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
+        mig_enabled: MIG mode is in force.
+        slices: Slices that exist, with their UUIDs, in order of start.
+        clock_mhz: SM clock now, MHz.
+    """
+
+    uuid: str
+    index: int
+    model: GpuModel
+    mig_enabled: bool
+    slices: tuple[tuple[Placement, str], ...]
+    clock_mhz: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """Energy and power of a whole GPU.
+
+    Attributes:
+        energy_j: Energy since the driver was loaded ("counter", "model") or since the first
+            reading ("integrated"), J. It may start anew when the driver or the agent does.
+        power_w: Power now, W.
+        method: "counter": the GPU counts; "integrated": from power samples; "model": simulated.
+    """
+
+    energy_j: float
+    power_w: float
+    method: Method
+
+
+class Gpus(Protocol):
+    """The GPUs of a node that the agent may touch."""
+
+    def list(self) -> tuple[GpuInfo, ...]:
+        """Return the GPUs, by index."""
+
+    def create_slice(self, gpu_uuid: str, placement: Placement) -> str:
+        """Make sure that a slice exists; return its UUID."""
+
+    def destroy_slice(self, gpu_uuid: str, placement: Placement) -> None:
+        """Make sure that a slice does not exist."""
+
+    def enable_mig(self, gpu_uuid: str) -> None:
+        """Make sure that MIG mode is in force."""
+
+    def meter(self, gpu_uuid: str) -> MeterReading:
+        """Return energy and power of the whole GPU."""
+
+    def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
+        """Lock the SM clock of the whole GPU, MHz."""
+
+    def reset_clock(self, gpu_uuid: str) -> None:
+        """Unlock the SM clock."""
+
+
+class NvmlGpus:
+    """GPUs behind NVML. A context manager: NVML is initialised inside the block.
+
+    Every method may raise PermissionDenied (the GPU is not in `allowed`, or the process lacks a
+    right), NotFound (no such GPU), Unavailable (the driver cannot answer now).
+
+    Args:
+        allowed: UUIDs of the GPUs that may be touched; None: all.
+        simulated: The library below is the simulator: energy is a model's.
+        monotonic: Seconds, for integrating power.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Collection[str] | None = None,
+        simulated: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allowed = None if allowed is None else frozenset(allowed)
+        self._simulated = simulated
+        self._monotonic = monotonic
+        self._integrals: dict[str, PowerIntegral] = {}
+        self._models: dict[tuple[str, bool], GpuModel] = {}
+
+    def __enter__(self) -> Self:
+        with translated("start NVML"):
+            pynvml.nvmlInit()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with translated("stop NVML"):
+            pynvml.nvmlShutdown()
+
+    def list(self) -> tuple[GpuInfo, ...]:
+        """Return the GPUs that may be touched, by index."""
+        with translated("list the GPUs"):
+            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+            found = [(pynvml.nvmlDeviceGetUUID(handle), handle) for handle in handles]
+        return tuple(self._info(uuid, handle) for uuid, handle in found if self._may(uuid))
+
+    def create_slice(self, gpu_uuid: str, placement: Placement) -> str:
+        """Make sure that a slice exists; return its UUID, read back.
+
+        Raises:
+            InvalidArgument: The GPU has no such slice kind, or not there.
+            FailedPrecondition: MIG mode is off, or another slice is in the way.
+        """
+        handle = self._handle(gpu_uuid)
+        kind = self._kind(gpu_uuid, handle, placement)
+        if kind.name == WHOLE:
+            return gpu_uuid
+        with translated(f"create {placement} on {gpu_uuid}"):
+            found = self._instance(gpu_uuid, handle, placement)
+            if found is None:
+                changing.create(handle, kind, placement)
+            elif not found.devices:  # a crash came between the two steps of creating it
+                changing.create_compute(found.handle, kind)
+            created = self._instance(gpu_uuid, handle, placement)
+        if created is None:
+            raise Unavailable(f"{placement} on {gpu_uuid} is gone right after it was created")
+        if not created.complete:
+            raise FailedPrecondition(
+                f"{placement} on {gpu_uuid} is divided into compute instances that are not ours",
+                reason="SLICE_DIVIDED",
+            )
+        return created.devices[0]
+
+    def destroy_slice(self, gpu_uuid: str, placement: Placement) -> None:
+        """Make sure that a slice does not exist; the whole of an uncut GPU always does.
+
+        Raises:
+            InvalidArgument: The GPU has no such slice kind, or not there.
+            FailedPrecondition: A process uses the slice, or MIG mode is off.
+        """
+        handle = self._handle(gpu_uuid)
+        if self._kind(gpu_uuid, handle, placement).name == WHOLE:
+            return
+        with translated(f"destroy {placement} on {gpu_uuid}"):
+            found = self._instance(gpu_uuid, handle, placement)
+            if found is not None:
+                changing.destroy(found.handle)
+
+    def enable_mig(self, gpu_uuid: str) -> None:
+        """Make sure that MIG mode is in force.
+
+        Raises:
+            FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first.
+        """
+        handle = self._handle(gpu_uuid)
+        with translated(f"enable MIG mode on {gpu_uuid}"):
+            if reading.mig_mode(handle) == (True, True):
+                return
+            # What became of it is the call's value, not an error.
+            status = pynvml.nvmlDeviceSetMigMode(handle, pynvml.NVML_DEVICE_MIG_ENABLE)
+            if status != pynvml.NVML_SUCCESS:
+                raise pynvml.NVMLError(status)
+        with translated(f"read the MIG mode of {gpu_uuid}"):
+            in_force, pending = reading.mig_mode(self._handle(gpu_uuid))
+        if not (in_force and pending):
+            raise FailedPrecondition(
+                f"MIG mode of {gpu_uuid} is pending; reset the GPU or reboot",
+                reason="MIG_MODE_PENDING",
+            )
+
+    def meter(self, gpu_uuid: str) -> MeterReading:
+        """Return energy and power of the whole GPU, its slices and its idle power included."""
+        handle = self._handle(gpu_uuid)
+        with translated(f"read the power of {gpu_uuid}"):
+            power_w = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
+            try:
+                energy_j = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+                method: Method = "counter"
+            except pynvml.NVMLError_NotSupported:  # before Volta
+                integral = self._integrals.setdefault(gpu_uuid, PowerIntegral())
+                energy_j = integral.add(self._monotonic(), power_w)
+                method = "integrated"
+        return MeterReading(energy_j, power_w, "model" if self._simulated else method)
+
+    def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
+        """Lock the SM clock; all slices of the GPU share it.
+
+        Args:
+            gpu_uuid: The GPU.
+            clock_mhz: Clock, MHz; the driver takes the nearest one it supports.
+
+        Raises:
+            InvalidArgument: Outside the supported range.
+            FailedPrecondition: The GPU cannot lock its clock.
+        """
+        handle = self._handle(gpu_uuid)
+        with translated(f"lock the clock of {gpu_uuid}"):
+            clocks_mhz = self._model(gpu_uuid, handle).clocks_mhz
+            if not clocks_mhz[-1] <= clock_mhz <= clocks_mhz[0]:
+                raise InvalidArgument(
+                    f"clock_mhz must be {clocks_mhz[-1]}..{clocks_mhz[0]}, got {clock_mhz}",
+                    field="clock_mhz",
+                )
+            pynvml.nvmlDeviceSetGpuLockedClocks(handle, clock_mhz, clock_mhz)
+
+    def reset_clock(self, gpu_uuid: str) -> None:
+        """Unlock the SM clock.
+
+        Raises:
+            FailedPrecondition: The GPU cannot lock its clock.
+        """
+        handle = self._handle(gpu_uuid)
+        with translated(f"unlock the clock of {gpu_uuid}"):
+            pynvml.nvmlDeviceResetGpuLockedClocks(handle)
+
+    # ---- helpers
+
+    def _may(self, gpu_uuid: str) -> bool:
+        return self._allowed is None or gpu_uuid in self._allowed
+
+    def _handle(self, gpu_uuid: str) -> Any:
+        if not self._may(gpu_uuid):
+            raise PermissionDenied(
+                f"this agent may not touch {gpu_uuid}", reason="GPU_NOT_ALLOWED", field="gpu_uuid"
+            )
+        with translated(f"find {gpu_uuid}", "gpu_uuid"):
+            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid.encode())
+            if pynvml.nvmlDeviceGetUUID(handle) != gpu_uuid or not gpu_uuid.startswith("GPU-"):
+                raise NotFound(f"{gpu_uuid} is no GPU", field="gpu_uuid")
+            return handle
+
+    def _model(self, gpu_uuid: str, handle: Any) -> GpuModel:
+        """Return the model; nvml.h: geometry is immutable for the lifetime of a MIG mode."""
+        key = (gpu_uuid, reading.mig_mode(handle)[0])
+        if key not in self._models:
+            self._models[key] = reading.model(handle)
+        return self._models[key]
+
+    def _info(self, uuid: str, handle: Any) -> GpuInfo:
+        with translated(f"read {uuid}"):
+            model = self._model(uuid, handle)
+            enabled = reading.mig_mode(handle)[0]
+            slices: tuple[tuple[Placement, str], ...] = ((Placement(WHOLE, 0), uuid),)
+            if enabled:
+                found = reading.instances(handle, model.geometry)
+                slices = tuple((e.placement, e.devices[0]) for e in found if e.complete)
+            return GpuInfo(
+                uuid=uuid,
+                index=pynvml.nvmlDeviceGetIndex(handle),
+                model=model,
+                mig_enabled=enabled,
+                slices=slices,
+                clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+            )
+
+    def _kind(self, gpu_uuid: str, handle: Any, placement: Placement) -> SliceKind:
+        """Return the slice kind of a placement that the GPU could have."""
+        with translated(f"read {gpu_uuid}"):
+            model = self._model(gpu_uuid, handle)
+        problem = model.geometry.problem([placement])
+        if not problem:
+            return model.geometry.kind(placement.profile)
+        if model.geometry.kinds[0].name == WHOLE and placement.profile != WHOLE:
+            raise FailedPrecondition(
+                f"{gpu_uuid} is not in MIG mode: it has one slice, {WHOLE}", reason="MIG_DISABLED"
+            )
+        raise InvalidArgument(f"{gpu_uuid}: {problem}", field="placement")
+
+    def _instance(
+        self, gpu_uuid: str, handle: Any, placement: Placement
+    ) -> reading.Instance | None:
+        geometry = self._model(gpu_uuid, handle).geometry
+        found = reading.instances(handle, geometry)
+        return next((entry for entry in found if entry.placement == placement), None)

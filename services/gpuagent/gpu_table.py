@@ -1,0 +1,192 @@
+"""Facts about GPU types, one TOML file each in `gpus/`.
+
+The tables describe the hardware that is simulated, and tell of real hardware what NVML does not:
+its idle power and the name we give its type. Everything else about real hardware is read from NVML.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from services.kit.errors import NotFound
+from services.kit.mig import WHOLE, Geometry, SliceKind
+from services.kit.units import BYTES_PER_MIB
+
+_TABLES = resources.files("services.gpuagent") / "gpus"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuModel:
+    """A GPU type, as a table tells it or as read from a driver.
+
+    Attributes:
+        name: Table name, for example "a100-40gb".
+        product_name: What NVML calls it, for example "NVIDIA A100-SXM4-40GB".
+        geometry: What it can be cut into.
+        sm_count: Streaming multiprocessors of the whole GPU.
+        memory_bytes: Memory of the whole GPU.
+        idle_power_w: Power with nothing running, W.
+        max_power_w: Default power limit, W.
+        clocks_mhz: SM clocks it can be locked to, MHz, highest first.
+    """
+
+    name: str
+    product_name: str
+    geometry: Geometry
+    sm_count: int
+    memory_bytes: int
+    idle_power_w: float
+    max_power_w: float
+    clocks_mhz: tuple[int, ...]
+
+    @property
+    def mig_capable(self) -> bool:
+        """Whether it can be cut at all."""
+        return all(kind.name != WHOLE for kind in self.geometry.kinds)
+
+    @property
+    def max_clock_mhz(self) -> int:
+        """Highest SM clock, MHz."""
+        return self.clocks_mhz[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTable(GpuModel):
+    """A GPU type with what only a driver needs to know of it.
+
+    Attributes:
+        other_names: Product names of other boards of this type.
+        profile_enums: NVML's enum (NVML_GPU_INSTANCE_PROFILE_*) by slice kind; empty without MIG.
+        compute_capability: CUDA compute capability, (major, minor).
+        cores_per_sm: CUDA cores per streaming multiprocessor.
+        min_power_limit_w: Lowest power limit, W.
+        memory_clock_mhz: Memory clock, MHz.
+        energy_counter: The driver counts energy (Volta or newer).
+        clock_lock: The driver locks clocks (Volta or newer).
+        assumed: Dotted keys of facts without a primary source.
+    """
+
+    other_names: tuple[str, ...]
+    profile_enums: Mapping[str, int]
+    compute_capability: tuple[int, int]
+    cores_per_sm: int
+    min_power_limit_w: float
+    memory_clock_mhz: int
+    energy_counter: bool
+    clock_lock: bool
+    assumed: tuple[str, ...]
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Return the GPU types that have a table, sorted."""
+    files = (entry.name for entry in _TABLES.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
+
+
+@cache
+def load(name: str) -> GpuTable:
+    """Return the table called `name`.
+
+    Raises:
+        NotFound: There is none; the message lists those there are.
+    """
+    if name not in names():
+        raise NotFound(
+            f"no GPU type {name!r}; there are {', '.join(names())}", reason="UNKNOWN_GPU_TYPE"
+        )
+    return _parse(tomllib.loads((_TABLES / f"{name}.toml").read_text(encoding="utf-8")))
+
+
+def by_product_name(product_name: str) -> GpuTable | None:
+    """Return the table of a board, or None where its type has no table.
+
+    Args:
+        product_name: As NVML prints it, for example "NVIDIA A100-SXM4-40GB".
+    """
+    for table in map(load, names()):
+        if product_name == table.product_name or product_name in table.other_names:
+            return table
+    return None
+
+
+def whole(model: GpuModel) -> Geometry:
+    """Return the geometry of `model` while it is not cut: one slice, the GPU."""
+    return whole_geometry(
+        compute_slices=max(kind.compute_slices for kind in model.geometry.kinds),
+        sm_count=model.sm_count,
+        memory_bytes=model.memory_bytes,
+    )
+
+
+def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> Geometry:
+    """Return the geometry of a GPU that is not cut.
+
+    Args:
+        compute_slices: The GPU's GPCs.
+        sm_count: Its streaming multiprocessors.
+        memory_bytes: Its memory.
+    """
+    kind = SliceKind(
+        name=WHOLE,
+        compute_slices=compute_slices,
+        memory_slices=1,
+        starts=(0,),
+        max_count=1,
+        sm_count=sm_count,
+        memory_bytes=memory_bytes,
+    )
+    return Geometry(memory_slices=1, kinds=(kind,))
+
+
+def _parse(data: Mapping[str, Any]) -> GpuTable:
+    power, profiles = data["power"], data["profiles"]
+    major, minor = data["compute_capability"]
+    return GpuTable(
+        name=data["name"],
+        product_name=data["product_name"],
+        geometry=Geometry(data["memory_slices"], tuple(map(_kind, profiles))),
+        sm_count=data["sm_count"],
+        memory_bytes=data["memory_mib"] * BYTES_PER_MIB,
+        idle_power_w=power["idle_w"],
+        max_power_w=power["limit_w"],
+        clocks_mhz=_clocks(**data["clocks"]),
+        other_names=tuple(data["other_names"]),
+        profile_enums=MappingProxyType({p["name"]: p["enum"] for p in profiles if "enum" in p}),
+        compute_capability=(major, minor),
+        cores_per_sm=data["cores_per_sm"],
+        min_power_limit_w=power["min_limit_w"],
+        memory_clock_mhz=data["clocks"]["memory_mhz"],
+        energy_counter=data["energy_counter"],
+        clock_lock=data["clock_lock"],
+        assumed=tuple(data["assumed"]),
+    )
+
+
+def _kind(profile: Mapping[str, Any]) -> SliceKind:
+    return SliceKind(
+        name=profile["name"],
+        compute_slices=profile["compute_slices"],
+        memory_slices=profile["memory_slices"],
+        starts=tuple(profile["starts"]),
+        max_count=profile["max_count"],
+        sm_count=profile["sm_count"],
+        memory_bytes=profile["memory_mib"] * BYTES_PER_MIB,
+        gpu_instance_profile_id=profile.get("id", 0),
+    )
+
+
+def _clocks(
+    *, min_mhz: float, max_mhz: float, step_mhz: float, memory_mhz: float
+) -> tuple[int, ...]:
+    """Return the clocks from the highest down; drivers round half steps down."""
+    del memory_mhz
+    steps = int((max_mhz - min_mhz) // step_mhz)
+    return tuple(math.floor(max_mhz - i * step_mhz) for i in range(steps + 1))

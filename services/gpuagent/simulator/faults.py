@@ -1,0 +1,39 @@
+"""NVML's return codes, and how the simulated hardware reports them inside Python."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The nvmlReturn_t values that the simulated library answers (nvml.h)."""
+
+    SUCCESS = 0
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    INSUFFICIENT_SIZE = 7
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
+    ARGUMENT_VERSION_MISMATCH = 25
+    UNKNOWN = 999
+
+
+class Fault(Exception):
+    """A call that the hardware refuses.
+
+    Attributes:
+        code: What NVML would return.
+    """
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+def describe(code: int) -> str:
+    """Return what nvmlErrorString says of a code."""
+    known = {int(entry): entry.name.replace("_", " ").title() for entry in Code}
+    return known.get(code, "Unknown Error")

@@ -1,0 +1,127 @@
+"""The library itself: what stands where pynvml holds `libnvidia-ml.so.1`."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+import pynvml
+
+from services.gpuagent import gpu_table
+from services.gpuagent.simulator import device_exports, mig_device_exports, mig_exports
+from services.gpuagent.simulator.activity import ActivityMeter, NoActivity
+from services.gpuagent.simulator.faults import Code, describe
+from services.gpuagent.simulator.gpu import Environment, SimulatedGpu
+from services.gpuagent.simulator.machine import Machine
+from services.gpuagent.simulator.store import FileStore, MemoryStore
+
+_NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
+_EXPORTS = (
+    *device_exports.exports.functions,
+    *mig_exports.exports.functions,
+    *mig_device_exports.exports.functions,
+)
+
+
+def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
+    """Return the UUID of a simulated GPU: always the same one for the same place and type."""
+    return f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}/{gpu_type}')}"
+
+
+class SimulatedNvml:
+    """A node's GPUs behind NVML's C functions, each an attribute under its C name.
+
+    Args:
+        node: Node name; with index and type it gives each GPU its UUID.
+        types: GPU types by index, for example ["a100-40gb", "t4"].
+        state_dir: Where hardware state lives; None: it dies with this object.
+        activity: Gives the activity meter of a GPU, by UUID.
+        clock: Seconds since the epoch.
+        new_uuid: Gives fresh UUIDs.
+        privileged: False: refuse what needs root.
+
+    Raises:
+        NotFound: No table for one of `types`.
+        FailedPrecondition: A file in `state_dir` is no state of a simulated GPU.
+    """
+
+    def __init__(  # noqa: PLR0913 - a composition root's choices, all but two with defaults
+        self,
+        node: str,
+        types: Sequence[str],
+        *,
+        state_dir: Path | None = None,
+        activity: Callable[[str], ActivityMeter] = lambda _: NoActivity(),
+        clock: Callable[[], float] = time.time,
+        new_uuid: Callable[[], UUID] = uuid4,
+        privileged: bool = True,
+    ) -> None:
+        def build(index: int, gpu_type: str) -> SimulatedGpu:
+            uuid = gpu_uuid(node, index, gpu_type)
+            store = FileStore(state_dir / f"{uuid}.json") if state_dir else MemoryStore()
+            store.load()  # a broken file is an error here, where it can be told; C has no words
+            world = Environment(store, activity(uuid), clock, new_uuid)
+            return SimulatedGpu(uuid, index, gpu_table.load(gpu_type), world)
+
+        gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
+        self._machine = Machine(gpus, privileged=privileged)
+        self._functions = {export.symbol: export.bind(self._machine) for export in _EXPORTS}
+        self._functions["nvmlErrorString"] = _error_string()
+
+    def __getattr__(self, symbol: str) -> Any:
+        """Return a C function; pynvml turns AttributeError into NVMLError_FunctionNotFound."""
+        try:
+            return self.__dict__["_functions"][symbol]
+        except KeyError:
+            raise AttributeError(symbol) from None
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs, by index."""
+        return tuple(gpu.uuid for gpu in self._machine.gpus)
+
+    def fail_next(self, symbol: str, code: Code) -> None:
+        """Make the next call of a function fail, as hardware does now and then.
+
+        Args:
+            symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
+            code: What it shall return.
+        """
+        self._machine.fail_next(symbol, code)
+
+
+def install(library: SimulatedNvml) -> Callable[[], None]:
+    """Make pynvml call `library`, as if nvmlInit had loaded it; pynvml itself stays as it is.
+
+    Returns:
+        A function that undoes it.
+    """
+    previous = _replace(library)
+
+    def restore() -> None:
+        _replace(previous)
+
+    return restore
+
+
+def _replace(library: Any) -> Any:
+    with pynvml.libLoadLock:
+        previous, pynvml.nvmlLib = pynvml.nvmlLib, library
+        # Pointers found in the former library would be called for ever.
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no public reset
+    return previous
+
+
+def _error_string() -> Any:
+    """Return nvmlErrorString, the one function whose result is a string."""
+    texts: dict[int, Any] = {}  # C strings must outlive the call
+
+    def describe_code(code: int) -> int:
+        text = texts.setdefault(code, ctypes.create_string_buffer(describe(code).encode()))
+        return ctypes.addressof(text)
+
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(describe_code)

@@ -1,0 +1,95 @@
+"""A simulated node below unmodified pynvml, with its work and its time in the test's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
+import pytest
+
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.simulator import SimulatedNvml, install
+
+Start = Callable[..., SimulatedNvml]
+Open = Callable[..., NvmlGpus]
+
+
+@dataclass
+class Work:
+    """What runs on a GPU, as the test says."""
+
+    joules: float = 0.0
+    watts: float = 0.0
+    held: set[str] = field(default_factory=set)
+    ratios: list[float] = field(default_factory=list)
+
+    def energy_j(self) -> float:
+        return self.joules
+
+    def power_w(self) -> float:
+        return self.watts
+
+    def busy(self, slice_uuid: str) -> bool:
+        return slice_uuid in self.held
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        self.ratios.append(ratio)
+
+
+@dataclass
+class Time:
+    """Seconds since the epoch, as the test says."""
+
+    now_s: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start the library over fresh GPUs; each start is like a new process."""
+    restores = []
+
+    def started(*types: str, **options: Any) -> SimulatedNvml:
+        library = SimulatedNvml("node", types or ("a100-40gb",), **options)
+        restores.append(install(library))
+        pynvml.nvmlInit()
+        return library
+
+    yield started
+    for restore in reversed(restores):
+        restore()
+
+
+@pytest.fixture
+def gpus() -> Iterator[Open]:
+    """Open the device port; it is closed after the test."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(NvmlGpus(simulated=True, **options))
+
+
+@pytest.fixture
+def library(start: Start, work: Work) -> SimulatedNvml:
+    return start("a100-40gb", "t4", "p4", activity=lambda _: work)
+
+
+@pytest.fixture
+def cut(library: SimulatedNvml, gpus: Open) -> tuple[NvmlGpus, str]:
+    """An A100 in MIG mode."""
+    port, uuid = gpus(), library.gpu_uuids[0]
+    port.enable_mig(uuid)
+    return port, uuid
