@@ -22,7 +22,8 @@ ENV PATH=/opt/cinquefoil/bin:$PATH \
     CINQUEFOIL_CONFIG=/etc/cinquefoil/cinquefoil.yaml
 RUN groupadd --gid 10001 cinquefoil \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/cinquefoil cinquefoil \
-    && install --directory --owner 10001 --group 10001 /var/lib/cinquefoil /var/lib/cinquefoil/models
+    && install --directory --owner 10001 --group 10001 \
+        /var/lib/cinquefoil /var/lib/cinquefoil/models /var/lib/cinquefoil/state
 USER 10001:10001
 WORKDIR /var/lib/cinquefoil
 ENTRYPOINT ["cinquefoil"]

@@ -1,0 +1,111 @@
+"""A real deployment for the tests of this folder: small, quick to change its plans."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
+from services.cli.demo.digits import held_out
+from services.cli.demo.family import train
+from services.cli.up.health import until_answering
+from services.cli.up.suite import Suite
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from services.kit.settings import load
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+ROOT = Path(__file__).parents[2]
+CLIENT = Path(__file__).with_name("triton_load.py")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's models, trained once."""
+    folder = tmp_path_factory.mktemp("models")
+    train(folder, lambda _: None)
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path, models: Path) -> Path:
+    """The example deployment on free ports, with a grid that changes every second."""
+    data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
+    data["carbon"] |= {"listen": f"127.0.0.1:{free_port()}", "replay": {"speedup": 3600}}
+    data["planner"] |= {
+        "listen": f"127.0.0.1:{free_port()}",
+        "database": str(tmp_path / "planner.sqlite3"),
+        "triggers": {"min_interval_s": 2.0, "settle_s": 0.2},
+    }
+    data["router"] = {"listen": f"127.0.0.1:{free_port()}"}
+    for node in data["nodes"].values():
+        node |= {
+            "listen": f"127.0.0.1:{free_port()}",
+            "state_dir": str(tmp_path / "state"),
+            "orphan_timeout_s": 30.0,
+        }
+    for variant in data["models"]["digits"]["variants"].values():
+        variant["file"] = str(models / Path(variant["file"]).name)
+    data["models"]["digits"]["demand_rps"] = 40
+    path = tmp_path / "cinquefoil.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+@dataclass(frozen=True)
+class Running:
+    """A suite that answers, and how to reach it."""
+
+    suite: Suite
+    router: str
+    planner: PlannerServiceAsyncStub
+    load: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+
+    async def newest_version(self) -> int:
+        """Return the newest plan's version."""
+        answer = await self.planner.GetPlan(planner_pb2.GetPlanRequest(), timeout=5)
+        return int(answer.plan.version)
+
+
+@pytest.fixture
+async def running(config: Path, tmp_path: Path) -> AsyncIterator[Running]:
+    """The whole suite as processes, ready to answer."""
+    deployment = load(config)
+    images = tmp_path / "images.npy"
+    np.save(images, held_out()[0])
+
+    async def send(seconds: float, rate: float, *flags: str) -> dict[str, Any]:
+        client = await asyncio.create_subprocess_exec(
+            sys.executable,
+            str(CLIENT),
+            deployment.router.dial,
+            str(images),
+            str(seconds),
+            str(rate),
+            *flags,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, complaints = await client.communicate()
+        assert client.returncode == 0, complaints.decode()
+        report: dict[str, Any] = json.loads(output)
+        return report
+
+    async with (
+        Suite.of(config, tmp_path / "logs") as suite,
+        dial(deployment.planner.dial) as channel,
+    ):
+        await asyncio.wait_for(until_answering(deployment.router.dial), 30)
+        stub = planner_pb2_grpc.PlannerServiceStub(channel)
+        yield Running(suite, deployment.router.dial, stub, send)

@@ -1,0 +1,76 @@
+"""The suite as processes, under load from an unmodified Triton client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psutil
+import pytest
+
+from cinquefoil.planner.v1 import planner_pb2
+from tests.system.conftest import Running
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
+
+
+def nothing_lost(report: dict[str, Any]) -> bool:
+    """Tell whether every request was answered; on failure pytest shows the report."""
+    return not report["errors"] and report["answered"] == report["sent"] > 0
+
+
+async def test_no_request_fails_while_plans_change(running: Running) -> None:
+    """Plans move variants between slices under load, and every request is answered."""
+    first = await running.newest_version()
+
+    report = await running.load(20, 40)
+
+    plans = (await running.planner.ListPlans(planner_pb2.ListPlansRequest(), timeout=5)).plans
+    changes = [plan for plan in plans if plan.version > first and plan.steps]
+    assert changes, "the grid's changes must have moved something"
+    assert len(report["variants"]) > 1, report["variants"]
+    assert nothing_lost(report), report
+    assert report["energy_j"] > 0
+
+
+async def test_nothing_accepted_is_lost_when_services_are_killed(running: Running) -> None:
+    """`kill -9` of carbon, planner, agent and a worker is not seen by clients at all."""
+    load = asyncio.create_task(running.load(24, 30))
+    await asyncio.sleep(2)
+    for name in ("carbon", "planner", "gpuagent-node-0"):
+        running.suite.kill(name)
+        await asyncio.sleep(5)
+    _a_worker().kill()
+
+    report = await load
+
+    assert nothing_lost(report), report
+    before = await running.newest_version()
+    assert await _replans(running, before), "the planner must go on planning after its death"
+
+
+async def test_a_killed_router_returns_and_clients_retry_what_it_held(running: Running) -> None:
+    """`kill -9` of the router: a client that retries UNAVAILABLE gets every answer."""
+    load = asyncio.create_task(running.load(8, 30, "--retry"))
+    await asyncio.sleep(2)
+    running.suite.kill("router")
+
+    report = await load
+
+    assert report["retries"] > 0, "the kill must have been felt"
+    assert nothing_lost(report), report
+
+
+def _a_worker() -> psutil.Process:
+    for process in psutil.process_iter(["cmdline"]):
+        if "services.gpuagent.worker" in (process.info["cmdline"] or []):
+            return process
+    raise AssertionError("no worker runs")
+
+
+async def _replans(running: Running, version: int) -> bool:
+    for _ in range(100):
+        if await running.newest_version() > version:
+            return True
+        await asyncio.sleep(0.2)
+    return False

@@ -1,0 +1,84 @@
+"""Poisson load from an unmodified Triton client; prints what became of every request as JSON.
+
+Runs in a process of its own: tritonclient's protobuf descriptors and ours exclude one another.
+
+    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--retry]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+import tritonclient.grpc.aio as triton
+from tritonclient.utils import InferenceServerException
+
+RETRY_FOR_S = 20.0
+
+
+@dataclass
+class Report:
+    """What was sent and what came back."""
+
+    sent: int = 0
+    answered: int = 0
+    retries: int = 0
+    errors: list[str] = field(default_factory=list)
+    variants: Counter[str] = field(default_factory=Counter)
+    energy_j: float = 0.0
+    latencies_s: list[float] = field(default_factory=list)
+
+
+async def infer(client: triton.InferenceServerClient, image: np.ndarray) -> triton.InferResult:
+    """Send one image."""
+    tensor = triton.InferInput("image", [1, 64], "FP32")
+    tensor.set_data_from_numpy(image[None, :])
+    return await client.infer("digits", [tensor], client_timeout=30)
+
+
+async def one(
+    client: triton.InferenceServerClient, image: np.ndarray, report: Report, *, retry: bool
+) -> None:
+    """Send one image until it is answered, or once where `retry` is off."""
+    started_s = time.monotonic()
+    while True:
+        try:
+            result = await infer(client, image)
+        except InferenceServerException as error:
+            may_retry = retry and "UNAVAILABLE" in str(error.status())
+            if not may_retry or time.monotonic() - started_s > RETRY_FOR_S:
+                report.errors.append(f"{error.status()}: {error.message()}")
+                return
+            report.retries += 1
+            await asyncio.sleep(0.1)
+        else:
+            break
+    parameters = result.get_response().parameters
+    report.answered += int(result.as_numpy("label").shape == (1,))
+    report.variants[parameters["model_variant"].string_param] += 1
+    report.energy_j += parameters["energy_j"].double_param
+    report.latencies_s.append(time.monotonic() - started_s)
+
+
+async def main(address: str, images: str, seconds: str, rate: str, *flags: str) -> None:
+    """Send for `seconds` at `rate` requests per second, then wait for every answer."""
+    pictures = np.load(images)
+    rng, report = random.Random(1), Report()
+    async with triton.InferenceServerClient(address) as client, asyncio.TaskGroup() as tasks:
+        end_s = time.monotonic() + float(seconds)
+        while time.monotonic() < end_s:
+            report.sent += 1
+            picture = pictures[report.sent % len(pictures)]
+            tasks.create_task(one(client, picture, report, retry="--retry" in flags))
+            await asyncio.sleep(rng.expovariate(float(rate)))
+    json.dump(asdict(report), sys.stdout)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
