@@ -1,0 +1,149 @@
+"""How the router is wired, and how long everything lives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Callable
+
+import grpc
+
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
+from inference import grpc_service_pb2
+from services.kit.clock import RealClock
+from services.kit.deployment import Deployment
+from services.kit.metrics import exposed
+from services.kit.rpc import Serving, dial, serving
+from services.router.carbon import Grid
+from services.router.convert import first_table, to_report
+from services.router.domain import Limits, RoutingTable
+from services.router.engine import Engine
+from services.router.instances import WorkerLinks
+from services.router.planner import report_load, watch_routes
+from services.router.servicer import InferenceServicer, RouterServicer, add_inference
+from services.router.switchboard import Switchboard
+
+_SERVICES = (
+    grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
+    router_pb2.DESCRIPTOR.services_by_name["RouterService"].full_name,
+)
+
+_GRACE_S = 1.0  # after the drain only answers on their way and health watchers are left
+
+
+async def run(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Route until `stop`, then answer what was accepted and return.
+
+    Args:
+        deployment: The whole file.
+        stop: Set it to end the service.
+        started: Called with the port once requests are taken.
+
+    Raises:
+        RuntimeError: The address cannot be bound.
+    """
+    settings = deployment.router
+    router = _Router(deployment)
+    with exposed(settings.metrics):
+        async with (
+            dial(deployment.planner.dial, deployment.tls) as planner,
+            dial(deployment.carbon.dial, deployment.tls) as carbon,
+            serving(
+                settings.listen,
+                router.register,
+                _SERVICES,
+                tls=deployment.tls,
+                grace_s=_GRACE_S,
+                ready=False,
+                max_message_bytes=settings.max_request_bytes,
+            ) as server,
+            router.links,
+        ):
+            if started is not None:
+                started(server.port)
+            await router.work(server, planner, carbon, stop)
+
+
+class _Router:
+    """Every object of the service, made once."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._settings = deployment.router
+        self._clock = RealClock()
+        self._grid = Grid()
+        self.links = WorkerLinks(lambda endpoint: dial(endpoint, deployment.tls), self._clock)
+        self._engine = Engine(
+            Switchboard(first_table(deployment), _limits(deployment)),
+            self.links.connect,
+            intensity=self._grid.intensity,
+            clock=self._clock,
+            default_timeout_s=self._settings.default_timeout_s,
+        )
+        self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        self._started_at = self._clock.now()
+        self._reported_s = self._clock.monotonic()
+        self._swapped = asyncio.Event()
+        self._routed = asyncio.Event()
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Add the servicers."""
+        add_inference(InferenceServicer(self._engine, self._clock), server)
+        status = RouterServicer(self._engine, self._id, self._started_at)
+        add_RouterServiceServicer_to_server(status, server)
+
+    async def work(
+        self,
+        server: Serving,
+        planner: grpc.aio.Channel,
+        carbon: grpc.aio.Channel,
+        stop: asyncio.Event,
+    ) -> None:
+        """Follow planner and carbon until `stop`, then drain; a task that crashes ends all."""
+        clock, interval_s = self._clock, self._settings.report_interval_s
+        async with asyncio.TaskGroup() as tasks:
+            background = [
+                tasks.create_task(work, name=f"router.{name}")
+                for name, work in (
+                    ("routes", watch_routes(planner, self._use, clock)),
+                    ("load", report_load(planner, self._report, self._swapped, interval_s, clock)),
+                    ("carbon", self._grid.follow(carbon, clock)),
+                    ("health", self._tell_ready(server)),
+                )
+            ]
+            await stop.wait()
+            await server.set_ready(ready=False)
+            await self._engine.drain(self._settings.default_timeout_s)
+            for task in background:
+                task.cancel()
+
+    def _use(self, table: RoutingTable) -> None:
+        """Take over a table, and have it acknowledged at once."""
+        if table != self._engine.board.table:
+            self._engine.swap(table)
+        self._routed.set()
+        self._swapped.set()
+
+    def _report(self) -> planner_pb2.ReportLoadRequest:
+        now_s = self._clock.monotonic()
+        window_s, self._reported_s = now_s - self._reported_s, now_s
+        return to_report(self._engine, self._id, window_s)
+
+    async def _tell_ready(self, server: Serving) -> None:
+        """Report SERVING once it is known where requests may go."""
+        await self._routed.wait()
+        await server.set_ready(ready=True)
+
+
+def _limits(deployment: Deployment) -> dict[str, Limits]:
+    return {
+        name: Limits(model.max_queue, deployment.router.max_attempts)
+        for name, model in deployment.models.items()
+    }

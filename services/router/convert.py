@@ -1,0 +1,139 @@
+"""Protobuf <-> the router's words, for the planner and for GetStatus."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.router.v1 import router_pb2
+from services.kit.deployment import Deployment
+from services.router.account import Account
+from services.router.dispatcher import Dispatcher
+from services.router.domain import Instance, InstanceChoice, ModelRoutes, RoutingTable
+from services.router.engine import Engine
+from services.router.lane import Lane
+
+_PERCENTILES = (50.0, 95.0, 99.0)
+_CHOICES: dict[str, InstanceChoice] = {"shares": "shares", "idle_longest": "idle_longest"}
+
+
+def first_table(deployment: Deployment) -> RoutingTable:
+    """Return what is known before the planner's first table: the models, no instances."""
+    models = tuple(
+        ModelRoutes(name, model.slo.latency_s, model.slo.percentile, model.instance_choice)
+        for name, model in deployment.models.items()
+    )
+    return RoutingTable(revision=0, plan_version=0, models=models)
+
+
+def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
+    """Return a routing table of the planner."""
+    return RoutingTable(
+        revision=table.revision,
+        plan_version=table.plan_version,
+        models=tuple(
+            ModelRoutes(
+                model=routes.model,
+                slo_latency_s=routes.slo_latency_s,
+                slo_percentile=routes.slo_percentile,
+                # A newer planner may name a choice that we do not have: shares always work.
+                instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
+                instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
+            )
+            for routes in table.models
+        ),
+    )
+
+
+def _instance(model: str, entry: plan_pb2.Instance) -> Instance:
+    return Instance(
+        endpoint=entry.endpoint,
+        segment_id=entry.segment_id,
+        model=model,
+        variant=entry.variant,
+        accuracy=entry.accuracy,
+        share=entry.share,
+        credits=entry.credits,
+        zone=entry.zone,
+        pue=max(entry.pue, 1.0),
+    )
+
+
+def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.ReportLoadRequest:
+    """Return the load since the last report; every account begins a new window."""
+    report = planner_pb2.ReportLoadRequest(
+        router_id=router_id,
+        routing_revision=engine.board.table.revision,
+        models=[
+            _load(dispatcher, engine.accounts[dispatcher.routes.model])
+            for dispatcher in engine.board
+        ],
+    )
+    report.window.FromNanoseconds(int(window_s * 1e9))
+    return report
+
+
+def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
+    window = account.tally.roll()
+    percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
+    return planner_pb2.ModelLoad(
+        model=dispatcher.routes.model,
+        arrivals=window.arrivals,
+        answered=window.answered,
+        failed=window.failed,
+        late=window.late,
+        queue_depth=dispatcher.queue_depth,
+        latency_s=_named(window.quantiles_s(percentiles)),
+    )
+
+
+def _named(quantiles_s: dict[float, float]) -> dict[str, float]:
+    return {f"{percentile:g}": value for percentile, value in quantiles_s.items()}
+
+
+def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb2.GetStatusResponse:
+    """Return queues, instances and latencies as they are now."""
+    status = router_pb2.GetStatusResponse(
+        router_id=router_id,
+        routing_revision=engine.board.table.revision,
+        plan_version=engine.board.table.plan_version,
+        models=[
+            _model_status(dispatcher, engine.accounts[dispatcher.routes.model])
+            for dispatcher in engine.board
+        ],
+    )
+    status.started_at.FromDatetime(started_at)
+    return status
+
+
+def _model_status(dispatcher: Dispatcher, account: Account) -> router_pb2.ModelStatus:
+    tally = account.tally
+    total = tally.since_start()
+    return router_pb2.ModelStatus(
+        model=dispatcher.routes.model,
+        accepted=total.accepted,
+        answered=total.answered,
+        failed=total.failed,
+        retried=total.retried,
+        late=total.late,
+        queue_depth=dispatcher.queue_depth,
+        in_flight=dispatcher.in_flight,
+        latency_s=_named(total.quantiles_s(_PERCENTILES)),
+        slo_latency_s=dispatcher.routes.slo_latency_s,
+        energy_j=tally.energy_j,
+        carbon_gco2e=tally.carbon_gco2e,
+        accuracy=tally.accuracy,
+        instances=[_instance_status(lane) for lane in dispatcher.lanes.values()],
+    )
+
+
+def _instance_status(lane: Lane) -> router_pb2.InstanceStatus:
+    return router_pb2.InstanceStatus(
+        endpoint=lane.instance.endpoint,
+        segment_id=lane.instance.segment_id,
+        variant=lane.instance.variant,
+        connected=lane.up,
+        share=lane.instance.share,
+        answered=lane.answered,
+        in_flight=len(lane.in_flight),
+    )

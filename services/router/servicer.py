@@ -1,0 +1,124 @@
+"""What callers see: the Open Inference Protocol, and the router's own view. Wire <-> engine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceServicer
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import (
+    GRPCInferenceServiceServicer,
+    add_GRPCInferenceServiceServicer_to_server,
+)
+from services.kit.clock import Clock
+from services.router import protocol
+from services.router.convert import to_status
+from services.router.dispatcher import Dispatcher
+from services.router.engine import Engine
+from services.router.wire import read_head
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class InferenceServicer(GRPCInferenceServiceServicer):
+    """The Open Inference Protocol in Triton's shape."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def ModelInfer(  # type: ignore[override]  # registered in bytes: see add_inference
+        self, request: bytes, context: Context
+    ) -> bytes:
+        """Answers one request, in bytes as they come from and go to the wire."""
+        answer = await self._engine.ask(read_head(request), request, context.time_remaining())
+        context.set_trailing_metadata(answer.trailers)
+        return answer.body
+
+    async def ServerLive(
+        self, request: pb.ServerLiveRequest, context: Context
+    ) -> pb.ServerLiveResponse:
+        """The process is up."""
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(
+        self, request: pb.ServerReadyRequest, context: Context
+    ) -> pb.ServerReadyResponse:
+        """Every model has an instance that takes requests."""
+        return pb.ServerReadyResponse(ready=self._engine.board.ready)
+
+    async def ModelReady(
+        self, request: pb.ModelReadyRequest, context: Context
+    ) -> pb.ModelReadyResponse:
+        """The model has an instance that takes requests."""
+        dispatcher = self._engine.board.model(request.name, request.version)
+        return pb.ModelReadyResponse(ready=dispatcher.ready)
+
+    async def ServerMetadata(
+        self, request: pb.ServerMetadataRequest, context: Context
+    ) -> pb.ServerMetadataResponse:
+        """Who answers, and what it can."""
+        return pb.ServerMetadataResponse(
+            name="cinquefoil", version=version("cinquefoil"), extensions=protocol.EXTENSIONS
+        )
+
+    async def ModelMetadata(
+        self, request: pb.ModelMetadataRequest, context: Context
+    ) -> pb.ModelMetadataResponse:
+        """The model's tensors, as its workers told them."""
+        self._engine.board.model(request.name, request.version)
+        return protocol.metadata(request.name, self._engine.hellos.get(request.name))
+
+    async def ModelConfig(
+        self, request: pb.ModelConfigRequest, context: Context
+    ) -> pb.ModelConfigResponse:
+        """Triton's configuration of the model."""
+        dispatcher = self._engine.board.model(request.name, request.version)
+        hello = self._engine.hellos.get(request.name)
+        return pb.ModelConfigResponse(config=protocol.config(dispatcher, hello))
+
+    async def ModelStatistics(
+        self, request: pb.ModelStatisticsRequest, context: Context
+    ) -> pb.ModelStatisticsResponse:
+        """Counts and times of one model, or of all."""
+        board = self._engine.board
+        models = [board.model(request.name, request.version)] if request.name else board
+        return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
+
+    def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
+        model = dispatcher.routes.model
+        tally = self._engine.accounts[model].tally
+        last_s = tally.last_answer_s
+        age_s = 0.0 if last_s is None else self._clock.monotonic() - last_s
+        now_ms = int(self._clock.now().timestamp() * 1e3)
+        return protocol.statistics(model, tally, age_s=age_s, now_ms=now_ms)
+
+
+def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
+    """Register the protocol; ModelInfer goes first, in bytes, and so wins over its typed form."""
+    infer: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "ModelInfer": grpc.unary_unary_rpc_method_handler(servicer.ModelInfer)
+    }
+    handlers = grpc.method_handlers_generic_handler("inference.GRPCInferenceService", infer)
+    server.add_generic_rpc_handlers((handlers,))
+    add_GRPCInferenceServiceServicer_to_server(servicer, server)
+
+
+class RouterServicer(RouterServiceServicer):
+    """The router's own view."""
+
+    def __init__(self, engine: Engine, router_id: str, started_at: datetime) -> None:
+        self._engine = engine
+        self._router_id = router_id
+        self._started_at = started_at
+
+    async def GetStatus(
+        self, request: router_pb2.GetStatusRequest, context: Context
+    ) -> router_pb2.GetStatusResponse:
+        """Queues, instances and latencies as they are now."""
+        return to_status(self._engine, self._router_id, self._started_at)

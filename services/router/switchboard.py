@@ -1,0 +1,95 @@
+"""All models: which dispatcher is whose, and the change from one routing table to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
+from services.router.decisions import Decision
+from services.router.dispatcher import Dispatcher
+from services.router.domain import Limits, RoutingTable
+
+VERSION = "1"
+"""The only version of every model."""
+
+_TABLE_RETRY_S = 1.0
+
+
+class Switchboard:
+    """Dispatchers by model.
+
+    Attributes:
+        table: The routing table in use; revision 0 before the planner's first.
+    """
+
+    def __init__(self, table: RoutingTable, limits: Mapping[str, Limits]) -> None:
+        self.table = table
+        self._limits = limits
+        self._dispatchers = {
+            routes.model: Dispatcher(routes, limits.get(routes.model, Limits()))
+            for routes in table.models
+        }
+        self._retired: list[Dispatcher] = []
+
+    def __iter__(self) -> Iterator[Dispatcher]:
+        return iter(self._dispatchers.values())
+
+    @property
+    def ready(self) -> bool:
+        """A table has arrived and every model has an instance that takes requests."""
+        return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
+
+    def model(self, name: str, version: str = "") -> Dispatcher:
+        """Return the dispatcher of a model.
+
+        Raises:
+            InvalidArgument: No name.
+            NotFound: No such model, or not that version.
+            Unavailable: No such model as far as is known before the first routing table.
+        """
+        found = self._dispatchers.get(name)
+        if found is None:
+            raise self._unknown(name)
+        if version not in ("", VERSION):
+            raise NotFound(
+                f"model {name!r} has no version {version!r}; its only version is {VERSION!r}",
+                reason="VERSION_NOT_FOUND",
+                field="model_version",
+            )
+        return found
+
+    def _unknown(self, name: str) -> ServiceError:
+        models = ", ".join(sorted(self._dispatchers))
+        if not name:
+            return InvalidArgument(
+                f"model_name is required; models are {models}", field="model_name"
+            )
+        if self.table.revision == 0:
+            return Unavailable(
+                f"no model {name!r} is known yet: the planner has not sent a routing table",
+                reason="NO_ROUTING_TABLE",
+                retry_after_s=_TABLE_RETRY_S,
+            )
+        return NotFound(
+            f"no model {name!r}; models are {models}",
+            reason="MODEL_NOT_FOUND",
+            field="model_name",
+        )
+
+    def swap(self, table: RoutingTable) -> list[Decision]:
+        """Take over a new routing table, all of it at once."""
+        decisions: list[Decision] = []
+        self.table = table
+        wanted = {routes.model: routes for routes in table.models}
+        for name in self._dispatchers.keys() - wanted.keys():
+            gone = self._dispatchers.pop(name)
+            decisions += gone.retire()
+            self._retired.append(gone)
+        for name, routes in wanted.items():
+            dispatcher = self._dispatchers.get(name)
+            if dispatcher is None:
+                dispatcher = Dispatcher(routes, self._limits.get(name, Limits()))
+                self._dispatchers[name] = dispatcher
+            decisions += dispatcher.swap(routes)
+        self._retired = [dispatcher for dispatcher in self._retired if dispatcher.lanes]
+        return decisions

@@ -1,0 +1,90 @@
+"""Run as a program: what unmodified Triton clients see of the server at argv[1], as JSON.
+
+A process of its own, because tritonclient's messages and ours have the same names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as sync_client
+import tritonclient.grpc.aio as aio_client
+from tritonclient.utils import InferenceServerException
+
+ROW = np.array([[1, 2, 3, 4]], dtype=np.float32)
+
+
+def tensors(values: np.ndarray[Any, Any], datatype: str = "FP32") -> list[Any]:
+    tensor = sync_client.InferInput("x", list(values.shape), datatype)
+    tensor.set_data_from_numpy(values)
+    return [tensor]
+
+
+WRONG: dict[str, tuple[str, list[Any]]] = {
+    "unknown model": ("nothing", tensors(ROW)),
+    "wrong shape": ("digits", tensors(ROW[:, :3])),
+    "wrong dtype": ("digits", tensors(ROW.astype(np.int32), "INT32")),
+    "oversized": ("digits", tensors(np.zeros((1000, 4), dtype=np.float32))),
+}
+
+
+def told(error: InferenceServerException) -> list[str]:
+    return [str(error.status()), str(error.message())]
+
+
+def outcome(client: Any, model: str, inputs: list[Any]) -> list[str]:
+    try:
+        client.infer(model, inputs)
+    except InferenceServerException as error:
+        return told(error)
+    return ["OK", ""]
+
+
+def with_sync(address: str) -> dict[str, Any]:
+    with sync_client.InferenceServerClient(address) as client:
+        answer = client.infer("digits", tensors(ROW), request_id="mine", timeout=5_000_000)
+        return {
+            "live": client.is_server_live(),
+            "ready": client.is_server_ready() and client.is_model_ready("digits"),
+            "server": client.get_server_metadata(as_json=True),
+            "metadata": client.get_model_metadata("digits", as_json=True),
+            "config": client.get_model_config("digits", as_json=True)["config"],
+            "output": answer.as_numpy("y").tolist(),
+            "response": answer.get_response(as_json=True),
+            "statistics": client.get_inference_statistics("digits", as_json=True),
+            "wrong": {
+                name: outcome(client, model, inputs) for name, (model, inputs) in WRONG.items()
+            },
+        }
+
+
+async def with_aio(address: str) -> dict[str, Any]:
+    async with aio_client.InferenceServerClient(address) as client:
+        answers = await asyncio.gather(
+            *(client.infer("digits", tensors(ROW), request_id=str(i)) for i in range(8))
+        )
+        wrong = {}
+        for name, (model, inputs) in WRONG.items():
+            try:
+                await client.infer(model, inputs)
+            except InferenceServerException as error:
+                wrong[name] = told(error)
+        return {
+            "live": await client.is_server_live(),
+            "ready": await client.is_server_ready() and await client.is_model_ready("digits"),
+            "metadata": await client.get_model_metadata("digits", as_json=True),
+            "config": (await client.get_model_config("digits", as_json=True))["config"],
+            "outputs": [answer.as_numpy("y").tolist() for answer in answers],
+            "ids": [answer.get_response().id for answer in answers],
+            "statistics": await client.get_inference_statistics(as_json=True),
+            "wrong": wrong,
+        }
+
+
+if __name__ == "__main__":
+    seen = {"sync": with_sync(sys.argv[1]), "aio": asyncio.run(with_aio(sys.argv[1]))}
+    json.dump(seen, sys.stdout)

@@ -1,0 +1,58 @@
+"""Which instance takes the next request."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.router.choice import by_shares, idle_longest
+from services.router.domain import Instance, Request
+from services.router.lane import Lane
+
+
+def lane(name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, used: int = 0) -> Lane:
+    made = Lane(Instance(f"{name}:1", name, "m", "v", 0.9, share, credits_))
+    made.credits, made.up, made.used_at = credits_, True, used
+    for number in range(held):
+        made.in_flight[number] = Request(number, "m", b"", 0.0, 1.0)
+    return made
+
+
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=8).map(
+        lambda parts: [part / sum(parts) for part in parts]
+    ),
+    st.integers(1, 400),
+)
+def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per_lane(
+    shares: list[float], rounds: int
+) -> None:
+    lanes = [lane(str(i), share) for i, share in enumerate(shares)]
+
+    chosen = Counter(by_shares(lanes).instance.segment_id for _ in range(rounds))
+
+    for i, share in enumerate(shares):
+        assert abs(chosen[str(i)] - share * rounds) <= len(shares)
+
+
+def test_weighted_round_robin_is_smooth_as_in_nginx() -> None:
+    """Weights 5, 1, 1 give a a b a c a a: the heavy lane is not taken five times in a row."""
+    lanes = [lane("a", 5 / 7), lane("b", 1 / 7), lane("c", 1 / 7)]
+
+    assert "".join(by_shares(lanes).instance.segment_id for _ in range(7)) == "aabacaa"
+
+
+def test_lanes_without_any_share_take_turns() -> None:
+    lanes = [lane("a", 0.0), lane("b", 0.0)]
+
+    assert "".join(by_shares(lanes).instance.segment_id for _ in range(4)) == "abab"
+
+
+def test_the_lane_idle_longest_comes_first_then_the_least_loaded() -> None:
+    busy, fresh, rested = lane("busy", held=1), lane("fresh", used=9), lane("rested", used=3)
+    half = lane("half", held=2)
+
+    assert idle_longest([busy, fresh, rested]) is rested
+    assert idle_longest([half, busy]) is busy
