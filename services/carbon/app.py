@@ -1,0 +1,107 @@
+"""How the carbon service is wired, and how long each part lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client import REGISTRY
+from prometheus_client.registry import Collector
+
+from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
+from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
+from services.carbon.board import Board
+from services.carbon.follow import follow
+from services.carbon.metrics import IntensityCollector
+from services.carbon.monitor import Monitor
+from services.carbon.servicer import CarbonServicer
+from services.carbon.sources.build import build
+from services.carbon.sources.source import Source
+from services.kit import metrics
+from services.kit.clock import Clock, ScaledClock
+from services.kit.deployment import Carbon, Deployment
+from services.kit.rpc import Serving, serving
+
+_SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
+
+
+async def run(
+    deployment: Deployment, stop: asyncio.Event, started: Callable[[int], None] | None = None
+) -> None:
+    """Tell what electricity is worth until `stop` is set, then end every watch and drain.
+
+    Args:
+        deployment: The whole deployment file.
+        stop: Ends the service.
+        started: Called with the port once the service listens. Health says SERVING when every
+            source has given a value.
+
+    Raises:
+        ConfigError: A trace file cannot be used.
+    """
+    settings = deployment.carbon
+    start, sources = await asyncio.to_thread(build, settings, datetime.now(UTC))
+    clock = ScaledClock(start, settings.replay.speedup)
+    monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
+    board = Board(monitors)
+    servicer = CarbonServicer(board, clock)
+    with metrics.exposed(settings.metrics), _measured(IntensityCollector(board, clock)):
+        async with serving(
+            settings.listen,
+            lambda server: add_CarbonServiceServicer_to_server(servicer, server),
+            (_SERVICE,),
+            tls=deployment.tls,
+            ready=False,
+        ) as server:
+            if started is not None:
+                started(server.port)
+            try:
+                await _work(monitors, board, clock, server, stop)
+            finally:
+                board.close()
+
+
+def _monitors(carbon: Carbon, sources: Mapping[str, Source], now: datetime) -> dict[str, Monitor]:
+    """Return a monitor for each zone that already knows its source's past."""
+    monitors = {}
+    for name, source in sources.items():
+        zone = carbon.zones[name]
+        window = timedelta(seconds=zone.average_window_s)
+        monitors[name] = Monitor(name, source, now, signal=zone.signal, average_window=window)
+    return monitors
+
+
+async def _work(
+    monitors: Mapping[str, Monitor],
+    board: Board,
+    clock: Clock,
+    server: Serving,
+    stop: asyncio.Event,
+) -> None:
+    """Follow every zone until `stop`; a follower that crashes ends the service."""
+    async with asyncio.TaskGroup() as tasks:
+        background = [
+            tasks.create_task(follow(monitor, board, clock), name=f"carbon.follow[{zone}]")
+            for zone, monitor in monitors.items()
+        ]
+        background.append(tasks.create_task(_report_ready(board, server), name="carbon.ready"))
+        await stop.wait()
+        for task in background:
+            task.cancel()
+
+
+async def _report_ready(board: Board, server: Serving) -> None:
+    await board.complete()
+    await server.set_ready(ready=True)
+
+
+@contextmanager
+def _measured(collector: Collector) -> Iterator[None]:
+    """Expose `collector` on the metrics endpoint while the block runs."""
+    REGISTRY.register(collector)
+    try:
+        yield
+    finally:
+        REGISTRY.unregister(collector)

@@ -1,0 +1,88 @@
+"""What one zone's electricity is worth, now and before: CI, ACI and CIR over grid time."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import datetime, timedelta
+
+from services.carbon.average import MovingAverage
+from services.carbon.domain import Intensity, Sample, Signal
+from services.carbon.sources.source import Source, samples
+
+HISTORY = timedelta(days=7)
+HISTORY_LENGTH = 50_000  # a bound on memory for sources that change every few seconds
+
+
+class Monitor:
+    """Follows one source: call `advance` as grid time goes on.
+
+    It starts with the source's past, where that has one, so that the average is right from the
+    first value and a restart loses no history.
+
+    Args:
+        zone: Electricity grid area.
+        source: Where its intensity comes from.
+        start: Grid time now.
+        signal: What the source's numbers mean.
+        average_window: Window of the average carbon intensity (ACI).
+    """
+
+    def __init__(
+        self,
+        zone: str,
+        source: Source,
+        start: datetime,
+        *,
+        signal: Signal,
+        average_window: timedelta,
+    ) -> None:
+        self.zone = zone
+        self._source = source
+        self._signal: Signal = signal
+        self._average = MovingAverage(average_window)
+        self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
+        self._seen_until = start - max(HISTORY, average_window)
+        self.advance(start)
+
+    @property
+    def latest(self) -> Intensity | None:
+        """The intensity in force at the last `advance`; None before the source's first."""
+        return self._history[-1] if self._history else None
+
+    def advance(self, now: datetime) -> Intensity | None:
+        """Take in, in order, what the source said up to `now`; return the newest if it is news."""
+        before = self.latest
+        for sample in samples(self._source, self._seen_until, now):
+            if self.latest is None or sample.since > self.latest.sample.since:
+                self._observe(sample)
+        self._seen_until = now
+        return None if self.latest is before else self.latest
+
+    def next_change(self) -> datetime | None:
+        """Return when to call `advance` again; None: never."""
+        return self._source.next_change(self._seen_until)
+
+    def history(self, start: datetime | None, end: datetime) -> tuple[Intensity, ...]:
+        """Return the intensities kept whose `since` lies in [start, end), oldest first.
+
+        Args:
+            start: None: as far back as history is kept.
+            end: First instant that is out.
+        """
+        return tuple(
+            intensity
+            for intensity in self._history
+            if (start is None or start <= intensity.sample.since) and intensity.sample.since < end
+        )
+
+    def _observe(self, sample: Sample) -> None:
+        intensity = Intensity(
+            zone=self.zone,
+            signal=self._signal,
+            sample=sample,
+            average_gco2e_per_kwh=self._average.push(sample),
+            source=self._source.name,
+        )
+        self._history.append(intensity)
+        while self._history[0].sample.since < sample.since - HISTORY:
+            self._history.popleft()

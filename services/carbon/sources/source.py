@@ -1,0 +1,36 @@
+"""What every source of carbon intensity can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Protocol
+
+from services.carbon.domain import Sample
+
+
+class Source(Protocol):
+    """A step function of grid time. Pure: what it needs, it read when it was made."""
+
+    @property
+    def name(self) -> str:
+        """Kind and place, for example "synthetic" or "trace:us-cal.csv"."""
+        ...
+
+    def at(self, when: datetime) -> Sample | None:
+        """Return the sample in force at `when`; None before the first."""
+        ...
+
+    def next_change(self, when: datetime) -> datetime | None:
+        """Return the first instant after `when` at which a new sample begins; None: never."""
+        ...
+
+
+def samples(source: Source, start: datetime, end: datetime) -> Iterator[Sample]:
+    """Yield the samples in force at some instant of [start, end], oldest first."""
+    when: datetime | None = start
+    while when is not None and when <= end:
+        sample = source.at(when)
+        if sample is not None:
+            yield sample
+        when = source.next_change(when)
