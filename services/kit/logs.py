@@ -49,5 +49,5 @@ def configure(service: str, *, level: str = "info") -> None:
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """Return a logger for one module."""
-    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger=name)
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from socketserver import BaseServer
+from threading import Thread
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
 
@@ -39,6 +42,19 @@ def exposed(address: str, registry: CollectorRegistry = REGISTRY) -> Iterator[in
     try:
         yield server.server_port
     finally:
-        server.shutdown()
-        server.server_close()
+        _stop(server, (host, server.server_port))
         thread.join()
+
+
+def _stop(server: BaseServer, address: tuple[str, int]) -> None:
+    """Stop at once, for this may run on the event loop.
+
+    `shutdown` alone waits until the server looks up from its socket, which it does twice a second
+    or when somebody calls.
+    """
+    stopping = Thread(target=server.shutdown, name="metrics.stop")
+    stopping.start()
+    with suppress(OSError):
+        socket.create_connection(address, timeout=1).close()
+    stopping.join()
+    server.server_close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import uvloop
@@ -27,17 +27,28 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         config: Deployment file; see `services.kit.settings.config_path`.
 
     Returns:
-        0 after a drain, 2 where the deployment file is wrong. A crash raises.
+        0 after a drain, 2 where the deployment file, or one that it names, is wrong. A crash
+        raises.
     """
+    status = 0
     try:
         deployment = load(config_path(config))
-    except ConfigError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    logs.configure(service, level=deployment.log_level)
-    logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
-    uvloop.run(_until_stopped(run, deployment))
-    return 0
+        logs.configure(service, level=deployment.log_level)
+        logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
+        uvloop.run(_until_stopped(run, deployment))
+    except* ConfigError as wrong:
+        sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
+        status = 2
+    return status
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what a tree of exception groups holds."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 async def _until_stopped(run: Run, deployment: Deployment) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from services.kit.rpc.traced import TracedChannel
+
 if TYPE_CHECKING:
     from services.kit.deployment import Tls
 
@@ -28,20 +30,20 @@ _OPTIONS = (
 
 
 def dial(address: str, tls: Tls | None = None) -> grpc.aio.Channel:
-    """Return a channel to `address`; plaintext unless `tls` is given.
+    """Return a channel to `address` that passes traces on; plaintext unless `tls` is given.
 
     Args:
         address: "host:port".
         tls: Authority to trust, and the certificate to show where the server asks for one.
     """
     if tls is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return TracedChannel(grpc.aio.insecure_channel(address, options=_OPTIONS))
     credentials = grpc.ssl_channel_credentials(
         root_certificates=_read(tls.ca_file),
         private_key=_read(tls.key_file),
         certificate_chain=_read(tls.certificate_file),
     )
-    return grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+    return TracedChannel(grpc.aio.secure_channel(address, credentials, options=_OPTIONS))
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -12,9 +13,11 @@ from google.protobuf.message import DecodeError
 from services.kit import logs, tracing
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
 from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
+from services.kit.rpc.deadline import deadline_s
 from services.kit.rpc.status import to_wire
 
 _log = logs.get("rpc")
+_UNREADABLE = "the request is not a valid protobuf message of this method"
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -31,38 +34,57 @@ class _Call:
         metadata = self._context.invocation_metadata() or ()
         header = next((str(value) for key, value in metadata if key == "traceparent"), "")
         tracing.traceparent.set(tracing.accept(header) if header else "")
+        left_s = self._context.time_remaining()
+        deadline_s.set(None if left_s is None else time.monotonic() + left_s)
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        code = self._context.code()
-        status = code.name if isinstance(code, grpc.StatusCode) else "OK"
-        if isinstance(error, ServiceError):
-            status = error.status
-        elif error is not None and not isinstance(error, grpc.aio.AbortError):
-            status = "CANCELLED" if not isinstance(error, Exception) else "INTERNAL"
+        status = self._status(error)
         elapsed_s = time.perf_counter() - self._started_s
         RPC_SECONDS.labels(self._method).observe(elapsed_s)
         RPC_TOTAL.labels(self._method, status).inc()
         _log.debug("call", method=self._method, status=status, duration_ms=elapsed_s * 1e3)
+
+    def _status(self, error: BaseException | None) -> str:
+        if error is None or isinstance(error, grpc.aio.AbortError):
+            code = self._context.code()
+            return code.name if isinstance(code, grpc.StatusCode) else "OK"
+        if not isinstance(error, Exception):
+            return "CANCELLED"
+        meant = _meant(error, self._context)
+        return "INTERNAL" if meant is None else meant.status
+
+
+def _meant(error: Exception, context: Context) -> ServiceError | None:
+    """Return what the caller may see of `error`; None for a bug."""
+    if isinstance(error, grpc.aio.UsageError) and context.cancelled():
+        return Cancelled("the caller has gone")
+    if isinstance(error, DecodeError):
+        return InvalidArgument(_UNREADABLE)
+    return error if isinstance(error, ServiceError) else None
 
 
 async def _abort(method: str, context: Context, error: Exception) -> None:
     """End the call with the status that `error` stands for; never returns normally."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if isinstance(error, grpc.aio.UsageError) and context.cancelled():
-        error = Cancelled("the caller has gone")
-    if not isinstance(error, ServiceError):
+    meant = _meant(error, context)
+    if meant is None:
         _log.error("unhandled error", method=method, exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
     else:
-        code, message, trailing = to_wire(error)
-        await context.abort(code, message, trailing)
+        await context.abort(*to_wire(meant))
+
+
+def _refuse_unreadable(request: Any) -> None:
+    if isinstance(request, DecodeError):
+        raise request
 
 
 def _guard_single(method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     async def guarded(request: Any, context: Context) -> Any:
         try:
             with _Call(method, context):
+                _refuse_unreadable(request)
                 return await behavior(request, context)
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
             await _abort(method, context, error)
@@ -71,9 +93,13 @@ def _guard_single(method: str, behavior: Callable[..., Awaitable[Any]]) -> Calla
 
 
 def _guard_stream(method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(behavior):  # it sends with context.write
+        return _guard_single(method, behavior)
+
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             with _Call(method, context):
+                _refuse_unreadable(request)
                 async for response in behavior(request, context):
                     yield response
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
@@ -83,32 +109,20 @@ def _guard_stream(method: str, behavior: Callable[..., Any]) -> Callable[..., An
 
 
 def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """Answer bytes that are not protobuf with INVALID_ARGUMENT; grpc alone says UNKNOWN."""
+    """Hand the error of an unreadable request to its handler; grpc alone answers UNKNOWN."""
     if deserialize is None:
         return None
 
     def parse(data: bytes) -> Any:
         try:
             return deserialize(data)
-        except DecodeError:
-            return _UNREADABLE
+        except DecodeError as error:
+            return error
 
     return parse
 
 
-_UNREADABLE = object()
-
-
-def _refuse_unreadable(behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    async def checked(request: Any, context: Context) -> Any:
-        if request is _UNREADABLE:
-            raise InvalidArgument("the request is not a valid protobuf message of this method")
-        return await behavior(request, context)
-
-    return checked
-
-
-Handler = grpc.RpcMethodHandler[Any, Any]
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
 
 
 def guard(method: str, handler: Handler) -> Handler:
@@ -116,19 +130,15 @@ def guard(method: str, handler: Handler) -> Handler:
     read, write = handler.request_deserializer, handler.response_serializer
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(
-            _guard_single(method, _refuse_unreadable(handler.unary_unary)),
-            _checked(read),
-            write,
+            _guard_single(method, handler.unary_unary), _checked(read), write
         )
     if handler.stream_unary:
         return grpc.stream_unary_rpc_method_handler(
-            _guard_single(method, handler.stream_unary),
-            read,
-            write,
+            _guard_single(method, handler.stream_unary), read, write
         )
     if handler.unary_stream:
         return grpc.unary_stream_rpc_method_handler(
-            _guard_stream(method, handler.unary_stream), read, write
+            _guard_stream(method, handler.unary_stream), _checked(read), write
         )
     if handler.stream_stream:
         return grpc.stream_stream_rpc_method_handler(

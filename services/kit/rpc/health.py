@@ -1,28 +1,72 @@
-"""grpc.health.v1 with Check, Watch and List."""
+"""grpc.health.v1 with Check, Watch and List.
+
+The library's asyncio servicer has no List, forgets all watchers of a service when one of them
+leaves, and lets watchers hold up a drain.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from grpc_health.v1 import health_pb2 as typed_health_pb2
-from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1 import health_pb2_grpc
+
+from services.kit.errors import NotFound
 
 health_pb2: Any = typed_health_pb2  # its published types lag behind the library: no List
 
 
-class HealthServicer(health_aio.HealthServicer):
-    """The stock servicer plus List, which its asyncio form leaves UNIMPLEMENTED."""
+class HealthServicer(health_pb2_grpc.HealthServicer):
+    """The health of each service by name; "" is the whole server."""
 
-    async def List(  # noqa: N802 - the protocol's name
-        self,
-        _request: Any,
-        _context: Any,
-    ) -> Any:
+    def __init__(self) -> None:
+        self._statuses: Mapping[str, int] = {}
+        self._changed = asyncio.Event()
+        self._draining = False
+
+    def set(self, statuses: Mapping[str, int]) -> None:
+        """Set the health of the services named; without effect once draining."""
+        if not self._draining:
+            self._statuses = {**self._statuses, **statuses}
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+
+    def drain(self) -> None:
+        """Report NOT_SERVING for everything, for good, and end every watch."""
+        self.set(dict.fromkeys(self._statuses, health_pb2.HealthCheckResponse.NOT_SERVING))
+        self._draining = True
+
+    async def Check(self, request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
+        """Return the status of one service."""
+        status = self._statuses.get(request.service)
+        if status is None:
+            raise NotFound(f"no service {request.service!r}")
+        return health_pb2.HealthCheckResponse(status=status)
+
+    async def List(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the status of every service by name."""
-        statuses: dict[str, int] = vars(self)["_server_status"]
         return health_pb2.HealthListResponse(
             statuses={
                 name: health_pb2.HealthCheckResponse(status=status)
-                for name, status in statuses.items()
+                for name, status in self._statuses.items()
             }
         )
+
+    async def Watch(  # noqa: N802 - the protocol's name
+        self, request: Any, _context: Any
+    ) -> AsyncIterator[Any]:
+        """Send the status of one service, known or not, then each change until the drain."""
+        sent = None
+        while True:
+            changed = self._changed
+            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            status = self._statuses.get(request.service, unknown)
+            if status != sent:
+                yield health_pb2.HealthCheckResponse(status=status)
+                sent = status
+            elif self._draining:
+                return
+            else:
+                await changed.wait()

@@ -45,8 +45,7 @@ class Serving:
         """Report every service and the whole server as SERVING or NOT_SERVING."""
         status = health_pb2.HealthCheckResponse
         value = status.SERVING if ready else status.NOT_SERVING
-        for name in ("", *self.services):
-            await self.health.set(name, value)
+        self.health.set(dict.fromkeys(("", *self.services), value))
 
 
 @asynccontextmanager
@@ -99,13 +98,13 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             port = server.add_insecure_port(address)
         else:
             port = server.add_secure_port(address, _server_credentials(tls))
-        await server.start()
         running = Serving(port, servicer, tuple(names))
-        await running.set_ready(ready=ready)
+        await running.set_ready(ready=ready)  # before anyone can ask
+        await server.start()
         _log.info("serving", address=f"{host}:{port}", services=list(services))
         yield running
     finally:
-        await servicer.enter_graceful_shutdown()
+        servicer.drain()
         await server.stop(grace_s)
 
 

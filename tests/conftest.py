@@ -1,0 +1,118 @@
+"""What every test may use: a small deployment, and a loop that nothing may hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.kit.deployment import Deployment
+from services.kit.settings import ENV_FILE, ENV_PREFIX, load
+
+Deploy = Callable[[Mapping[str, Any]], Deployment]
+
+MINIMAL: Mapping[str, Any] = {
+    "version": "v1",
+    "carbon": {
+        "listen": "127.0.0.1:0",
+        "zones": {"US-CAL": {"source": {"kind": "static", "intensity_gco2e_per_kwh": 200.0}}},
+    },
+    "nodes": {"node-0": {"listen": "127.0.0.1:0", "zone": "US-CAL", "simulated": ["a100-40gb"]}},
+    "models": {
+        "digits": {
+            "slo": {"latency_s": 0.2},
+            "demand_rps": 10,
+            "variants": {
+                "small": {
+                    "file": "small.onnx",
+                    "accuracy": 0.9,
+                    "profile": {"kind": "analytic", "gmacs_per_item": 0.4},
+                }
+            },
+        }
+    },
+    "planner": {"listen": "127.0.0.1:0"},
+    "router": {"listen": "127.0.0.1:0"},
+}
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
+    """Return a function that writes a minimal cinquefoil.yaml, changed as told, and loads it.
+
+    Mappings are merged key by key; anything else replaces what is there.
+    """
+    for name in [name for name in os.environ if name.startswith(ENV_PREFIX) or name == ENV_FILE]:
+        monkeypatch.delenv(name)
+
+    def deploy(changes: Mapping[str, Any]) -> Deployment:
+        path = tmp_path / "cinquefoil.yaml"
+        path.write_text(yaml.safe_dump(_merged(MINIMAL, changes)))
+        return load(path)
+
+    return deploy
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+# ---- nothing may hold the loop -----------------------------------------------------------------
+
+_HELD_S = 0.5
+_run_handle = asyncio.Handle._run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker that turns the detector off."""
+    config.addinivalue_line("markers", "may_block: this test may hold its event loop")
+
+
+@pytest.fixture(autouse=True)
+def _loop_is_never_held(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Fail a test in which one callback computed or slept for more than half a second.
+
+    Time in which the machine ran something else does not count: the thread was neither on a
+    processor nor did it give one up, so a busy machine fails no test.
+    """
+    held: list[str] = []
+
+    def run(handle: asyncio.Handle) -> None:
+        started_s, cpu_s, waits = time.perf_counter(), time.thread_time(), _waits()
+        _run_handle(handle)
+        if time.perf_counter() - started_s > _HELD_S and (
+            time.thread_time() - cpu_s > _HELD_S or _waits() > waits
+        ):
+            held.append(repr(_owner(handle)))
+
+    if request.node.get_closest_marker("may_block") is None:
+        monkeypatch.setattr(asyncio.Handle, "_run", run)
+    yield
+    if held:
+        pytest.fail(f"held the event loop for more than {_HELD_S} s: {'; '.join(held)}")
+
+
+def _owner(handle: Any) -> object:
+    """Return the task that a callback steps, or else the callback."""
+    return getattr(handle._callback, "__self__", handle)
+
+
+def _waits() -> int:
+    """Return how often this thread gave up its processor to wait for something."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -1,0 +1,210 @@
+"""The deployment file: mistakes are told with their line, the environment overrides, paths hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from services.kit.deployment import Deployment, SyntheticSource, TraceSource
+from services.kit.settings import ConfigError, config_path, load
+
+if TYPE_CHECKING:
+    from tests.conftest import Deploy
+
+TEXT = """\
+version: v1
+carbon:
+  zones:
+    US-CAL:
+      source: {kind: synthetic}
+nodes:
+  node-0:
+    zone: US-CAL
+models:
+  digits:
+    slo: {latency_s: 0.2}
+    demand_rps: 10
+    variants:
+      small:
+        file: models/small.onnx
+        accuracy: 0.9
+        profile: {kind: analytic, gmacs_per_item: 0.4}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(deployment: Deploy) -> None:
+    """The fixture takes this process's CINQUEFOIL_ variables away."""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cinquefoil.yaml"
+
+
+def mistakes(path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    return [str(mistake) for mistake in caught.value.mistakes]
+
+
+def test_the_smallest_file_gets_every_default(path: Path) -> None:
+    """Loopback addresses, one port each, no metrics, an SLO at the 95th percentile."""
+    path.write_text(TEXT)
+    found = load(path)
+
+    listens = [found.carbon, found.planner, *found.nodes.values(), found.router]
+    assert [endpoint.listen for endpoint in listens] == [
+        f"127.0.0.1:846{port}" for port in (1, 2, 3, 4)
+    ]
+    assert [endpoint.dial for endpoint in listens] == [endpoint.listen for endpoint in listens]
+    assert {endpoint.metrics for endpoint in listens} == {""}
+    assert found.models["digits"].slo.percentile == 95
+    assert found.carbon.replay.speedup == 1
+    assert found.carbon.zones["US-CAL"].average_window_s == timedelta(days=1).total_seconds()
+    source = found.carbon.zones["US-CAL"].source
+    assert isinstance(source, SyntheticSource)
+    assert (source.mean_gco2e_per_kwh, source.std_gco2e_per_kwh) == (207.13, 69.23)
+
+
+def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
+    changed = deployment({"planner": {"listen": "0.0.0.0:1", "address": "planner:1"}})
+
+    assert changed.planner.dial == "planner:1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("demand_rps: 10", "demand_rsp: 10", "line 12: models.digits.demand_rsp: unknown key"),
+        (
+            "demand_rps: 10",
+            "demand_rps: 0",
+            "line 12: models.digits.demand_rps: Input should be greater than 0; got 0",
+        ),
+        ("    demand_rps: 10\n", "", "line 10: models.digits.demand_rps: required, but missing"),
+        (
+            "zone: US-CAL",
+            "zone: MARS",
+            "nodes.node-0.zone: no zone 'MARS'; carbon.zones has US-CAL",
+        ),
+        ("version: v1", "version: v2", "line 1: version: Input should be 'v1'; got 'v2'"),
+        ("kind: synthetic", "kind: guess", "line 5: carbon.zones.US-CAL.source"),
+        ("synthetic}", "synthetic, setp_s: 1}", "line 5: carbon.zones.US-CAL.source"),
+        ("  node-0:\n", "  node-0:\n    listen: here\n", "line 8: nodes.node-0.listen: address"),
+    ],
+    ids=[
+        "unknown key", "out of range", "missing", "zone that is not there", "version", "kind",
+        "unknown key in a union", "address",
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_line(path: Path, old: str, new: str, told: str) -> None:
+    assert old in TEXT
+
+    assert any(told in mistake for mistake in mistakes(path, TEXT.replace(old, new)))
+
+
+def test_all_mistakes_are_told_at_once_in_order_of_line(path: Path) -> None:
+    wrong = TEXT.replace("latency_s: 0.2", "latency_s: -1").replace("accuracy: 0.9", "accuracy: x")
+    told = mistakes(path, wrong)
+
+    assert [line.split(":")[0] for line in told] == ["line 11", "line 16"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1: file: must be a mapping"),
+        ("- v1\n", "line 1: file: must be a mapping"),
+        ("version: v1\ncarbon: [\n", "line 3: yaml: "),
+    ],
+    ids=["empty", "a list", "not YAML"],
+)
+def test_what_is_no_deployment_file_is_refused(path: Path, text: str, told: str) -> None:
+    assert mistakes(path, text)[0].startswith(told)
+
+
+def test_a_missing_file_is_told_by_name(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cinquefoil\.yaml: file: cannot be read"):
+        load(path)
+
+
+def test_the_environment_overrides_single_values_of_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text(TEXT + "planner: {strategy: base, seed: 7}\n")
+    monkeypatch.setenv("CINQUEFOIL_PLANNER__STRATEGY", "annealing")
+    monkeypatch.setenv("CINQUEFOIL_LOG_LEVEL", "debug")
+    found = load(path)
+
+    assert (found.planner.strategy, found.planner.seed) == ("annealing", 7)
+    assert found.log_level == "debug"
+
+
+def test_a_wrong_value_in_the_environment_is_told(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CINQUEFOIL_PLANNER__STRATEGY", "luck")
+
+    assert "planner.strategy" in mistakes(path, TEXT)[0]
+
+
+@pytest.mark.parametrize("name", ["CINQUEFOIL_PLANER__SEED", "CINQUEFOIL_SEED"])
+def test_an_unknown_section_in_the_environment_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A mistyped override must not be ignored in silence."""
+    monkeypatch.setenv(name, "1")
+
+    assert f"{name}: unknown setting; sections are CARBON" in mistakes(path, TEXT)[0]
+
+
+def test_an_unknown_key_in_the_environment_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CINQUEFOIL_PLANNER__SEDE", "1")
+
+    assert mistakes(path, TEXT) == ["planner.sede: unknown key"]
+
+
+def test_relative_paths_are_relative_to_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not to where a service was started; absolute ones stay."""
+    text = TEXT.replace("{kind: synthetic}", "{kind: trace, path: traces/cal.csv}")
+    path.write_text(f"{text}planner: {{database: /srv/plans.sqlite3}}\n")
+    monkeypatch.chdir("/")
+    found = load(path)
+    source = found.carbon.zones["US-CAL"].source
+
+    assert isinstance(source, TraceSource)
+    assert source.path == path.parent / "traces/cal.csv"
+    assert found.models["digits"].variants["small"].file == path.parent / "models/small.onnx"
+    assert found.nodes["node-0"].state_dir == path.parent / "out/state"
+    assert found.planner.database == Path("/srv/plans.sqlite3")
+
+
+def test_the_file_is_the_one_given_or_the_environments_or_here(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert config_path() == Path("cinquefoil.yaml")
+    monkeypatch.setenv("CINQUEFOIL_CONFIG", "/etc/cinquefoil.yaml")
+    assert config_path() == Path("/etc/cinquefoil.yaml")
+    assert config_path(path) == path
+
+
+def test_a_deployment_survives_being_printed_and_read_again(deployment: Deploy) -> None:
+    """What `launch` logs is the whole truth."""
+    found = deployment({})
+
+    assert Deployment.model_validate(found.model_dump(mode="json")) == found
+    assert yaml.safe_load(yaml.safe_dump(found.model_dump(mode="json")))
+
+
+def test_the_example_in_the_repository_is_valid() -> None:
+    load(Path(__file__).parents[3] / "cinquefoil.yaml")
