@@ -1,0 +1,234 @@
+"""How the agent is wired, and how long each part lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.gpuagent.accounts import Accounts
+from services.gpuagent.blueprint import Drafter, Variant
+from services.gpuagent.collector import collected
+from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.files import held
+from services.gpuagent.hardware import gpus_of
+from services.gpuagent.inventory import Inventory
+from services.gpuagent.journal import Journal
+from services.gpuagent.keeper import Surroundings
+from services.gpuagent.ledger import Ledger, opened
+from services.gpuagent.mailbox import Mailbox
+from services.gpuagent.metering import GpuMeter
+from services.gpuagent.places import Home, Places
+from services.gpuagent.probe import answers
+from services.gpuagent.segments import Segments
+from services.gpuagent.servicer import GpuAgentServicer
+from services.gpuagent.steps import Steps
+from services.gpuagent.uplink import Uplink
+from services.gpuagent.view import View
+from services.gpuagent.worker.spec import TlsFiles
+from services.kit import deployment as config
+from services.kit import metrics
+from services.kit.clock import RealClock
+from services.kit.deployment import Deployment
+from services.kit.errors import InvalidArgument
+from services.kit.profiles.load import load_profile
+from services.kit.rpc import dial, serving
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+_SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
+_GRACE_S: Final = 2.0
+DRAIN_S: Final = 10.0
+"""Time that accepted requests may take when the agent stops, s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One node of the deployment, and its folder."""
+
+    name: str
+    settings: config.Node
+    folder: Path
+
+
+async def run(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+    *,
+    node: str = "",
+) -> None:
+    """Run the agent of one node until `stop`, then drain and end its workers.
+
+    Args:
+        deployment: The whole deployment file.
+        stop: Ends the agent.
+        started: Called with the port once the agent serves.
+        node: The node's name; "": the deployment's only one.
+
+    Raises:
+        InvalidArgument: No such node.
+        FailedPrecondition: Another agent runs on this node, or a state file is damaged.
+    """
+    place = _place(deployment, node)
+    drafter = await asyncio.to_thread(_drafter, deployment, place.settings)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(held(place.folder / "agent.lock"))
+        ledgers: dict[str, Ledger] = {}
+
+        def ledger(uuid: str) -> Ledger:
+            if uuid not in ledgers:
+                path = place.folder / "ledgers" / f"{uuid}.ledger"
+                ledgers[uuid] = stack.enter_context(opened(path))
+            return ledgers[uuid]
+
+        device = await stack.enter_async_context(
+            gpus_of(place.name, place.settings, place.folder / "hardware", ledger)
+        )
+        gpus = await device.call(NvmlGpus.list)
+        hardware = _Hardware(device, gpus, {gpu.uuid: ledger(gpu.uuid) for gpu in gpus})
+        channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
+        async with asyncio.TaskGroup() as keeping:
+            agent = _Agent(deployment, place, hardware, drafter, keeping)
+            await agent.begin()
+            async with _served(deployment, place, agent, started):
+                await agent.work(PlannerServiceStub(channel), stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hardware:
+    """The GPUs, with a ledger each."""
+
+    device: DeviceThread
+    gpus: tuple[GpuInfo, ...]
+    ledgers: Mapping[str, Ledger]
+
+
+class _Agent:
+    """Every object of the service, made once.
+
+    Args:
+        deployment: The whole deployment file.
+        place: The node.
+        hardware: Its GPUs.
+        drafter: Draws blueprints.
+        keeping: Owns the workers' keepers.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        place: _Place,
+        hardware: _Hardware,
+        drafter: Drafter,
+        keeping: asyncio.TaskGroup,
+    ) -> None:
+        settings, device, clock = place.settings, hardware.device, RealClock()
+        self.clock = clock
+        self.mailbox = mailbox = Mailbox()
+        changed = mailbox.node_changed
+        world = Surroundings(clock, partial(answers, tls=deployment.tls), changed)
+        places = Places(_home(deployment, place), hardware.ledgers)
+        journal = Journal(place.folder / "journal.json")
+        self.segments = Segments(places, journal, world, keeping)
+        self.steps = Steps(device, self.segments, drafter, clock, changed)
+        self.accounts = Accounts(
+            {gpu.uuid: _meter(place, gpu, hardware.ledgers[gpu.uuid]) for gpu in hardware.gpus},
+            device,
+            self.segments,
+            clock,
+            mailbox.energy_read,
+        )
+        simulated = settings.simulated is not None
+        inventory = Inventory(place.name, settings.zone, simulated, device, self.segments)
+        self.view = View(inventory, self.accounts)
+
+    async def begin(self) -> None:
+        """Show life to the workers of an agent before this one, and take them over."""
+        self.accounts.beat()
+        await self.segments.adopt(self.steps.blueprint)
+        await self.accounts.read()
+
+    async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
+        """Report and execute until `stop`; then drain the workers, and tell that too."""
+        uplink = Uplink(planner, self.mailbox, self.view, self.steps, self.clock)
+        async with asyncio.TaskGroup() as tasks:
+            background = (
+                tasks.create_task(self.accounts.run(), name="agent.accounts"),
+                tasks.create_task(uplink.run(), name="agent.uplink"),
+            )
+            await stop.wait()
+            await self.segments.stop_all(DRAIN_S)
+            for task in background:
+                task.cancel()
+        await self.accounts.read()
+
+
+@asynccontextmanager
+async def _served(
+    deployment: Deployment,
+    place: _Place,
+    agent: _Agent,
+    started: Callable[[int], None] | None,
+) -> AsyncIterator[None]:
+    """Answer calls and expose metrics while the block runs."""
+    servicer = GpuAgentServicer(agent.view)
+    with metrics.exposed(place.settings.metrics), collected(agent.accounts, agent.segments):
+        async with serving(
+            place.settings.listen,
+            lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
+            _SERVICES,
+            tls=deployment.tls,
+            grace_s=_GRACE_S,
+        ) as server:
+            if started is not None:
+                started(server.port)
+            yield
+
+
+def _place(deployment: Deployment, name: str) -> _Place:
+    names = sorted(deployment.nodes)
+    if not name and len(names) == 1:
+        name = names[0]
+    if name not in deployment.nodes:
+        raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
+    settings = deployment.nodes[name]
+    return _Place(name, settings, settings.state_dir.absolute() / name)
+
+
+def _drafter(deployment: Deployment, settings: config.Node) -> Drafter:
+    variants = {
+        (model_name, name): Variant(variant.file.absolute(), load_profile(variant.profile))
+        for model_name, model in deployment.models.items()
+        for name, variant in model.variants.items()
+    }
+    return Drafter(variants, simulated=settings.simulated is not None)
+
+
+def _home(deployment: Deployment, place: _Place) -> Home:
+    tls = deployment.tls
+    return Home(
+        folder=place.folder / "workers",
+        host=place.settings.worker_host,
+        orphan_timeout_s=place.settings.orphan_timeout_s,
+        log_level=deployment.log_level,
+        tls=None if tls is None else TlsFiles(**dict(tls)),
+    )
+
+
+def _meter(place: _Place, gpu: GpuInfo, ledger: Ledger) -> GpuMeter:
+    return GpuMeter(
+        place.folder / "energy" / f"{gpu.uuid}.json",
+        ledger,
+        idle_power_w=gpu.model.idle_power_w,
+        sm_shares=place.settings.simulated is None,
+    )

@@ -1,0 +1,150 @@
+"""From a segment that is asked for to what its workers must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.device import GpuInfo
+from services.gpuagent.domain import SegmentSpec
+from services.gpuagent.worker.costs import CostCurve, Costs
+from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.profiles.profile import BatchCost, Profile, SliceShape
+
+CLOCK_RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
+"""Clocks at which the profile is asked; in between, costs are linear."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """A trained network. Attributes: file (ONNX), profile."""
+
+    file: Path
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """What the workers of a segment share.
+
+    Attributes:
+        spec: The segment.
+        slice_uuid: Its slice, which exists.
+        file: ONNX file.
+        costs: What the simulated device charges; None: a real GPU.
+        provider: ONNX Runtime execution provider.
+        environment: Added to the workers' environment.
+        idle_power_w: Each worker's share of the GPU's idle power, W: by the slice's SMs.
+        sm_count: The slice's streaming multiprocessors.
+    """
+
+    spec: SegmentSpec
+    slice_uuid: str
+    file: Path
+    costs: Costs | None
+    provider: str
+    environment: Mapping[str, str]
+    idle_power_w: float
+    sm_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """Draws blueprints.
+
+    Attributes:
+        variants: By (model, variant).
+        simulated: The GPUs are.
+    """
+
+    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)
+    simulated: bool = False
+
+    def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> Blueprint:
+        """Return the blueprint of a segment.
+
+        Raises:
+            NotFound: The deployment has no such model and variant.
+            FailedPrecondition: The slice does not exist, or the segment does not fit on it.
+        """
+        variant = self.variants.get((spec.model, spec.variant))
+        if variant is None:
+            raise NotFound(
+                f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
+                field="spec.variant",
+            )
+        slice_uuid = dict(gpu.slices).get(spec.placement)
+        if slice_uuid is None:
+            raise FailedPrecondition(
+                f"{gpu.uuid} has no slice {spec.placement}; create it first", reason="NO_SLICE"
+            )
+        shape = shape_of(gpu, spec.placement.profile)
+        share = shape.sm_count / shape.gpu_sm_count / spec.processes
+        return Blueprint(
+            spec=spec,
+            slice_uuid=slice_uuid,
+            file=variant.file,
+            costs=tabulate(variant.profile, shape, spec) if self.simulated else None,
+            provider="CPUExecutionProvider" if self.simulated else "CUDAExecutionProvider",
+            # A process sees a MIG slice only by its UUID, and no more than one.
+            environment={} if self.simulated else {"CUDA_VISIBLE_DEVICES": slice_uuid},
+            idle_power_w=gpu.model.idle_power_w * share,
+            sm_count=shape.sm_count,
+        )
+
+
+def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
+    """Return what a profile must know of one of the GPU's slices.
+
+    Raises:
+        KeyError: The GPU has no such slice kind.
+    """
+    kind = gpu.model.geometry.kind(profile)
+    return SliceShape(
+        gpu=gpu.model.name,
+        profile=kind.name,
+        compute_slices=kind.compute_slices,
+        sm_count=kind.sm_count,
+        gpu_sm_count=gpu.model.sm_count,
+        memory_bytes=kind.memory_bytes,
+        idle_power_w=gpu.model.idle_power_w,
+        max_power_w=gpu.model.max_power_w,
+    )
+
+
+def tabulate(profile: Profile, shape: SliceShape, spec: SegmentSpec) -> Costs:
+    """Return a profile's numbers for every batch that the segment can meet.
+
+    Where a smaller batch, or fewer busy processes, was never measured, the next larger one that
+    was stands in for it.
+
+    Raises:
+        FailedPrecondition: The segment does not fit on the slice, or was never measured there.
+    """
+
+    def cost(items: int, busy: int, clock_ratio: float) -> BatchCost:
+        for processes in range(busy, spec.processes + 1):
+            for size in range(items, spec.batch_size + 1):
+                found = profile.batch(shape, size, processes, clock_ratio=clock_ratio)
+                if found is not None:
+                    return found
+        raise FailedPrecondition(
+            f"{spec.variant} with batch size {spec.batch_size} and {spec.processes} processes does "
+            f"not fit on {shape.gpu} {shape.profile}, or was never measured there",
+            reason="DOES_NOT_FIT",
+        )
+
+    def curve(ratio: float) -> CostCurve:
+        table = [
+            [cost(items, busy, ratio) for busy in range(1, spec.processes + 1)]
+            for items in range(1, spec.batch_size + 1)
+        ]
+        return CostCurve(
+            ratio,
+            tuple(tuple(entry.latency_s for entry in row) for row in table),
+            tuple(tuple(entry.energy_j for entry in row) for row in table),
+        )
+
+    return Costs(tuple(curve(ratio) for ratio in CLOCK_RATIOS))

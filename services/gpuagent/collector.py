@@ -1,0 +1,64 @@
+"""The agent's metrics, read from the accounts when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.gpuagent.accounts import Accounts
+from services.gpuagent.segments import Segments
+
+
+class AgentCollector(Collector):
+    """Energy by GPU and segment, and restarts of workers."""
+
+    def __init__(self, accounts: Accounts, segments: Segments) -> None:
+        self._accounts = accounts
+        self._segments = segments
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the figures as they are now."""
+        yield from self._energy()
+        restarts = CounterMetricFamily(
+            "cinquefoil_worker_restarts",
+            "Times a segment's workers were started again.",
+            labels=["segment", "model", "variant"],
+        )
+        for segment in self._segments.list():
+            spec = segment.spec
+            restarts.add_metric([spec.segment_id, spec.model, spec.variant], segment.restarts)
+        yield restarts
+
+    def _energy(self) -> Iterator[Metric]:
+        gpu_j = CounterMetricFamily(
+            "cinquefoil_gpu_energy_joules", "Metered energy.", labels=["gpu_uuid", "method"]
+        )
+        gpu_w = GaugeMetricFamily("cinquefoil_gpu_power_watts", "Power now.", labels=["gpu_uuid"])
+        segment_j = CounterMetricFamily(
+            "cinquefoil_segment_energy_joules",
+            "Active energy attributed to a segment.",
+            labels=["gpu_uuid", "segment", "model", "variant"],
+        )
+        for uuid, account in self._accounts.list().items():
+            gpu_j.add_metric([uuid, account.method], account.total_j)
+            gpu_w.add_metric([uuid], account.power_w)
+            for name, entry in account.segments.items():
+                segment_j.add_metric([uuid, name, entry.model, entry.variant], entry.active_j)
+        yield from (gpu_j, gpu_w, segment_j)
+
+
+@contextmanager
+def collected(
+    accounts: Accounts, segments: Segments, registry: CollectorRegistry = REGISTRY
+) -> Iterator[None]:
+    """Expose the agent's metrics while the block runs."""
+    collector = AgentCollector(accounts, segments)
+    registry.register(collector)
+    try:
+        yield
+    finally:
+        registry.unregister(collector)

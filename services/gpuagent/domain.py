@@ -1,0 +1,128 @@
+"""The agent's words: what is asked of a node, and what it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from services.gpuagent.device import GpuInfo
+from services.kit.errors import InvalidArgument, ServiceError
+from services.kit.mig import Placement
+
+_SEGMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpec:
+    """A variant with its batch size and processes, to run on one slice.
+
+    Attributes:
+        segment_id: Unique over the deployment and over time.
+        model, variant: Of the deployment file.
+        batch_size: Largest batch, items, >= 1.
+        processes: Worker processes on the slice, >= 1.
+        gpu_uuid: The GPU.
+        placement: Its slice.
+    """
+
+    segment_id: str
+    model: str
+    variant: str
+    batch_size: int
+    processes: int
+    gpu_uuid: str
+    placement: Placement
+
+    def __post_init__(self) -> None:
+        if not _SEGMENT_ID.fullmatch(self.segment_id):  # it names files
+            raise InvalidArgument(
+                f"spec.segment_id: letters, digits, '.', '_' and '-', at most 120, got "
+                f"{self.segment_id!r}",
+                field="spec.segment_id",
+            )
+        for name in ("model", "variant", "gpu_uuid"):
+            if not getattr(self, name):
+                raise InvalidArgument(f"spec.{name}: required", field=f"spec.{name}")
+        for name in ("batch_size", "processes"):
+            if getattr(self, name) < 1:
+                raise InvalidArgument(f"spec.{name}: must be >= 1", field=f"spec.{name}")
+
+
+class SegmentState(Enum):
+    """Where a segment stands in its life."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DEGRADED = "degraded"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment that runs.
+
+    Attributes:
+        spec: What was asked for.
+        state: What is.
+        endpoints: "host:port", one per process.
+        restarts: Of its workers, so far.
+    """
+
+    spec: SegmentSpec
+    state: SegmentState
+    endpoints: tuple[str, ...]
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a node has, read back from the hardware."""
+
+    name: str
+    zone: str
+    simulated: bool
+    gpus: tuple[GpuInfo, ...]
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Create a slice at an explicit placement."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class DestroySlice:
+    """Destroy a slice on which nothing runs."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class StartSegment:
+    """Start a segment's workers on an existing slice and wait until they answer."""
+
+    spec: SegmentSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StopSegment:
+    """Drain a segment's workers and stop them; accepted requests may take `grace_s`."""
+
+    segment_id: str
+    grace_s: float
+
+
+Action = CreateSlice | DestroySlice | StartSegment | StopSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action. Attributes: error (None: it is so, read back), elapsed_s."""
+
+    error: ServiceError | None
+    elapsed_s: float

@@ -1,0 +1,62 @@
+"""The node's GPUs, real or simulated, ready to be planned with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from services.gpuagent import simulator
+from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.ledger import Ledger
+from services.kit import deployment, logs
+from services.kit.errors import FailedPrecondition
+
+_log = logs.get("hardware")
+
+
+@asynccontextmanager
+async def gpus_of(
+    name: str, node: deployment.Node, state_dir: Path, ledger: Callable[[str], Ledger]
+) -> AsyncIterator[DeviceThread]:
+    """Open the GPUs of a node while the block runs, with MIG mode on where it may be.
+
+    Args:
+        name: The node's.
+        node: Its settings.
+        state_dir: Where simulated hardware keeps its state.
+        ledger: Gives a GPU's ledger, by UUID.
+
+    Raises:
+        NotFound: A simulated GPU type without a table.
+        Unavailable: NVML cannot be loaded.
+    """
+    simulated = node.simulated is not None
+    restore: Callable[[], None] | None = None
+    if node.simulated is not None:
+        library = simulator.SimulatedNvml(
+            name, node.simulated, state_dir=state_dir, activity=ledger
+        )
+        restore = simulator.install(library)
+    try:
+        async with DeviceThread(NvmlGpus(allowed=node.gpus, simulated=simulated)) as device:
+            if simulated or node.allow_mig_mode:
+                await _enable_mig(device)
+            yield device
+    finally:
+        if restore is not None:
+            restore()
+
+
+async def _enable_mig(device: DeviceThread) -> None:
+    for gpu in await device.call(NvmlGpus.list):
+        if not gpu.mig_enabled:
+            await _enable_on(device, gpu)
+
+
+async def _enable_on(device: DeviceThread, gpu: GpuInfo) -> None:
+    try:
+        await device.call(NvmlGpus.enable_mig, gpu.uuid)
+    except FailedPrecondition as error:  # a GPU without MIG, or one in use: it serves as a whole
+        _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)

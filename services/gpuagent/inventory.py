@@ -1,0 +1,38 @@
+"""The node as it is now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.domain import Node
+from services.gpuagent.segments import Segments
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Reads the node.
+
+    Attributes:
+        name: Node name of the deployment file.
+        zone: Electricity zone.
+        simulated: Its GPUs are simulated.
+        device: The GPUs.
+        segments: What runs on them.
+    """
+
+    name: str
+    zone: str
+    simulated: bool
+    device: DeviceThread
+    segments: Segments
+
+    async def read(self) -> Node:
+        """Return the node, its GPUs read back from the hardware.
+
+        Raises:
+            Unavailable: The driver cannot answer now.
+        """
+        gpus = await self.device.call(NvmlGpus.list)
+        return Node(self.name, self.zone, self.simulated, gpus, self.segments.list())

@@ -1,0 +1,281 @@
+"""Who is busy on one GPU, and what it cost: shared between the agent and its workers.
+
+A file per GPU, mapped into every process. A worker writes its own slot; the agent writes the
+header and what it grants each slot. A slot's counters outlive the processes that use it, one
+after another, so no sum over slots ever goes back.
+
+    header | slot 0: worker's record, agent's record | slot 1 | ...
+
+Times are CLOCK_MONOTONIC, which is the same in every process of a machine.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.records import Record
+from services.kit.errors import InvalidArgument
+
+SLOTS: Final = 64
+NAME_BYTES: Final = 128
+
+_MAGIC = b"CQFLEDG1"
+_PREFIX = struct.Struct("<8sI")
+_HEADER = struct.Struct("<dd")
+_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQ")
+_GRANT = struct.Struct("<dd16s")
+_HEADER_AT = 64
+_SLOTS_AT = 256
+_SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
+_FILE_BYTES = _SLOTS_AT + SLOTS * _SLOT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Written by the agent. Attributes: clock_ratio (0..1), heartbeat_s (its last sign of life)."""
+
+    clock_ratio: float = 1.0
+    heartbeat_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """What one worker says of itself.
+
+    Attributes:
+        pid: Its process; 0: nobody's.
+        slice_uuid: Where it runs.
+        segment_id: What it belongs to.
+        busy_since_s: When its present batch began; 0: idle.
+        power_w: Modelled active power of the present batch, W. 0 on a real GPU.
+        batch_energy_j: Most that the present batch may be counted for until it has ended, J.
+        active_j: Modelled energy of all batches that ended, J.
+        busy_s: Time of all batches that ended, s.
+        idle_since_s: When its last batch ended.
+        requests: Requests answered.
+    """
+
+    pid: int = 0
+    slice_uuid: str = ""
+    segment_id: str = ""
+    busy_since_s: float = 0.0
+    power_w: float = 0.0
+    batch_energy_j: float = 0.0
+    active_j: float = 0.0
+    busy_s: float = 0.0
+    idle_since_s: float = 0.0
+    requests: int = 0
+
+    def energy_at(self, now_s: float) -> float:
+        """Return the modelled energy up to `now_s`, the present batch's part included, J."""
+        return self.active_j + self._present_j(now_s)
+
+    def busy_at(self, now_s: float) -> float:
+        """Return the busy time up to `now_s`, s."""
+        return self.busy_s + self._elapsed_s(now_s)
+
+    def power_at(self, now_s: float) -> float:
+        """Return the modelled active power at `now_s`, W."""
+        unfinished = self.busy_since_s and self._present_j(now_s) < self.batch_energy_j
+        return self.power_w if unfinished else 0.0
+
+    def ended(self, now_s: float, energy_j: float, requests: int) -> Slot:
+        """Return the slot after its present batch ended with this energy."""
+        return replace(
+            self,
+            busy_since_s=0.0,
+            power_w=0.0,
+            batch_energy_j=0.0,
+            active_j=self.active_j + max(energy_j, 0.0),
+            busy_s=self.busy_at(now_s),
+            idle_since_s=now_s,
+            requests=self.requests + requests,
+        )
+
+    def _elapsed_s(self, now_s: float) -> float:
+        return max(now_s - self.busy_since_s, 0.0) if self.busy_since_s else 0.0
+
+    def _present_j(self, now_s: float) -> float:
+        return min(self.power_w * self._elapsed_s(now_s), self.batch_energy_j)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What the agent tells one worker.
+
+    Attributes:
+        busy_power_w: Active power attributed to it while it is busy, W (real GPUs).
+        idle_power_w: Its share of the GPU's idle power, W.
+        method: How energy is metered: "counter", "integrated" or "model".
+    """
+
+    busy_power_w: float = 0.0
+    idle_power_w: float = 0.0
+    method: str = "model"
+
+
+class Ledger:
+    """The ledger of one GPU; every process that uses it has its own.
+
+    Args:
+        path: The file; made where it is missing or of another format.
+        now_s: CLOCK_MONOTONIC, s.
+    """
+
+    def __init__(self, path: Path, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._now_s = now_s
+        self._memory = _map(path)
+        self._header = Record(self._memory, _HEADER_AT, _HEADER)
+        starts = [_SLOTS_AT + number * _SLOT_BYTES for number in range(SLOTS)]
+        self._slots = [Record(self._memory, start, _SLOT) for start in starts]
+        self._grants = [
+            Record(self._memory, start + Record.size(_SLOT), _GRANT) for start in starts
+        ]
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._memory.close()
+
+    # ---- the header: the agent writes ----------------------------------------------------------
+
+    @property
+    def header(self) -> Header:
+        """Return the header."""
+        values = self._header.read()
+        return Header(*values) if values else Header()
+
+    def beat(self) -> None:
+        """Tell the workers that an agent looks after them."""
+        self._header.write(self.header.clock_ratio, self._now_s())
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        """Set the SM clock over the GPU's highest, 0 < ratio <= 1."""
+        if not 0 < ratio <= 1:
+            raise InvalidArgument(f"clock ratio must be in (0, 1], got {ratio}")
+        self._header.write(ratio, self.header.heartbeat_s)
+
+    # ---- slots: the worker that owns one writes it ---------------------------------------------
+
+    def slot(self, number: int) -> Slot:
+        """Return one slot as it is now."""
+        values = self._slots[number].read()
+        if values is None:
+            return Slot()
+        pid, slice_uuid, segment_id, *rest = values
+        return Slot(pid, _text(slice_uuid), _text(segment_id), *rest)
+
+    def slots(self) -> Iterator[Slot]:
+        """Yield every slot."""
+        return (self.slot(number) for number in range(SLOTS))
+
+    def write(self, number: int, slot: Slot) -> None:
+        """Replace one slot. Only its worker may, and the agent once that worker is dead.
+
+        Raises:
+            InvalidArgument: A name is too long.
+        """
+        self._slots[number].write(
+            slot.pid,
+            _name("slice_uuid", slot.slice_uuid),
+            _name("segment_id", slot.segment_id),
+            slot.busy_since_s,
+            slot.power_w,
+            slot.batch_energy_j,
+            slot.active_j,
+            slot.busy_s,
+            slot.idle_since_s,
+            slot.requests,
+        )
+
+    def settle(self, number: int) -> None:
+        """Close the account of a dead worker: what it had begun is counted up to now.
+
+        Doing it twice is doing it once.
+        """
+        slot = self.slot(number)
+        if slot.pid:
+            now_s = self._now_s()
+            settled = slot
+            if slot.busy_since_s:
+                settled = slot.ended(now_s, slot.energy_at(now_s) - slot.active_j, 0)
+            self.write(number, replace(settled, pid=0, slice_uuid=""))
+
+    # ---- grants: the agent writes --------------------------------------------------------------
+
+    def grant(self, number: int) -> Grant:
+        """Return what the agent granted one slot."""
+        values = self._grants[number].read()
+        if values is None:
+            return Grant()
+        busy_power_w, idle_power_w, method = values
+        return Grant(busy_power_w, idle_power_w, _text(method))
+
+    def set_grant(self, number: int, grant: Grant) -> None:
+        """Tell one worker its figures."""
+        self._grants[number].write(grant.busy_power_w, grant.idle_power_w, grant.method.encode())
+
+    # ---- the simulated device's view -----------------------------------------------------------
+
+    def energy_j(self) -> float:
+        """Return the modelled active energy of the GPU since the file was made; it only grows."""
+        now_s = self._now_s()
+        return sum(slot.energy_at(now_s) for slot in self.slots())
+
+    def power_w(self) -> float:
+        """Return the modelled active power now, W."""
+        now_s = self._now_s()
+        return sum(slot.power_at(now_s) for slot in self.slots())
+
+    def busy(self, slice_uuid: str) -> bool:
+        """Tell whether a live process holds the slice."""
+        return any(slot.pid and slot.slice_uuid == slice_uuid for slot in self.slots())
+
+    def busy_among(self, numbers: Iterable[int]) -> int:
+        """Return how many of these slots' processes run a batch now."""
+        return sum(bool(self.slot(number).busy_since_s) for number in numbers)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Ledger]:
+    """Open a ledger while the block runs."""
+    ledger = Ledger(path)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _map(path: Path) -> mmap.mmap:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        prefix = _PREFIX.pack(_MAGIC, SLOTS)
+        if os.pread(descriptor, len(prefix), 0) != prefix:
+            os.ftruncate(descriptor, 0)
+            os.ftruncate(descriptor, _FILE_BYTES)
+            os.pwrite(descriptor, prefix, 0)
+        return mmap.mmap(descriptor, _FILE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _name(field: str, value: str) -> bytes:
+    data = value.encode()
+    if len(data) > NAME_BYTES:
+        raise InvalidArgument(
+            f"{field} may take {NAME_BYTES} bytes, {value!r} takes {len(data)}", field=field
+        )
+    return data
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode()

@@ -1,0 +1,112 @@
+"""Worker processes: start them, find those that an earlier agent started, end them.
+
+A worker is known by the spec file it was started with, which only one ever has. So the process
+table itself tells which workers run, and no note of a process id can be stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+_MODULE: Final = "services.gpuagent.worker"
+_POLL_S: Final = 0.05
+_TAIL_BYTES: Final = 2000
+
+
+class WorkerProcess:
+    """A worker process, this agent's child or adopted."""
+
+    def __init__(self, process: psutil.Process, child: subprocess.Popen[bytes] | None) -> None:
+        self._process = process
+        self._child = child
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """Its exit status, where it has ended and was our child; negative: the signal."""
+        return None if self._child is None else self._child.returncode
+
+    def alive(self) -> bool:
+        """Tell whether it runs; one that ended and waits for its parent does not."""
+        if self._child is not None:
+            return self._child.poll() is None
+        try:
+            return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+    async def ended(self) -> None:
+        """Wait until it does not run any more."""
+        while self.alive():  # noqa: ASYNC110 - nothing tells of the end of another's child
+            await asyncio.sleep(_POLL_S)
+
+    async def end(self, grace_s: float) -> None:
+        """Ask it to drain, wait up to `grace_s`, then kill it; return when it has ended."""
+        with suppress(psutil.NoSuchProcess):
+            self._process.terminate()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self.ended()
+        except TimeoutError:
+            with suppress(psutil.NoSuchProcess):
+                self._process.kill()
+            await self.ended()
+
+
+def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProcess:
+    """Start a worker in a session of its own, so that it outlives this agent. Blocks for ms."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    with log.open("ab") as errors:
+        # A child that outlives us is the point: nobody waits for it here.
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            [sys.executable, "-m", _MODULE, str(spec)],
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            env={**os.environ, **threads, **environment},
+            start_new_session=True,
+        )
+    return WorkerProcess(psutil.Process(child.pid), child)
+
+
+def running(folder: Path) -> dict[Path, WorkerProcess]:
+    """Return the workers whose spec file is in `folder`, by spec file. Blocks."""
+    found: dict[Path, WorkerProcess] = {}
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if _MODULE in command and Path(command[-1]).parent == folder:
+            worker = WorkerProcess(process, None)
+            if worker.alive():
+                found[Path(command[-1])] = worker
+    return found
+
+
+def last_words(log: Path) -> str:
+    """Return what the last line of a worker's log says, or "" where there is none."""
+    with suppress(FileNotFoundError):
+        lines = log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+        return _said(lines[-1]) if lines else ""
+    return ""
+
+
+def _said(line: str) -> str:
+    """Return the message of a line of structured log, or the line where it is another."""
+    try:
+        entry = json.loads(line)
+        return f"{entry['event']}: {entry['error']}"
+    except (ValueError, KeyError, TypeError):
+        return line

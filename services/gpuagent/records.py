@@ -1,0 +1,70 @@
+"""Fixed-size records in shared memory that one process writes and any process reads.
+
+A record is kept twice. The writer overwrites the older copy, so that a reader always finds a whole
+one, even where the writer was killed in the middle; a checksum tells a whole copy from a torn one
+without relying on the machine's memory ordering.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from mmap import mmap
+from typing import Any
+
+_HEAD = struct.Struct("<QI")  # sequence, checksum of sequence and payload
+_TRIES = 100
+
+
+class Record:
+    """One record at a place in shared memory.
+
+    Args:
+        memory: The mapping.
+        offset: Where the record begins.
+        layout: Of the payload.
+    """
+
+    def __init__(self, memory: mmap, offset: int, layout: struct.Struct) -> None:
+        self._memory = memory
+        self._layout = layout
+        copy_bytes = _HEAD.size + layout.size
+        self._offsets = (offset, offset + copy_bytes)
+
+    @staticmethod
+    def size(layout: struct.Struct) -> int:
+        """Return the bytes that a record takes."""
+        return 2 * (_HEAD.size + layout.size)
+
+    def write(self, *values: object) -> None:
+        """Replace the record; only one process may ever write at a time."""
+        sequence = self._newest()[0] + 1
+        payload = self._layout.pack(*values)
+        checksum = zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
+        start = self._offsets[sequence % 2]
+        self._memory[start : start + _HEAD.size + len(payload)] = (
+            _HEAD.pack(sequence, checksum) + payload
+        )
+
+    def read(self) -> tuple[Any, ...] | None:
+        """Return the newest whole record, or None where none was ever written."""
+        for _ in range(_TRIES):
+            sequence, payload = self._newest()
+            if sequence:
+                return self._layout.unpack(payload)
+            if self._blank():
+                return None
+        return None
+
+    def _newest(self) -> tuple[int, bytes]:
+        return max(self._copy(offset) for offset in self._offsets)
+
+    def _copy(self, offset: int) -> tuple[int, bytes]:
+        data = self._memory[offset : offset + _HEAD.size + self._layout.size]
+        sequence, checksum = _HEAD.unpack_from(data)
+        payload = data[_HEAD.size :]
+        whole = checksum == zlib.crc32(payload, zlib.crc32(sequence.to_bytes(8, "little")))
+        return (sequence, payload) if whole else (0, b"")
+
+    def _blank(self) -> bool:
+        return not any(any(self._memory[offset : offset + _HEAD.size]) for offset in self._offsets)

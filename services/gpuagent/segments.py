@@ -1,0 +1,247 @@
+"""The segments of a node: started, kept alive, adopted after a crash, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent import processes
+from services.gpuagent.blueprint import Blueprint
+from services.gpuagent.domain import Segment, SegmentSpec, SegmentState
+from services.gpuagent.journal import Journal
+from services.gpuagent.keeper import Keeper, Surroundings
+from services.gpuagent.places import Places
+from services.gpuagent.processes import WorkerProcess
+from services.kit import logs
+from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
+from services.kit.mig import Placement
+
+_log = logs.get("segments")
+
+START_TIMEOUT_S: Final = 60.0
+ADOPT_TIMEOUT_S: Final = 5.0
+STRAY_GRACE_S: Final = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A segment with its keepers."""
+
+    blueprint: Blueprint
+    keepers: tuple[Keeper, ...]
+    tasks: tuple[asyncio.Task[None], ...]
+    draining: bool = False
+
+    @property
+    def spec(self) -> SegmentSpec:
+        """What was asked for."""
+        return self.blueprint.spec
+
+    def view(self) -> Segment:
+        """Return it as others see it."""
+        return Segment(
+            self.spec,
+            self._state(),
+            tuple(keeper.spec.listen for keeper in self.keepers),
+            sum(keeper.restarts for keeper in self.keepers),
+        )
+
+    def _state(self) -> SegmentState:
+        if self.draining:
+            return SegmentState.DRAINING
+        if all(keeper.ready for keeper in self.keepers):
+            return SegmentState.READY
+        if all(keeper.was_ready for keeper in self.keepers):
+            return SegmentState.DEGRADED
+        return SegmentState.STARTING
+
+
+class Segments:
+    """Every segment of the node.
+
+    Args:
+        places: Gives workers their addresses and slots.
+        journal: Remembers segments over a crash.
+        world: For the keepers.
+        tasks: Owns the keepers' tasks.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        journal: Journal,
+        world: Surroundings,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._places = places
+        self._journal = journal
+        self._world = world
+        self._tasks = tasks
+        self._running: dict[str, Running] = {}
+        self._writing = asyncio.Lock()
+        self._closing = False
+
+    # ---- what is -------------------------------------------------------------------------------
+
+    def list(self) -> tuple[Segment, ...]:
+        """Return the segments, in order of their start."""
+        return tuple(running.view() for running in self._running.values())
+
+    def on(self, gpu_uuid: str) -> tuple[Running, ...]:
+        """Return the segments on one GPU."""
+        return tuple(r for r in self._running.values() if r.spec.gpu_uuid == gpu_uuid)
+
+    def occupant(self, gpu_uuid: str, placement: Placement) -> str:
+        """Return the id of a segment that runs on a slice, or "" where none does."""
+        here = (r.spec for r in self.on(gpu_uuid) if r.spec.placement == placement)
+        return next((spec.segment_id for spec in here), "")
+
+    # ---- changes -------------------------------------------------------------------------------
+
+    async def begin(self, blueprint: Blueprint) -> Running:
+        """Start a segment's workers; those of a segment that runs already are left alone.
+
+        Returns:
+            The segment; `wait` for it to answer.
+
+        Raises:
+            AlreadyExists: The id is another segment's.
+            FailedPrecondition: It is being stopped, or its slice is taken by another.
+            ResourceExhausted: The GPU's ledger has no free slots.
+            Unavailable: The agent is stopping.
+        """
+        if self._closing:
+            raise Unavailable("this agent is stopping")
+        spec = blueprint.spec
+        known = self._running.get(spec.segment_id)
+        if known is not None:
+            if known.spec != spec:
+                raise AlreadyExists(f"segment {spec.segment_id} runs, and is another: {known.spec}")
+            if known.draining:
+                raise FailedPrecondition(f"segment {spec.segment_id} is being stopped")
+            return known
+        occupant = self.occupant(spec.gpu_uuid, spec.placement)
+        if occupant:
+            raise FailedPrecondition(
+                f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupant}",
+                reason="SLICE_TAKEN",
+            )
+        await self._remember(spec)
+        return self._launch(blueprint, {})
+
+    async def wait(self, running: Running, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until every worker answers; a segment that fails to start is stopped again.
+
+        Raises:
+            FailedPrecondition: A worker ended before it answered.
+            Unavailable: One did not answer in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                for keeper in running.keepers:
+                    await keeper.started()
+        except TimeoutError:
+            await self.stop(running.spec.segment_id, 0.0)
+            raise Unavailable(f"no answer from every worker within {timeout_s} s") from None
+        except ServiceError:
+            await self.stop(running.spec.segment_id, 0.0)
+            raise
+
+    async def stop(self, segment_id: str, grace_s: float) -> None:
+        """Drain a segment's workers, end them, forget it; one that does not run is no error."""
+        running = self._running.get(segment_id)
+        if running is None:
+            return
+        running.draining = True
+        self._world.changed()
+        async with asyncio.TaskGroup() as tasks:
+            for keeper in running.keepers:
+                tasks.create_task(keeper.stop(grace_s), name=f"stop {keeper.path.stem}")
+        for task in running.tasks:
+            task.cancel()
+        self._running.pop(segment_id, None)
+        await self._remember()
+        self._world.changed()
+
+    async def stop_all(self, grace_s: float) -> None:
+        """Stop every segment, and begin no more."""
+        self._closing = True
+        async with asyncio.TaskGroup() as tasks:
+            for segment_id in tuple(self._running):
+                tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
+
+    async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[Blueprint]]) -> None:
+        """Take over what an agent before this one left, as its journal tells.
+
+        Workers that run are kept, those that do not are started; segments that cannot be any more
+        (their slice is gone) are dropped, and workers that no entry knows are ended.
+
+        Args:
+            draw: Gives the blueprint of a segment, or raises ServiceError.
+        """
+        found = await asyncio.to_thread(processes.running, self._places.folder)
+        strays = dict(found)
+        for spec in await asyncio.to_thread(self._journal.load):
+            try:
+                running = self._launch(await draw(spec), found)
+            except ServiceError as error:
+                _log.warning("dropped a segment", segment=spec.segment_id, error=error.message)
+            else:
+                for keeper in running.keepers:
+                    if keeper.process is not None:
+                        strays.pop(keeper.path, None)
+        await self._end_strays(strays)
+        self._places.settle(self._used_slots())
+        await self._remember()
+        await self._wait_for_adopted()
+
+    def _launch(self, blueprint: Blueprint, found: Mapping[Path, WorkerProcess]) -> Running:
+        keepers = tuple(
+            Keeper(
+                place.spec,
+                place.path,
+                self._places.ledger(blueprint.spec.gpu_uuid),
+                blueprint.environment,
+                self._world,
+                found.get(place.path) if place.kept else None,
+            )
+            for place in self._places.of(blueprint, self._used_slots())
+        )
+        tasks = tuple(
+            self._tasks.create_task(keeper.run(), name=f"keeper {keeper.path.stem}")
+            for keeper in keepers
+        )
+        running = Running(blueprint, keepers, tasks)
+        self._running[blueprint.spec.segment_id] = running
+        return running
+
+    def _used_slots(self) -> frozenset[tuple[str, int]]:
+        return frozenset(
+            (running.spec.gpu_uuid, keeper.spec.slot)
+            for running in self._running.values()
+            for keeper in running.keepers
+        )
+
+    async def _wait_for_adopted(self) -> None:
+        """Let workers that run answer, so that the first report says READY where it is true."""
+        try:
+            async with asyncio.timeout(ADOPT_TIMEOUT_S):
+                for running in self._running.values():
+                    for keeper in running.keepers:
+                        await keeper.settled()
+        except TimeoutError:
+            _log.warning("adopted workers are slow to answer")
+
+    async def _end_strays(self, strays: Mapping[Path, WorkerProcess]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for path, process in strays.items():
+                _log.warning("ending a worker that nobody knows", spec=path.name)
+                tasks.create_task(process.end(STRAY_GRACE_S), name=f"stray {path.stem}")
+
+    async def _remember(self, *beginning: SegmentSpec) -> None:
+        async with self._writing:  # or an older list could overwrite a newer one
+            specs = (*(running.spec for running in self._running.values()), *beginning)
+            await asyncio.to_thread(self._journal.save, specs)

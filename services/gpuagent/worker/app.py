@@ -1,0 +1,97 @@
+"""The worker process, wired: one model, one device, one server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, cast
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
+from services.gpuagent.ledger import Ledger, opened
+from services.gpuagent.worker import requests
+from services.gpuagent.worker.batcher import Batcher
+from services.gpuagent.worker.device import Device
+from services.gpuagent.worker.engine import Engine
+from services.gpuagent.worker.executor import Executor, Job
+from services.gpuagent.worker.servicer import WorkerServicer
+from services.gpuagent.worker.spec import WorkerSpec
+from services.kit import logs
+from services.kit.clock import Clock, RealClock
+from services.kit.rpc import serving
+
+if TYPE_CHECKING:
+    from services.kit.deployment import Tls
+
+SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
+QUEUED_BATCHES: Final = 16
+"""Batches' worth of work that may wait; callers within their credits never reach it."""
+
+_log = logs.get("worker")
+
+
+class AddressTaken(Exception):
+    """Somebody else listens where this worker should."""
+
+
+async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
+    """Serve one process of one segment until `stop`, or until no agent has shown life for long.
+
+    Raises:
+        RuntimeError: The model cannot be loaded.
+        AddressTaken: The address is in use.
+    """
+    clock = RealClock()
+    with opened(spec.ledger) as ledger, ThreadPoolExecutor(1, "device") as thread:
+        engine = await asyncio.to_thread(Engine, spec.file, spec.provider)
+        device = Device(spec, ledger, thread, clock)
+        bound = QUEUED_BATCHES * spec.batch_size
+        executor = Executor(Batcher[Job](spec.batch_size, bound), device, engine, clock)
+        async with _served(spec, WorkerServicer(_hello(spec, engine), executor)):
+            device.claim(os.getpid())
+            async with asyncio.TaskGroup() as tasks:
+                batches = tasks.create_task(executor.run(), name="worker.batches")
+                orphan = tasks.create_task(
+                    _end_orphan(spec, ledger, clock, stop), name="worker.orphan"
+                )
+                await stop.wait()
+                await executor.drain()
+                batches.cancel()
+                orphan.cancel()
+        device.release()
+
+
+@asynccontextmanager
+async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[None]:
+    try:
+        async with serving(
+            spec.listen,
+            lambda server: pb_grpc.add_WorkerServiceServicer_to_server(servicer, server),
+            [SERVICE],
+            tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
+            grace_s=0.5,
+        ):
+            yield
+    except RuntimeError as error:  # errors of the block come as groups, from its TaskGroup
+        raise AddressTaken(spec.listen) from error
+
+
+def _hello(spec: WorkerSpec, engine: Engine) -> pb.Hello:
+    return pb.Hello(
+        segment_id=spec.segment_id,
+        model=spec.model,
+        variant=spec.variant,
+        credits=spec.batch_size,
+        metadata=requests.metadata(engine.signature),
+    )
+
+
+async def _end_orphan(spec: WorkerSpec, ledger: Ledger, clock: Clock, stop: asyncio.Event) -> None:
+    """Set `stop` when the agent's heartbeat is older than the spec allows."""
+    while (silent_s := clock.monotonic() - ledger.header.heartbeat_s) < spec.orphan_timeout_s:
+        await clock.sleep(min(1.0, spec.orphan_timeout_s - silent_s))
+    _log.warning("no agent looks after this worker: ending", silent_s=silent_s)
+    stop.set()

@@ -1,0 +1,139 @@
+"""One process's place on the GPU: runs batches one at a time and keeps its ledger slot true.
+
+On the simulated device the real computation runs on the CPU, and the batch then takes as long, and
+costs as much, as the profile says. A computation slower than the profile is told as it was: its
+real time, at the profile's power.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+from services.gpuagent.ledger import Ledger, Slot
+from services.gpuagent.worker.spec import WorkerSpec
+from services.gpuagent.worker.tensors import Array
+from services.kit.clock import Clock
+from services.kit.profiles.profile import BatchCost
+
+Compute = Callable[[], Sequence[Array]]
+
+_UNMETERED = BatchCost(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is run. Attributes: items, requests (their number), arrived_s (of the newest)."""
+
+    items: int
+    requests: int
+    arrived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A batch that ended.
+
+    Attributes:
+        outputs: One array per output of the model.
+        started_s: When, on the clock that the device was given.
+        compute_s: Time it was executing, s.
+        energy_j: Active energy, J.
+        idle_energy_j: Idle energy since the batch before, J.
+        method: How energy_j was obtained.
+    """
+
+    outputs: Sequence[Array]
+    started_s: float
+    compute_s: float
+    energy_j: float
+    idle_energy_j: float
+    method: str
+
+
+class Device:
+    """The GPU as one worker process sees it.
+
+    Args:
+        spec: Who and where the process is.
+        ledger: The GPU's ledger.
+        thread: Where computation blocks.
+        clock: CLOCK_MONOTONIC and sleep.
+    """
+
+    def __init__(self, spec: WorkerSpec, ledger: Ledger, thread: Executor, clock: Clock) -> None:
+        self._spec = spec
+        self._ledger = ledger
+        self._thread = thread
+        self._clock = clock
+        self._slot = Slot()
+
+    def claim(self, pid: int) -> None:
+        """Take the slot; its counters go on from where the process before left them."""
+        self._ledger.settle(self._spec.slot)
+        self._write(
+            replace(
+                self._ledger.slot(self._spec.slot),
+                pid=pid,
+                slice_uuid=self._spec.slice_uuid,
+                segment_id=self._spec.segment_id,
+                idle_since_s=self._clock.monotonic(),
+            )
+        )
+
+    def release(self) -> None:
+        """Give the slot back."""
+        self._ledger.settle(self._spec.slot)
+
+    async def run(self, batch: Batch, compute: Compute) -> Ran:
+        """Run one batch; whatever `compute` raises leaves the slot idle and the time counted."""
+        before = self._slot
+        # Back to back, a batch starts when the one before ended: the time that this process took
+        # to wake up and answer is no time of the GPU.
+        ready_s = max(before.idle_since_s, batch.arrived_s)
+        started_s = min(self._clock.monotonic(), ready_s)
+        cost = self._begin(batch, started_s)
+        grant = self._ledger.grant(self._spec.slot)
+        power_w = cost.power_w if cost.latency_s else grant.busy_power_w
+        try:
+            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+        except BaseException:
+            now_s = self._clock.monotonic()
+            self._write(self._slot.ended(now_s, power_w * (now_s - started_s), 0))
+            raise
+        computed_s = self._clock.monotonic()
+        late_s = max(computed_s - (started_s + cost.latency_s), 0.0)
+        ended_s = started_s + cost.latency_s + late_s
+        energy_j = cost.energy_j + power_w * late_s
+        try:
+            await self._clock.sleep(ended_s - computed_s)
+        finally:
+            self._write(self._slot.ended(ended_s, energy_j, batch.requests))
+        idle_j = grant.idle_power_w * max(started_s - before.idle_since_s, 0.0)
+        compute_s = cost.latency_s + late_s
+        return Ran(outputs, started_s, compute_s, energy_j, idle_j, grant.method)
+
+    def _begin(self, batch: Batch, started_s: float) -> BatchCost:
+        """Mark the slot busy and return what the batch will cost."""
+        if self._spec.costs is None:
+            self._write(replace(self._slot, busy_since_s=started_s))
+            return _UNMETERED
+        others = (number for number in self._spec.siblings if number != self._spec.slot)
+        busy = 1 + self._ledger.busy_among(others)
+        clock_ratio = self._ledger.header.clock_ratio
+        cost = self._spec.costs.at(batch.items, busy, clock_ratio)
+        self._write(
+            replace(
+                self._slot,
+                busy_since_s=started_s,
+                power_w=cost.power_w,
+                batch_energy_j=cost.energy_j,
+            )
+        )
+        return cost
+
+    def _write(self, slot: Slot) -> None:
+        self._slot = slot
+        self._ledger.write(self._spec.slot, slot)

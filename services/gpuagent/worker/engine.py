@@ -1,0 +1,110 @@
+"""ONNX Runtime: a loaded file, what it takes and gives, and running it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import onnxruntime as ort
+
+from services.gpuagent.worker.tensors import Array
+
+_DATATYPES: Final = {
+    "tensor(bool)": "BOOL",
+    "tensor(uint8)": "UINT8",
+    "tensor(uint16)": "UINT16",
+    "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64",
+    "tensor(int8)": "INT8",
+    "tensor(int16)": "INT16",
+    "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64",
+    "tensor(float16)": "FP16",
+    "tensor(float)": "FP32",
+    "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor that a model takes or gives.
+
+    Attributes:
+        name: As in the file.
+        datatype: As the protocol names it, for example "FP32".
+        shape: Sizes; -1: any.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and gives."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def batches(self) -> bool:
+        """Whether the first dimension of every tensor is free: requests may share a run."""
+        return all(spec.shape[:1] == (-1,) for spec in (*self.inputs, *self.outputs))
+
+
+class Engine:
+    """A loaded model. `run` blocks and releases the GIL: call it in a thread.
+
+    Args:
+        file: ONNX file.
+        provider: Execution provider; the CPU's stands behind it for operators it lacks.
+
+    Raises:
+        RuntimeError: The file cannot be loaded, the provider is not there, or an input or output
+            is no tensor of a datatype that the protocol can carry.
+    """
+
+    def __init__(self, file: Path, provider: str) -> None:
+        if provider not in ort.get_available_providers():
+            raise RuntimeError(
+                f"no {provider} here; there are {', '.join(ort.get_available_providers())}"
+            )
+        options = ort.SessionOptions()
+        # One process is one stream of batches: parallelism is the planner's, by processes.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # errors are raised too, and told by those who catch them
+        providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
+        try:
+            self._session = ort.InferenceSession(str(file), options, providers=providers)
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            raise RuntimeError(f"{file}: {error}") from error
+        # Maps and sequences (a classifier's ZipMap) have no form in the protocol.
+        outputs = [value for value in self._session.get_outputs() if value.type in _DATATYPES]
+        if not outputs:
+            raise RuntimeError(f"{file} has no output that is a tensor")
+        self.signature = Signature(
+            tuple(_spec(value) for value in self._session.get_inputs()),
+            tuple(_spec(value) for value in outputs),
+        )
+        self._names = [spec.name for spec in self.signature.outputs]
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """Return one array per output of the signature.
+
+        Raises:
+            Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
+        """
+        outputs: Sequence[Array] = self._session.run(self._names, dict(feeds))
+        return outputs
+
+
+def _spec(value: Any) -> TensorSpec:
+    if value.type not in _DATATYPES:
+        raise RuntimeError(f"{value.name} is {value.type}, which the protocol cannot carry")
+    shape = tuple(size if isinstance(size, int) and size >= 0 else -1 for size in value.shape)
+    return TensorSpec(value.name, _DATATYPES[value.type], shape)

@@ -1,0 +1,41 @@
+"""A worker process from its first line to its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import uvloop
+
+from services.gpuagent.worker.app import AddressTaken, run
+from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
+from services.kit import logs
+from services.kit.rpc import serve_until
+
+
+def launch(path: Path) -> int:
+    """Run the worker that a spec file describes; return its exit status.
+
+    Returns:
+        0 after a drain, `ADDRESS_TAKEN`, or 1 where the model cannot be loaded.
+    """
+    spec = load(path)
+    logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
+    log = logs.get("worker")
+    try:
+        uvloop.run(_until_stopped(spec))
+    except AddressTaken:
+        log.warning("address in use", listen=spec.listen)
+        return ADDRESS_TAKEN
+    except RuntimeError as error:
+        log.critical("cannot load the model", error=str(error))
+        return 1
+    return 0
+
+
+async def _until_stopped(spec: WorkerSpec) -> None:
+    stop = asyncio.Event()
+    signals = asyncio.create_task(serve_until(stop), name="signals")
+    await run(spec, stop)
+    stop.set()
+    await signals

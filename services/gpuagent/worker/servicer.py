@@ -1,0 +1,91 @@
+"""WorkerService: wire <-> executor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import grpc
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
+from services.gpuagent.worker.executor import Executor
+from services.gpuagent.worker.session import Answer, News, Session
+
+Requests = AsyncIterator[pb.ExecuteRequest]
+
+
+class WorkerServicer(pb_grpc.WorkerServiceServicer):
+    """Serves one executor.
+
+    Args:
+        hello: What this process serves.
+        executor: Does the work.
+    """
+
+    def __init__(self, hello: pb.Hello, executor: Executor) -> None:
+        self._hello = hello
+        self._executor = executor
+
+    async def Execute(
+        self,
+        request_iterator: Requests,
+        _context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[pb.ExecuteResponse]:
+        """Say hello, then answer work until the router ends the stream or this worker drains."""
+        yield pb.ExecuteResponse(hello=self._hello)
+        session = self._executor.open()
+        try:
+            async with _beside(self._take_in(request_iterator, session)):
+                while (news := await session.news()) is not None:
+                    yield _response(news)
+        finally:
+            self._executor.close(session)
+
+    async def _take_in(self, incoming: Requests, session: Session) -> None:
+        try:
+            async for request in incoming:
+                for work in request.work:
+                    self._executor.submit(session, work.id, work.request, work.remaining_s)
+                if request.cancelled_ids:
+                    self._executor.cancel(session, request.cancelled_ids)
+        finally:
+            session.end_input()
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run `work` beside the block; leaving ends it, and shows its error where it had one.
+
+    A TaskGroup would be the way, but this block yields to gRPC, which may close it from elsewhere.
+    """
+    task = asyncio.create_task(work, name="worker.take-in")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def _response(news: News) -> pb.ExecuteResponse:
+    return pb.ExecuteResponse(
+        results=[_result(answer) for answer in news.answers], draining=news.draining
+    )
+
+
+def _result(answer: Answer) -> pb.Result:
+    if answer.error is not None:
+        return pb.Result(id=answer.id, status=answer.error.status, message=answer.error.message)
+    result = pb.Result(id=answer.id, response=answer.response)
+    if answer.cost is not None:
+        cost = answer.cost
+        result.receipt.energy_j = cost.energy_j
+        result.receipt.idle_energy_j = cost.idle_energy_j
+        result.receipt.energy_method = cost.energy_method
+        result.receipt.queue_s = cost.queue_s
+        result.receipt.compute_s = cost.compute_s
+        result.receipt.batch_size = cost.batch_size
+    return result

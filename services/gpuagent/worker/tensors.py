@@ -1,0 +1,135 @@
+"""Tensors as the Open Inference Protocol carries them: names of datatypes, raw bytes.
+
+Raw BYTES elements are a 4-byte little-endian length and the bytes, one after another, row-major.
+Every other datatype is its elements, little-endian, row-major.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.kit.errors import InvalidArgument
+
+Array: TypeAlias = NDArray[Any]
+
+BYTES: Final = "BYTES"
+
+_DTYPES: Final = {
+    "BOOL": np.dtype("?"),
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+_LENGTH = struct.Struct("<I")
+
+
+def element_bytes(datatype: str) -> int | None:
+    """Return the size of one element, or None for BYTES, whose elements differ."""
+    return None if datatype == BYTES else _DTYPES[datatype].itemsize
+
+
+def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> Array:
+    """Return the array of a raw tensor, without copying where the datatype allows.
+
+    Args:
+        data: The raw bytes.
+        datatype: A datatype of the protocol, for example "FP32".
+        shape: Its shape, all sizes >= 0.
+        field: Path of `data`, for errors.
+
+    Raises:
+        InvalidArgument: The bytes are not what datatype and shape say.
+    """
+    if datatype == BYTES:
+        return strings(_split(data, math.prod(shape), field), shape, field=field)
+    dtype = _DTYPES[datatype]
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected:
+        raise InvalidArgument(
+            f"{field}: {datatype} of shape {list(shape)} takes {expected} bytes, got {len(data)}",
+            field=field,
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def from_elements(
+    elements: Sequence[Any], datatype: str, shape: Sequence[int], *, field: str
+) -> Array:
+    """Return the array of a tensor given as a list of elements.
+
+    Raises:
+        InvalidArgument: Their number is not the shape's, or one does not fit the datatype.
+    """
+    if datatype == BYTES:
+        return strings(elements, shape, field=field)
+    _check_count(len(elements), shape, field)
+    try:
+        return np.array(elements, _DTYPES[datatype]).reshape(shape)
+    except OverflowError as error:
+        raise InvalidArgument(f"{field}: {datatype} cannot hold it: {error}", field=field) from None
+
+
+def strings(elements: Sequence[bytes], shape: Sequence[int], *, field: str) -> Array:
+    """Return UTF-8 elements as an array of str, which is what ONNX's string tensors hold.
+
+    Raises:
+        InvalidArgument: Their number is not the shape's, or one is not UTF-8.
+    """
+    _check_count(len(elements), shape, field)
+    array = np.empty(len(elements), dtype=object)
+    try:
+        array[:] = [element.decode() for element in elements]
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(
+            f"{field}: BYTES must be UTF-8 ({error.reason})", field=field
+        ) from None
+    return array.reshape(shape)
+
+
+def encode(array: Array, datatype: str) -> bytes:
+    """Return the raw bytes of an array."""
+    if datatype != BYTES:
+        return array.astype(_DTYPES[datatype], copy=False).tobytes()
+    elements = (
+        value if isinstance(value, bytes) else str(value).encode() for value in array.ravel()
+    )
+    return b"".join(_LENGTH.pack(len(element)) + element for element in elements)
+
+
+def _split(data: bytes, count: int, field: str) -> list[bytes]:
+    elements: list[bytes] = []
+    at = 0
+    while at < len(data):
+        start = at + _LENGTH.size
+        end = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
+        if start > len(data) or end > len(data):
+            raise InvalidArgument(
+                f"{field}: element {len(elements)} of BYTES is cut short", field=field
+            )
+        elements.append(data[start:end])
+        at = end
+        if len(elements) > count:
+            break
+    return elements
+
+
+def _check_count(count: int, shape: Sequence[int], field: str) -> None:
+    expected = math.prod(shape)
+    if count != expected:
+        raise InvalidArgument(
+            f"{field}: shape {list(shape)} has {expected} elements, got {count}", field=field
+        )

@@ -1,0 +1,329 @@
+"""What a planner meets: a carbon service, agents and a router, each over real gRPC.
+
+The agent does what steps say on a model of its GPUs and refuses what hardware would refuse:
+overlapping slices, destroying an occupied slice, starting on a slice that does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from cinquefoil.carbon.v1 import carbon_pb2
+from cinquefoil.carbon.v1.carbon_pb2_grpc import (
+    CarbonServiceServicer,
+    add_CarbonServiceServicer_to_server,
+)
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit import deployment as config
+from services.kit.errors import NotFound
+from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.rpc import serving
+from services.planner.app import run
+from services.planner.broadcast import Broadcast
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+GIB = 2**30
+A100 = Geometry(
+    memory_slices=8,
+    kinds=(
+        SliceKind("1g.5gb", 1, 1, tuple(range(7)), 7, 14, int(4.75 * GIB), 19),
+        SliceKind("2g.10gb", 2, 2, (0, 2, 4), 3, 28, int(9.75 * GIB), 14),
+        SliceKind("3g.20gb", 3, 4, (0, 4), 2, 42, int(19.62 * GIB), 9),
+        SliceKind("4g.20gb", 4, 4, (0,), 1, 56, int(19.62 * GIB), 5),
+        SliceKind("7g.40gb", 7, 8, (0,), 1, 98, int(39.5 * GIB), 0),
+    ),
+)
+
+
+def deployment(
+    folder: Path, carbon_port: int, nodes: tuple[str, ...] = ("node-a",), **planner: Any
+) -> config.Deployment:
+    """Return a deployment of `nodes`, one model of two variants, and quick triggers."""
+    triggers = config.Triggers(min_interval_s=0.0, settle_s=0.3)
+    slo = config.Slo(latency_s=0.2)
+    variants = {
+        name: config.Variant(
+            file=folder / f"{name}.onnx",
+            accuracy=accuracy,
+            profile=config.AnalyticProfile(kind="analytic", gmacs_per_item=gmacs),
+        )
+        for name, accuracy, gmacs in (("small", 90.0, 1.0), ("large", 98.0, 15.0))
+    }
+    static = config.StaticSource(kind="static", intensity_gco2e_per_kwh=100)
+    return config.Deployment(
+        version="v1",
+        carbon=config.Carbon(
+            zones={"Z": config.Zone(source=static)}, listen=f"127.0.0.1:{carbon_port}"
+        ),
+        nodes={name: config.Node(zone="Z", pue=1.2, orphan_timeout_s=6) for name in nodes},
+        models={"digits": config.Model(slo=slo, demand_rps=60, variants=variants)},
+        planner=config.Planner(
+            database=folder / "planner.sqlite3",
+            **{"listen": "127.0.0.1:0", "triggers": triggers, "strategy": "base", **planner},
+        ),
+    )
+
+
+# ---- carbon ------------------------------------------------------------------------------------
+
+
+class Grid(CarbonServiceServicer):
+    """A carbon service of one zone whose intensity a test sets."""
+
+    def __init__(self) -> None:
+        self.intensity: Broadcast[float | None] = Broadcast(None)
+        self.port = 0
+
+    async def ListZones(self, request: Any, context: Any) -> carbon_pb2.ListZonesResponse:
+        return carbon_pb2.ListZonesResponse(zones=["Z"])
+
+    async def GetIntensity(self, request: Any, context: Any) -> carbon_pb2.GetIntensityResponse:
+        raise NotFound("the planner watches")
+
+    async def GetHistory(self, request: Any, context: Any) -> carbon_pb2.GetHistoryResponse:
+        raise NotFound("the planner watches")
+
+    async def Watch(
+        self, request: carbon_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[carbon_pb2.WatchResponse]:
+        first = True
+        async for value in self.intensity.follow():
+            known = [] if value is None else [value]
+            yield carbon_pb2.WatchResponse(
+                snapshot=first,
+                intensities=[
+                    carbon_pb2.Intensity(zone="Z", intensity_gco2e_per_kwh=each) for each in known
+                ],
+            )
+            first = False
+
+
+@asynccontextmanager
+async def carbon(intensity: float | None = 100.0, port: int = 0) -> AsyncIterator[Grid]:
+    """Serve a carbon service while the block runs."""
+    grid = Grid()
+    grid.intensity.publish(intensity)
+    async with serving(
+        f"127.0.0.1:{port}",
+        lambda server: add_CarbonServiceServicer_to_server(grid, server),
+        ("cinquefoil.carbon.v1.CarbonService",),
+        grace_s=0,
+    ) as server:
+        grid.port = server.port
+        yield grid
+
+
+# ---- agent -------------------------------------------------------------------------------------
+
+
+def _gpu_type() -> inventory_pb2.GpuType:
+    return inventory_pb2.GpuType(
+        name="a100-40gb",
+        memory_slices=8,
+        sm_count=108,
+        idle_power_w=55,
+        max_power_w=400,
+        profiles=[
+            inventory_pb2.SliceProfile(
+                name=kind.name,
+                gpu_instance_profile_id=kind.gpu_instance_profile_id,
+                compute_slices=kind.compute_slices,
+                memory_slices=kind.memory_slices,
+                starts=kind.starts,
+                max_count=kind.max_count,
+                sm_count=kind.sm_count,
+                memory_bytes=kind.memory_bytes,
+            )
+            for kind in A100.kinds
+        ],
+    )
+
+
+Refuse = Callable[[steps_pb2.Step], str]
+
+
+@dataclass
+class Agent:
+    """An agent with A100s.
+
+    Attributes:
+        node: Its name.
+        gpus: UUIDs.
+        zone: As it reports it.
+        refuse: Says why a step fails, or "" where it may be done.
+        gate: Closed: steps wait.
+        slices, segments: What is, by GPU and by segment id.
+        steps: Steps taken, in order.
+    """
+
+    node: str
+    gpus: tuple[str, ...]
+    zone: str = "Z"
+    refuse: Refuse = lambda _step: ""
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    slices: dict[str, set[Placement]] = field(default_factory=dict)
+    segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
+    steps: list[steps_pb2.Step] = field(default_factory=list)
+    meter_j: float = 1000.0
+    said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+        self.slices = self.slices or {gpu: set() for gpu in self.gpus}
+
+    def report(self) -> inventory_pb2.Node:
+        """Return the node as it is."""
+        gpus = [
+            inventory_pb2.Gpu(
+                uuid=uuid,
+                index=index,
+                type=_gpu_type(),
+                mig_enabled=True,
+                slices=[
+                    inventory_pb2.Slice(
+                        placement=inventory_pb2.Placement(profile=each.profile, start=each.start)
+                    )
+                    for each in sorted(self.slices[uuid], key=lambda place: place.start)
+                ],
+            )
+            for index, uuid in enumerate(self.gpus)
+        ]
+        segments = [
+            inventory_pb2.Segment(
+                spec=spec,
+                state=inventory_pb2.SEGMENT_STATE_READY,
+                endpoints=[f"{segment_id}:{number}" for number in range(spec.processes)],
+            )
+            for segment_id, spec in self.segments.items()
+        ]
+        return inventory_pb2.Node(name=self.node, zone=self.zone, gpus=gpus, segments=segments)
+
+    def say(self) -> None:
+        """Report the node as it is now."""
+        self.said.put_nowait(planner_pb2.JoinRequest(node=self.report()))
+
+    def meter(self, joules: float) -> None:
+        """Let every GPU spend energy, and report it."""
+        self.meter_j += joules
+        energy = [inventory_pb2.GpuEnergy(gpu_uuid=gpu, total_j=self.meter_j) for gpu in self.gpus]
+        self.said.put_nowait(planner_pb2.JoinRequest(energy=energy))
+
+    async def live(self, stub: PlannerServiceAsyncStub) -> None:
+        """Join once and do what is asked, until the stream ends."""
+        call = stub.Join(self._words())
+        async with asyncio.TaskGroup() as tasks:
+            async for response in call:
+                self.steps.append(response.step)
+                tasks.create_task(self._do(response.step))
+
+    async def _words(self) -> AsyncIterator[planner_pb2.JoinRequest]:
+        while True:
+            yield await self.said.get()
+
+    async def _do(self, step: steps_pb2.Step) -> None:
+        await self.gate.wait()
+        message = self.refuse(step) or self._apply(step)
+        status = "FAILED_PRECONDITION" if message else ""
+        result = steps_pb2.StepResult(
+            step_id=step.step_id, ok=not message, status=status, message=message
+        )
+        # The result first: a planner must not take it for a report.
+        self.said.put_nowait(planner_pb2.JoinRequest(step_result=result))
+        await asyncio.sleep(0.01)
+        self.say()
+
+    def _apply(self, step: steps_pb2.Step) -> str:
+        match step.WhichOneof("action"):
+            case "create_slice":
+                gpu, place = step.create_slice.gpu_uuid, _place(step.create_slice.placement)
+                fault = A100.problem({*self.slices[gpu], place})
+                if not fault:
+                    self.slices[gpu].add(place)
+                return fault
+            case "destroy_slice":
+                gpu, place = step.destroy_slice.gpu_uuid, _place(step.destroy_slice.placement)
+                if any(
+                    (spec.gpu_uuid, _place(spec.placement)) == (gpu, place)
+                    for spec in self.segments.values()
+                ):
+                    return f"{place} is in use"
+                self.slices[gpu].discard(place)
+            case "start_segment":
+                spec = step.start_segment.spec
+                if _place(spec.placement) not in self.slices[spec.gpu_uuid]:
+                    return f"no slice {_place(spec.placement)}"
+                self.segments[spec.segment_id] = spec
+            case "stop_segment":
+                self.segments.pop(step.stop_segment.segment_id, None)
+        return ""
+
+
+def _place(message: inventory_pb2.Placement) -> Placement:
+    return Placement(message.profile, message.start)
+
+
+@asynccontextmanager
+async def living(agent: Agent, stub: PlannerServiceAsyncStub) -> AsyncIterator[asyncio.Task[None]]:
+    """Let an agent join and obey while the block runs; leaving the block kills it."""
+    agent.said = asyncio.Queue()
+    agent.say()
+    task = asyncio.create_task(agent.live(stub), name=f"agent.{agent.node}")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+# ---- planner -----------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerServiceAsyncStub]:
+    """Run the planner while the block runs, and talk to it."""
+    stop = asyncio.Event()
+    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(run(deployment, stop, port.set_result), name="planner")
+    try:
+        await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port.result()}") as channel:
+            yield PlannerServiceStub(channel)
+            stop.set()
+            await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def watch(
+    stub: PlannerServiceAsyncStub, holds: Callable[[planner_pb2.WatchResponse], bool]
+) -> planner_pb2.WatchResponse:
+    """Return the first snapshot of the Watch stream for which `holds`."""
+    async with asyncio.timeout(20):
+        call = stub.Watch(planner_pb2.WatchRequest())
+        async for response in call:
+            if holds(response):
+                call.cancel()
+                return response
+    raise AssertionError("the stream ended first")
+
+
+async def active(stub: PlannerServiceAsyncStub, version: int) -> planner_pb2.WatchResponse:
+    """Return the snapshot with plan `version`, or a later one, active."""
+    return await watch(
+        stub,
+        lambda seen: seen.plan.version >= version and seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE,
+    )

@@ -1,0 +1,68 @@
+"""The journal outlives the agent, and a damaged one is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from services.gpuagent.domain import SegmentSpec
+from services.gpuagent.files import held, read_json, write_json
+from services.gpuagent.journal import Journal
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import Placement
+
+SPECS = tuple(
+    SegmentSpec(f"s-{number}", "m", "v", 4, 2, "GPU-1", Placement("1g.5gb", number))
+    for number in range(3)
+)
+
+
+def test_what_was_saved_last_is_loaded_in_order(tmp_path: Path) -> None:
+    Journal(tmp_path / "deep" / "journal.json").save(SPECS)
+    Journal(tmp_path / "deep" / "journal.json").save(SPECS[1:])
+
+    assert Journal(tmp_path / "deep" / "journal.json").load() == SPECS[1:]
+
+
+def test_a_node_that_never_ran_has_an_empty_journal(tmp_path: Path) -> None:
+    assert Journal(tmp_path / "journal.json").load() == ()
+
+
+def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None:
+    """What a crash leaves half written lies beside the journal, not in it."""
+    journal = Journal(tmp_path / "journal.json")
+    journal.save(SPECS)
+    (tmp_path / "journal.json.draft").write_text('{"version": 1, "segm')
+
+    assert journal.load() == SPECS
+    journal.save(())
+    assert journal.load() == ()
+
+
+@pytest.mark.parametrize(("text", "says"), [("{", "damaged"), ('{"version": 9}', "version 1")])
+def test_a_file_that_is_no_journal_is_told_with_its_path(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    (tmp_path / "journal.json").write_text(text)
+
+    with pytest.raises(FailedPrecondition, match=f"journal.json.*{says}"):
+        Journal(tmp_path / "journal.json").load()
+
+
+def test_a_file_that_need_not_be_durable_is_still_replaced_as_a_whole(tmp_path: Path) -> None:
+    write_json(tmp_path / "f.json", {"version": 2, "x": 1}, durable=False)
+
+    assert read_json(tmp_path / "f.json", version=2) == {"version": 2, "x": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["f.json"]
+
+
+def test_only_one_agent_holds_a_node(tmp_path: Path) -> None:
+    with (
+        held(tmp_path / "lock"),
+        pytest.raises(FailedPrecondition, match="another agent"),
+        held(tmp_path / "lock"),
+    ):
+        pytest.fail("two agents hold the node")
+    with held(tmp_path / "lock"):
+        pass

@@ -1,0 +1,214 @@
+"""The ledger: whole records whatever happens, and sums that never go back."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import struct
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gpuagent.ledger import SLOTS, Grant, Ledger, Slot, opened
+from services.gpuagent.records import Record
+from services.kit.errors import InvalidArgument
+
+WRITER = """
+import sys
+from pathlib import Path
+from services.gpuagent.ledger import Ledger, Slot
+ledger = Ledger(Path(sys.argv[1]))
+number = 0
+while True:
+    number += 1
+    # Every field tells the same number: a mixture of two writes would show.
+    ledger.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number))
+    if number == 1:
+        print("ready", flush=True)
+"""
+
+
+class Time:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def _start_writer(path: Path) -> subprocess.Popen[str]:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
+def _is_whole(slot: Slot) -> bool:
+    return (
+        {str(slot.pid), slot.slice_uuid, slot.segment_id, str(slot.requests)} == {str(slot.pid)}
+        and {slot.busy_since_s, slot.power_w, slot.active_j, slot.busy_s} == {float(slot.pid)}
+    )  # fmt: skip
+
+
+def test_a_reader_never_sees_a_torn_record_while_another_process_writes(tmp_path: Path) -> None:
+    with opened(tmp_path / "ledger") as ledger:
+        writer = _start_writer(tmp_path / "ledger")
+        try:
+            seen = [ledger.slot(3)]
+            while seen[-1].requests < seen[0].requests + 20_000:
+                seen.append(ledger.slot(3))
+        finally:
+            writer.kill()
+            writer.communicate()
+
+    assert all(_is_whole(slot) for slot in seen if slot.pid)
+    assert [slot.pid for slot in seen] == sorted(slot.pid for slot in seen), "and never goes back"
+
+
+def test_a_writer_killed_in_the_middle_leaves_a_whole_record(tmp_path: Path) -> None:
+    """Whatever instant SIGKILL meets, the record read next is one that was written."""
+    with opened(tmp_path / "ledger") as ledger:
+        for _ in range(5):
+            writer = _start_writer(tmp_path / "ledger")
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.communicate()
+
+            assert _is_whole(ledger.slot(3))
+
+
+@given(torn_bytes=st.integers(0, 27), values=st.lists(st.integers(0, 2**40), min_size=1))
+def test_a_half_written_copy_does_not_hide_the_one_before(
+    torn_bytes: int, values: list[int]
+) -> None:
+    layout = struct.Struct("<QQ")
+    with mmap.mmap(-1, Record.size(layout)) as memory:
+        record = Record(memory, 0, layout)
+        for value in values:
+            record.write(value, value)
+        before = bytes(memory)
+        record.write(0xFFFF, 0xFFFF)
+        after = bytes(memory)
+        changed = 0 if before[:28] != after[:28] else 28
+        torn = changed + torn_bytes
+        memory[:] = (
+            after[:torn] + before[torn:]
+            if changed == 0
+            else before[:28] + (after[28:torn] + before[torn:])
+        )
+
+        assert record.read() in ((values[-1], values[-1]), (0xFFFF, 0xFFFF))
+
+
+def test_a_slot_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    slot = Slot(7, "MIG-x", "s-1", 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 8)
+    with opened(tmp_path / "ledger") as ledger, opened(tmp_path / "ledger") as other:
+        ledger.write(5, slot)
+        ledger.set_grant(5, Grant(10.0, 20.0, "counter"))
+
+        assert other.slot(5) == slot
+        assert other.grant(5) == Grant(10.0, 20.0, "counter")
+        assert other.slot(4) == Slot()
+
+
+def test_energy_grows_while_a_batch_runs_but_never_beyond_the_batch(tmp_path: Path) -> None:
+    now = Time()
+    ledger = Ledger(tmp_path / "ledger", now)
+    ledger.write(0, Slot(pid=1, busy_since_s=100.0, power_w=50.0, batch_energy_j=20.0))
+
+    now.now_s = 100.2
+    assert (ledger.energy_j(), ledger.power_w()) == pytest.approx((10.0, 50.0))
+    now.now_s = 107.0  # the process was late to say that the batch has ended
+    assert (ledger.energy_j(), ledger.power_w()) == (20.0, 0.0)
+
+
+@given(
+    events=st.lists(
+        st.tuples(
+            st.integers(0, 3),
+            st.sampled_from(["begin", "end", "crash", "reuse"]),
+            st.floats(0.0, 5.0),
+            st.floats(0.1, 300.0),
+        ),
+        max_size=40,
+    )
+)
+def test_energy_never_goes_back_whatever_workers_do(
+    tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, str, float, float]]
+) -> None:
+    """Batches begin and end, workers crash and slots are used again."""
+    now = Time()
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger", now)
+    last_j = 0.0
+    for number, event, elapsed_s, power_w in events:
+        now.now_s += elapsed_s
+        slot = ledger.slot(number)
+        if event == "begin" and not slot.busy_since_s:
+            begun = replace(
+                slot, pid=9, busy_since_s=now.now_s, power_w=power_w, batch_energy_j=power_w
+            )
+            ledger.write(number, begun)
+        elif event == "end" and slot.busy_since_s:
+            energy_j = slot.batch_energy_j + slot.power_w * elapsed_s
+            ledger.write(number, slot.ended(now.now_s, energy_j, 1))
+        elif event == "crash":
+            ledger.settle(number)
+        elif event == "reuse" and not slot.pid:
+            ledger.write(number, replace(slot, pid=11, segment_id="other"))
+        assert ledger.energy_j() >= last_j - 1e-9
+        last_j = ledger.energy_j()
+
+
+def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> None:
+    now = Time()
+    ledger = Ledger(tmp_path / "ledger", now)
+    ledger.write(0, Slot(1, "MIG-x", "s-1", busy_since_s=100.0, power_w=10.0, batch_energy_j=30.0))
+    now.now_s = 102.0
+
+    ledger.settle(0)
+    settled = ledger.slot(0)
+    ledger.settle(0)
+
+    assert ledger.slot(0) == settled
+    assert settled.active_j == pytest.approx(20.0)
+    assert settled.busy_s == pytest.approx(2.0)
+    assert not ledger.busy("MIG-x")
+
+
+def test_a_slice_is_held_while_a_process_lives_on_it_idle_or_not(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    ledger.write(SLOTS - 1, Slot(1, "MIG-x", "s-1"))
+
+    assert ledger.busy("MIG-x")
+    assert not ledger.busy("MIG-y")
+    assert ledger.busy_among(range(SLOTS)) == 0
+
+
+def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", Time())
+    ledger.set_clock_ratio(0.5)
+    ledger.beat()
+
+    assert (ledger.header.clock_ratio, ledger.header.heartbeat_s) == (0.5, 100.0)
+    with pytest.raises(InvalidArgument, match="clock ratio"):
+        ledger.set_clock_ratio(0.0)
+
+
+def test_a_file_of_another_format_is_made_anew(tmp_path: Path) -> None:
+    (tmp_path / "ledger").write_bytes(b"\xff" * 100_000)
+
+    assert Ledger(tmp_path / "ledger").slot(0) == Slot()
+
+
+def test_a_name_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="segment_id may take 128 bytes"):
+        Ledger(tmp_path / "ledger").write(0, Slot(segment_id="s" * 129))

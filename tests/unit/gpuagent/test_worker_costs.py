@@ -1,0 +1,165 @@
+"""What a batch costs on the simulated device, and how the agent tabulates a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gpuagent import gpu_table
+from services.gpuagent.blueprint import CLOCK_RATIOS, Drafter, Variant, shape_of, tabulate
+from services.gpuagent.device import GpuInfo
+from services.gpuagent.domain import SegmentSpec
+from services.gpuagent.worker import spec as worker_spec
+from services.gpuagent.worker.costs import CostCurve, Costs
+from services.gpuagent.worker.spec import TlsFiles, WorkerSpec
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.mig import Placement
+from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.profile import BatchCost, SliceShape
+
+A100 = GpuInfo(
+    uuid="GPU-1",
+    index=0,
+    model=gpu_table.load("a100-40gb"),
+    mig_enabled=True,
+    slices=((Placement("3g.20gb", 0), "MIG-1"), (Placement("1g.5gb", 4), "MIG-2")),
+    clock_mhz=1410,
+)
+
+
+@dataclass(frozen=True)
+class Powers:
+    """A profile that was measured at powers of two only, and with all processes busy."""
+
+    processes: int
+
+    @property
+    def method(self) -> Literal["table"]:
+        return "table"
+
+    def batch(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> BatchCost | None:
+        assert shape.profile == "3g.20gb"
+        if batch_size & (batch_size - 1) or processes != self.processes:
+            return None
+        return BatchCost(batch_size / clock_ratio, float(batch_size))
+
+
+def _spec(**changes: Any) -> SegmentSpec:
+    values: dict[str, Any] = {
+        "segment_id": "s-1",
+        "model": "m",
+        "variant": "v",
+        "batch_size": 4,
+        "processes": 2,
+        "gpu_uuid": "GPU-1",
+        "placement": Placement("3g.20gb", 0),
+    }
+    return SegmentSpec(**(values | changes))
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(1, 3),
+    st.sampled_from([kind.name for kind in A100.model.geometry.kinds]),
+)
+def test_a_table_says_what_its_profile_says(batch: int, processes: int, kind: str) -> None:
+    profile = AnalyticProfile(gmacs_per_item=2.0, memory_mib=64.0, memory_mib_per_item=1.0)
+    shape = shape_of(A100, kind)
+    costs = tabulate(profile, shape, _spec(batch_size=8, processes=3))
+
+    for ratio in CLOCK_RATIOS:
+        expected = profile.batch(shape, batch, processes, clock_ratio=ratio)
+        assert costs.at(batch, processes, ratio) == expected
+
+
+@given(st.integers(1, 20), st.integers(1, 5), st.floats(0.01, 1.0), st.floats(0.01, 1.0))
+def test_a_faster_clock_never_takes_longer(
+    items: int, processes: int, one: float, other: float
+) -> None:
+    profile = AnalyticProfile(gmacs_per_item=2.0, memory_mib=64.0, memory_mib_per_item=1.0)
+    costs = tabulate(profile, shape_of(A100, "3g.20gb"), _spec())
+    slow, fast = sorted((one, other))
+
+    slow_s, fast_s = (costs.at(items, processes, r).latency_s for r in (slow, fast))
+    assert slow_s >= fast_s * (1 - 1e-9)
+
+
+def test_sizes_that_were_not_measured_cost_as_the_next_larger() -> None:
+    costs = tabulate(Powers(2), shape_of(A100, "3g.20gb"), _spec())
+
+    assert [costs.at(items, 1, 1.0).latency_s for items in (1, 2, 3, 4)] == [1, 2, 4, 4]
+
+
+def test_a_request_beyond_the_batch_size_costs_in_proportion() -> None:
+    costs = Costs((CostCurve(1.0, ((0.1,), (0.2,)), ((1.0,), (2.0,))),))
+
+    cost = costs.at(6, 1, 1.0)
+
+    assert (cost.latency_s, cost.energy_j) == pytest.approx((0.6, 6.0))
+
+
+def test_a_segment_that_does_not_fit_is_refused() -> None:
+    profile = AnalyticProfile(gmacs_per_item=2.0, memory_mib=30_000.0)
+
+    with pytest.raises(FailedPrecondition, match="does not fit on a100-40gb 3g"):
+        tabulate(profile, shape_of(A100, "3g.20gb"), _spec())
+
+
+def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
+    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+
+    blueprint = drafter.draw(_spec(), A100)
+
+    assert blueprint.slice_uuid == "MIG-1"
+    assert blueprint.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
+    assert (blueprint.provider, blueprint.environment) == ("CPUExecutionProvider", {})
+
+
+def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
+    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+
+    blueprint = drafter.draw(_spec(), A100)
+
+    assert blueprint.environment == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    assert (blueprint.provider, blueprint.costs) == ("CUDAExecutionProvider", None)
+
+
+def test_what_is_not_there_is_refused_by_name() -> None:
+    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+
+    with pytest.raises(NotFound, match="no variant 'w' of model 'm'"):
+        drafter.draw(_spec(variant="w"), A100)
+    with pytest.raises(FailedPrecondition, match=r"no slice 3g\.20gb@4"):
+        drafter.draw(_spec(placement=Placement("3g.20gb", 4)), A100)
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 0}, {"processes": 0}, {"model": ""}])
+def test_a_spec_that_cannot_be_is_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        _spec(**changes)
+    assert refusal.value.field == f"spec.{next(iter(changes))}"
+
+
+@pytest.mark.parametrize("segment_id", ["", "../s", "a/b", "s" * 121, ".hidden"])
+def test_a_segment_id_that_could_leave_the_folder_is_refused(segment_id: str) -> None:
+    with pytest.raises(InvalidArgument, match="segment_id"):
+        _spec(segment_id=segment_id)
+
+
+@pytest.mark.parametrize("tls", [None, TlsFiles(certificate_file=Path("c.pem"))])
+def test_a_worker_spec_survives_its_file(tmp_path: Path, tls: TlsFiles | None) -> None:
+    costs = tabulate(Powers(2), shape_of(A100, "3g.20gb"), _spec())
+    spec = WorkerSpec(
+        "s-1", "m", "v", Path("v.onnx"), 4, "127.0.0.1:1", Path("l"), 3, (3, 4), "MIG-1", costs,
+        tls=tls,
+    )  # fmt: skip
+    spec.save(tmp_path / "s-1.0.json")
+
+    assert worker_spec.load(tmp_path / "s-1.0.json") == spec
