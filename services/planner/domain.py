@@ -34,6 +34,10 @@ class GpuType:
     idle_power_w: float
     max_power_w: float
 
+    def __hash__(self) -> int:
+        # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
+        return hash(self.name)
+
     def shape(self, kind: SliceKind) -> SliceShape:
         """Return what a profile must know of a slice of `kind`."""
         return SliceShape(
@@ -192,6 +196,7 @@ class Problem:
         running: Segments that run now (shares as they are).
         seed: For strategies that draw numbers.
         time_limit_s: Longest a strategy may think, s.
+        batch_sizes: Batch sizes that a segment may have; the catalog keeps to them already.
     """
 
     gpus: tuple[Gpu, ...]
@@ -201,6 +206,7 @@ class Problem:
     running: tuple[Segment, ...] = ()
     seed: int = 0
     time_limit_s: float = 5.0
+    batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
 
     @property
     def pools(self) -> Counter[Pool]:
@@ -229,12 +235,16 @@ class Score:
 
     Attributes:
         unserved_rps: Demand per model that is not served within the SLO, req/s.
-        objective: CLOVER's f (Eq. 3) over all served requests, percentage points.
+        objective: CLOVER's f (Eq. 3) over all served requests, less `reconfiguration`, percentage
+            points.
         accuracy: Mean accuracy per model over its served load.
         latency_s: Predicted latency per model at the SLO's percentile, s.
         power_w: Fleet power, W.
         carbon_gco2e_per_h: Fleet emissions, gCO2e/h.
         powered_gpus: GPUs whose idle power counts.
+        floor_violation: By how much mean accuracy misses the floor, as a share of the best
+            variant's, weighted by demand.
+        reconfiguration: Price of getting there from what runs, percentage points.
     """
 
     unserved_rps: Mapping[str, float]
@@ -245,6 +255,7 @@ class Score:
     carbon_gco2e_per_h: float
     powered_gpus: int
     floor_violation: float = 0.0
+    reconfiguration: float = 0.0
 
     @property
     def worth(self) -> tuple[float, float, float]:

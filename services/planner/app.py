@@ -1,0 +1,121 @@
+"""How the planner is wired, and how long each part lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
+from services.kit import metrics
+from services.kit.clock import RealClock
+from services.kit.deployment import Deployment
+from services.kit.rpc import dial, serving
+from services.planner import grid
+from services.planner.agents import Agents
+from services.planner.announcer import Announcer
+from services.planner.books import Books
+from services.planner.demand import Demand
+from services.planner.domain import Model
+from services.planner.executor import Executor
+from services.planner.fleet import Fleet
+from services.planner.models import load_models
+from services.planner.reconciler import Parts, Reconciler
+from services.planner.routers import Routers
+from services.planner.servicer import PlannerServicer
+from services.planner.store import Store, open_store
+from services.planner.world import World
+
+if TYPE_CHECKING:
+    from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
+
+_GRACE_S = 2.0
+_SERVICES = (planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,)
+
+
+async def run(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Plan, roll out and tell until `stop` is set.
+
+    Args:
+        deployment: The whole deployment file.
+        stop: Ends the service: streams end, what was seen is written, steps in flight are left
+            to the next start.
+        started: Called with the port once the service serves.
+
+    Raises:
+        FailedPrecondition: The database has another schema version.
+    """
+    models = await asyncio.to_thread(load_models, deployment)
+    async with (
+        open_store(deployment.planner.database) as store,
+        dial(deployment.carbon.dial, deployment.tls) as channel,
+    ):
+        planner = _Planner(deployment, models, store)
+        await planner.reconciler.restore()
+        with metrics.exposed(deployment.planner.metrics):
+            async with serving(
+                deployment.planner.listen,
+                lambda server: add_PlannerServiceServicer_to_server(planner.servicer, server),
+                _SERVICES,
+                tls=deployment.tls,
+                grace_s=_GRACE_S,
+            ) as server:
+                if started is not None:
+                    started(server.port)
+                try:
+                    await _work(planner, CarbonServiceStub(channel), stop)
+                finally:
+                    planner.servicer.drain()
+        await planner.books.save()
+
+
+class _Planner:
+    """Every object of the service, made once."""
+
+    def __init__(self, deployment: Deployment, models: tuple[Model, ...], store: Store) -> None:
+        settings, clock = deployment.planner, RealClock()
+        self.zones = frozenset(node.zone for node in deployment.nodes.values())
+        fleet = Fleet(deployment.nodes, settings.triggers.settle_s)
+        demand = Demand({name: model.demand_rps for name, model in deployment.models.items()})
+        self.world = World(clock, fleet, demand, settings.objective, settings.strategy)
+        changed = self.world.changed
+        self.books = Books(store, clock, deployment.nodes, self.world.intensity_gco2e_per_kwh)
+        self.announcer = Announcer(deployment, store, fleet)
+        agents = Agents(fleet, self.books, clock, changed)
+        routers = Routers(demand, changed)
+        executor = Executor(fleet, agents, routers, self.announcer, changed)
+        parts = Parts(self.world, store, self.books, self.announcer, executor)
+        self.reconciler = Reconciler(settings, models, parts)
+        self.servicer = PlannerServicer(
+            deployment,
+            world=self.world,
+            store=store,
+            books=self.books,
+            announcer=self.announcer,
+            agents=agents,
+            routers=routers,
+        )
+
+
+async def _work(planner: _Planner, carbon: CarbonServiceAsyncStub, stop: asyncio.Event) -> None:
+    """Run the background tasks until `stop`; one that crashes ends the service."""
+    world = planner.world
+    async with asyncio.TaskGroup() as tasks:
+        background = [
+            tasks.create_task(work, name=f"planner.{name}")
+            for name, work in (
+                ("grid", grid.follow(carbon, planner.zones, world.learn, world.clock)),
+                ("books", planner.books.keep()),
+                ("announcer", planner.announcer.follow(world.changed)),
+                ("reconciler", planner.reconciler.run()),
+            )
+        ]
+        await stop.wait()
+        for task in background:
+            task.cancel()

@@ -1,0 +1,106 @@
+"""Keeps the fleet's account and the active plan's outcome, and writes both down as they grow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from services.kit import deployment
+from services.kit.clock import Clock
+from services.planner import metrics
+from services.planner.accounting import Account, Spent
+from services.planner.plan import Outcome, Plan
+from services.planner.store import Store
+
+_SAVE_INTERVAL_S = 2.0
+
+
+class Books:
+    """Totals of the fleet, and of the active plan."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        nodes: Mapping[str, deployment.Node],
+        intensity_gco2e_per_kwh: Mapping[str, float],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._nodes = nodes
+        self._intensity = intensity_gco2e_per_kwh
+        self._account = Account()
+        self._version = 0
+        self._outcome = Outcome(clock.now())
+
+    @property
+    def total(self) -> Spent:
+        """What the fleet has spent since its account began."""
+        return self._account.total
+
+    @property
+    def active_version(self) -> int:
+        """Version of the active plan; 0: none."""
+        return self._version
+
+    def outcome(self) -> Outcome:
+        """Return what was seen of the active plan so far."""
+        active_s = (self._clock.now() - self._outcome.since).total_seconds()
+        return replace(self._outcome, active_s=max(active_s, self._outcome.active_s))
+
+    async def restore(self, active: Plan | None) -> None:
+        """Go on where the last process stopped."""
+        self._account = await self._store.account()
+        metrics.FLEET_ENERGY.inc(self.total.energy_j)
+        metrics.FLEET_CARBON.inc(self.total.carbon_gco2e)
+        if active is not None and active.outcome is not None:
+            self._version, self._outcome = active.version, active.outcome
+            metrics.PLAN_VERSION.set(active.version)
+
+    def read(self, node: str, meters_j: Mapping[str, float]) -> None:
+        """Take in the meters of a node's GPUs, J.
+
+        Before the zone's intensity is known nothing is booked: the meters keep it for later.
+        """
+        settings = self._nodes[node]
+        intensity = self._intensity.get(settings.zone)
+        if intensity is None:
+            return
+        before = self.total
+        self._account = self._account.read(
+            meters_j, pue=settings.pue, intensity_gco2e_per_kwh=intensity
+        )
+        spent = self.total - before
+        metrics.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
+        metrics.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))
+        self._outcome = replace(
+            self._outcome,
+            energy_j=self._outcome.energy_j + spent.energy_j,
+            carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
+        )
+
+    def answered(self, requests: int, latency_s: Mapping[str, float]) -> None:
+        """Take in what a router answered, and its latencies at the SLO's percentile."""
+        self._outcome = replace(
+            self._outcome,
+            requests=self._outcome.requests + requests,
+            latency_s={**self._outcome.latency_s, **latency_s},
+        )
+
+    async def activate(self, version: int) -> None:
+        """Close the books of the plan before and open those of `version`, now active."""
+        closed_version, closed = self._version, self.outcome()
+        self._version, self._outcome = version, Outcome(self._clock.now())
+        await self._store.save_outcome(closed_version, closed, self._account)
+        await self._store.activate(version, self._outcome.since)
+        metrics.PLAN_VERSION.set(version)
+
+    async def save(self) -> None:
+        """Write both down."""
+        await self._store.save_outcome(self._version, self.outcome(), self._account)
+
+    async def keep(self) -> None:
+        """Write both down every two seconds, for ever."""
+        while True:
+            await self._clock.sleep(_SAVE_INTERVAL_S)
+            await self.save()

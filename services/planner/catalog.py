@@ -1,0 +1,112 @@
+"""The catalog: every kind of segment worth considering, from the profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from services.kit.deployment import Objective
+from services.kit.mig import SliceKind
+from services.planner.domain import Model, Pool, Problem, SegmentKind, Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A variant of a model on a slice kind of a pool."""
+
+    model: Model
+    variant: Variant
+    pool: Pool
+    slice_kind: SliceKind
+
+
+def build(
+    models: Iterable[Model],
+    pools: Iterable[Pool],
+    objective: Objective,
+    batch_sizes: Sequence[int],
+    max_processes: int,
+) -> tuple[SegmentKind, ...]:
+    """Return the segment kinds that a strategy may choose from.
+
+    A kind stays if a full batch with every process busy takes at most theta x SLO (ParvaGPU IV-A),
+    its memory fits, and no other kind of the same variant on the same slice is better in
+    throughput, energy and latency alike.
+
+    Args:
+        models: What is to be served.
+        pools: Where.
+        objective: Its `latency_share` is theta.
+        batch_sizes: Batch sizes to consider.
+        max_processes: Most processes per segment, >= 1.
+    """
+    pools = tuple(pools)
+    found: list[SegmentKind] = []
+    for model in models:
+        for variant, pool in product(model.variants, pools):
+            for slice_kind in pool.type.geometry.kinds:
+                place = Place(model, variant, pool, slice_kind)
+                points = measure(place, batch_sizes, max_processes)
+                found.extend(pareto(p for p in points if in_time(objective, model, p)))
+    return tuple(found)
+
+
+def measure(place: Place, batch_sizes: Sequence[int], max_processes: int) -> Iterator[SegmentKind]:
+    """Yield what the profile knows of a place, whatever the latency."""
+    shape = place.pool.type.shape(place.slice_kind)
+    for processes, batch_size in product(range(1, max_processes + 1), batch_sizes):
+        cost = place.variant.profile.batch(shape, batch_size, processes)
+        if cost is not None:
+            yield SegmentKind(
+                model=place.model.name,
+                variant=place.variant.name,
+                pool=place.pool,
+                profile=place.slice_kind.name,
+                batch_size=batch_size,
+                processes=processes,
+                latency_s=cost.latency_s,
+                throughput_rps=processes * batch_size / cost.latency_s,
+                energy_j=cost.energy_j / batch_size,
+                accuracy=place.variant.accuracy,
+            )
+
+
+def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
+    """Tell whether `kind` keeps the latency rule: a batch takes at most theta x SLO."""
+    return kind.latency_s <= objective.latency_share * model.slo_latency_s
+
+
+def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[SegmentKind]:
+    """Return the kinds that no other beats in throughput, energy and (if asked) latency.
+
+    Args:
+        kinds: Of one variant on one slice kind. Of equals, the first stays.
+        latency: A kind also stays where it is the faster one to answer.
+    """
+    kept: list[SegmentKind] = []
+    for kind in sorted(kinds, key=lambda each: (-each.throughput_rps, each.energy_j)):
+        beaten = any(
+            other.energy_j <= kind.energy_j and (other.latency_s <= kind.latency_s or not latency)
+            for other in kept
+        )
+        if not beaten:
+            kept.append(kind)
+    return kept
+
+
+def dedicated(problem: Problem, place: Place) -> SegmentKind | None:
+    """Return how one process serves a place by itself; None: it does not fit.
+
+    The batch size is the fastest that keeps the latency rule. Where none does, it is the smallest:
+    such a segment runs, but what it serves counts as late.
+    """
+    points = tuple(measure(place, problem.batch_sizes, 1))
+    fast = [point for point in points if in_time(problem.objective, place.model, point)]
+    smallest = min(points, key=lambda point: point.batch_size, default=None)
+    return max(fast, key=lambda point: point.throughput_rps, default=smallest)
+
+
+def whole(pool: Pool) -> SliceKind:
+    """Return the slice kind that takes a whole GPU of the pool."""
+    return max(pool.type.geometry.kinds, key=lambda kind: (kind.sm_count, kind.memory_bytes))

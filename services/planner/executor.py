@@ -1,0 +1,135 @@
+"""Carries a rollout out: routes first, then steps, stage by stage."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.kit import logs
+from services.kit.errors import ServiceError
+from services.planner.agents import Agents
+from services.planner.announcer import Announcer
+from services.planner.convert_node import step_to
+from services.planner.domain import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    Rollout,
+    Stage,
+    StartSegment,
+    StopSegment,
+)
+from services.planner.fleet import Fleet
+from services.planner.notice import Notice
+from services.planner.plan import Plan, PlannedSegment
+from services.planner.routers import Routers
+from services.planner.routing import by_capacity
+
+_log = logs.get("executor")
+
+_ACKNOWLEDGE_S = 2.0
+_READY_S = 60.0
+_STEP_S = 120.0
+
+
+class StepFailed(Exception):
+    """A rollout stopped half-way. The message names the step and its error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a rollout's segment and GPU names stand for.
+
+    Attributes:
+        nodes: Node by GPU UUID.
+        segments: What may serve during the rollout, by segment id.
+        grace_s: Time that accepted requests get when a segment stops, s, by segment id.
+    """
+
+    nodes: Mapping[str, str]
+    segments: Mapping[str, PlannedSegment]
+    grace_s: Mapping[str, float]
+
+
+class Executor:
+    """Executes one rollout at a time."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        agents: Agents,
+        routers: Routers,
+        announcer: Announcer,
+        changed: Notice,
+    ) -> None:
+        self._fleet = fleet
+        self._agents = agents
+        self._routers = routers
+        self._announcer = announcer
+        self._changed = changed
+
+    async def execute(self, plan: Plan, rollout: Rollout, way: Way) -> None:
+        """Bring the fleet to a plan; afterwards its segments serve, with its shares.
+
+        Raises:
+            StepFailed: The fleet is somewhere between.
+        """
+        wanted = frozenset(segment.spec.segment_id for segment in plan.segments)
+        for number, stage in enumerate(rollout.stages, start=1):
+            await self._ready(stage.serving & wanted)
+            serving = by_capacity(way.segments[each] for each in sorted(stage.serving))
+            revision = await self._announcer.serve(plan.version, serving)
+            if any(isinstance(each, StopSegment) for step in stage.actions for each in step):
+                await self._acknowledged(revision)
+            await self._act(f"{plan.version}.{number}", stage, way)
+        await self._ready(wanted)
+        await self._announcer.serve(plan.version, plan.segments)
+
+    async def _ready(self, segment_ids: frozenset[str]) -> None:
+        """Wait until agents report that these segments serve: results may outrun reports."""
+
+        def missing() -> list[str]:
+            running = self._fleet.segments()
+            return [each for each in segment_ids if each not in running or not running[each].serves]
+
+        if not await self._changed.until(lambda: not missing(), _READY_S):
+            raise StepFailed(f"segment {missing()[0]} was not ready within {_READY_S:g} s")
+
+    async def _acknowledged(self, revision: int) -> None:
+        """Give routers a moment to take the routes off what is about to stop."""
+        if not await self._routers.acknowledged(revision, _ACKNOWLEDGE_S):
+            # Safe to go on: a worker that is stopped refuses, and routers then try another.
+            _log.warning("routers slow to take the routing table", revision=revision)
+
+    async def _act(self, prefix: str, stage: Stage, way: Way) -> None:
+        for number, actions in enumerate(stage.actions, start=1):
+            async with asyncio.TaskGroup() as tasks:
+                steps = [
+                    tasks.create_task(self._perform(f"{prefix}.{number}.{index}", action, way))
+                    for index, action in enumerate(actions, start=1)
+                ]
+            failures = [failure for step in steps if (failure := step.result())]
+            if failures:
+                raise StepFailed("; ".join(failures))
+
+    async def _perform(self, step_id: str, action: Action, way: Way) -> str:
+        """Have one action done; return what went wrong, or "".
+
+        Never raises for a failed step: the others of its list must end before routes change again.
+        """
+        match action:
+            case StartSegment(segment):
+                gpu_uuid, grace_s, what = segment.gpu_uuid, 0.0, f"start {segment.segment_id}"
+            case StopSegment(segment_id, gpu_uuid):
+                grace_s, what = way.grace_s.get(segment_id, 0.0), f"stop {segment_id}"
+            case CreateSlice(gpu_uuid, placement):
+                grace_s, what = 0.0, f"create {placement}"
+            case DestroySlice(gpu_uuid, placement):
+                grace_s, what = 0.0, f"destroy {placement}"
+        node = way.nodes[gpu_uuid]
+        try:
+            await self._agents.perform(node, step_to(step_id, action, grace_s), _STEP_S + grace_s)
+        except ServiceError as error:
+            return f"step {step_id} ({what} on {node}): {error.status}: {error.message}"
+        return ""

@@ -1,0 +1,59 @@
+"""CLOVER's configuration graph (SC'23, Definition 1) and its edit distance.
+
+A directed bipartite graph: variant vertices, slice vertices, and edges whose weight is the number
+of instances. Vertices carry the model and the pool, and parallel edges the batch size and the
+number of processes, which the paper does not vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+
+from services.planner.domain import SegmentKind
+
+
+def to_graph(segments: Mapping[SegmentKind, int]) -> nx.MultiDiGraph[Any]:
+    """Return the configuration graph of `segments`; counts of 0 make no edge."""
+    graph: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+    for kind, count in segments.items():
+        if count > 0:
+            variant, slice_ = _vertices(kind)
+            graph.add_node(variant, bipartite=0)
+            graph.add_node(slice_, bipartite=1)
+            graph.add_edge(
+                variant,
+                slice_,
+                key=(kind.batch_size, kind.processes),
+                weight=count,
+                kind=kind,
+            )
+    return graph
+
+
+def from_graph(graph: nx.MultiDiGraph[Any]) -> dict[SegmentKind, int]:
+    """Return the segments that a configuration graph stands for."""
+    return {data["kind"]: data["weight"] for _, _, data in graph.edges(data=True)}
+
+
+def edit_distance(one: nx.MultiDiGraph[Any], other: nx.MultiDiGraph[Any]) -> int:
+    """Return the graph edit distance on edge weights (CLOVER 4.2).
+
+    All configurations share their vertices, so that the distance is the sum of weight differences:
+    2 for another variant on one slice, 2 for another slice of one instance.
+    """
+    edges = set(one.edges(keys=True)) | set(other.edges(keys=True))
+    return sum(abs(_weight(one, edge) - _weight(other, edge)) for edge in edges)
+
+
+def _weight(graph: nx.MultiDiGraph[Any], edge: tuple[Any, Any, Any]) -> int:
+    data = graph.get_edge_data(*edge)
+    return int(data["weight"]) if data else 0
+
+
+def _vertices(kind: SegmentKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    pool = kind.pool
+    variant = ("variant", kind.model, kind.variant)
+    return variant, ("slice", pool.type.name, pool.zone, str(pool.pue), kind.profile)

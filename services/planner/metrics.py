@@ -1,0 +1,19 @@
+"""What Prometheus sees of the planner."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
+PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
+FLEET_ENERGY = Counter("cinquefoil_fleet_energy_joules", "Energy of all GPUs, as metered.")
+FLEET_CARBON = Counter(
+    "cinquefoil_fleet_carbon_gco2e",
+    "Carbon of that energy at the intensity then in force, PUE included.",
+)
+SOLVE_SECONDS = Histogram(
+    "cinquefoil_plan_solve_seconds",
+    "Time a strategy took to decide.",
+    ["strategy"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)

@@ -1,0 +1,54 @@
+"""Pages of a list that grows at its front."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+from services.kit.errors import InvalidArgument
+
+DEFAULT_SIZE: Final = 50
+MAX_SIZE: Final = 1000
+
+_PREFIX: Final = b"plans-below:"
+
+
+def page_size(asked: int) -> int:
+    """Return how many plans to give; 0 asks for the default.
+
+    Raises:
+        InvalidArgument: More than the most.
+    """
+    if asked > MAX_SIZE:
+        raise InvalidArgument(
+            f"page_size: must be 0..{MAX_SIZE}, got {asked}; 0 gives {DEFAULT_SIZE}",
+            field="page_size",
+        )
+    return asked or DEFAULT_SIZE
+
+
+def write_token(version: int) -> str:
+    """Return the token of the page after a plan: what lies below it, whatever comes above."""
+    return base64.urlsafe_b64encode(_PREFIX + str(version).encode()).decode()
+
+
+def read_token(token: str) -> int | None:
+    """Return the version below which a page starts; None: from the newest.
+
+    Raises:
+        InvalidArgument: The token was not given out by `write_token`.
+    """
+    if not token:
+        return None
+    try:
+        text = base64.b64decode(token.encode(), altchars=b"-_", validate=True)
+        version = int(text.removeprefix(_PREFIX))
+    except (binascii.Error, ValueError):
+        version = -1
+    if version < 0 or write_token(version) != token:
+        raise InvalidArgument(
+            "page_token: was not given out by ListPlans; leave it empty for the newest plans",
+            field="page_token",
+        )
+    return version

@@ -1,0 +1,71 @@
+"""The routers that are connected: what they see, and which routing table they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.planner.demand import Demand
+from services.planner.notice import Notice
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What a router saw in a window.
+
+    Attributes:
+        router_id: Its name.
+        revision: Revision of the routing table it uses.
+        window_s: Time the counts cover, s.
+        arrivals: Requests that arrived, by model.
+        answered: Requests answered, all models.
+        latency_s: Latency at the SLO's percentile, by model, s.
+    """
+
+    router_id: str
+    revision: int
+    window_s: float
+    arrivals: Mapping[str, int]
+    answered: int
+    latency_s: Mapping[str, float]
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One router's open stream. Attributes: router_id ("" before its first report), revision."""
+
+    router_id: str = ""
+    revision: int = 0
+
+
+class Routers:
+    """Open streams of routers."""
+
+    def __init__(self, demand: Demand, changed: Notice) -> None:
+        self._demand = demand
+        self._changed = changed
+        self._links: set[Link] = set()
+
+    def report(self, link: Link, report: LoadReport) -> None:
+        """Take in a report; the first one makes the router known."""
+        link.router_id, link.revision = report.router_id, report.revision
+        self._links.add(link)
+        self._demand.observe(report.router_id, report.arrivals, report.window_s)
+        self._changed.notify()
+
+    def leave(self, link: Link) -> None:
+        """A stream ended. A router that has another one open keeps its load."""
+        self._links.discard(link)
+        if all(other.router_id != link.router_id for other in self._links):
+            self._demand.forget(link.router_id)
+        self._changed.notify()
+
+    async def acknowledged(self, revision: int, timeout_s: float) -> bool:
+        """Wait until every connected router uses `revision` or a later one.
+
+        Returns:
+            False: `timeout_s` passed first. Without routers there is nothing to wait for.
+        """
+        return await self._changed.until(
+            lambda: all(link.revision >= revision for link in self._links), timeout_s
+        )

@@ -1,0 +1,149 @@
+"""Where requests may go: from segments that serve to a routing table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from services.kit.deployment import Deployment
+from services.planner.plan import PlannedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One worker process.
+
+    Attributes:
+        endpoint: Where to dial.
+        segment_id, variant: What it is.
+        accuracy: The variant's, in the model's unit.
+        share: Of the model's load, 0..1; the shares of a model sum to 1.
+        credits: Requests that may be in flight.
+        zone: Electricity zone of its node.
+        pue: Wall energy per device energy, >= 1.
+    """
+
+    endpoint: str
+    segment_id: str
+    variant: str
+    accuracy: float
+    share: float
+    credits: int
+    zone: str
+    pue: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutes:
+    """What a router must know of a model; units as in `plan.proto`."""
+
+    model: str
+    accuracy_unit: str
+    slo_latency_s: float
+    slo_percentile: float
+    instance_choice: str
+    instances: tuple[Instance, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Where requests may go now.
+
+    Attributes:
+        revision: Increases with every change, over restarts too; 0: none yet.
+        plan_version: The plan it serves.
+        models: Every model of the deployment, in its order.
+    """
+
+    revision: int
+    plan_version: int
+    models: tuple[ModelRoutes, ...]
+
+    def endpoints(self) -> dict[str, tuple[str, ...]]:
+        """Return the endpoints of each segment."""
+        found: dict[str, tuple[str, ...]] = {}
+        for routes in self.models:
+            for instance in routes.instances:
+                known = found.get(instance.segment_id, ())
+                found[instance.segment_id] = (*known, instance.endpoint)
+        return found
+
+
+def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:
+    """Return segments with shares in proportion to their throughput, per model.
+
+    For the time between two plans, when neither plan's shares fit what serves: equal utilisation
+    is what keeps the most capacity.
+    """
+    segments = tuple(segments)
+    total_rps: dict[str, float] = {}
+    for segment in segments:
+        model = segment.spec.model
+        total_rps[model] = total_rps.get(model, 0.0) + segment.throughput_rps
+    return tuple(
+        replace(segment, share=segment.throughput_rps / total_rps[segment.spec.model])
+        if total_rps[segment.spec.model] > 0
+        else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
+        for segment in segments
+    )
+
+
+def routes(
+    deployment: Deployment,
+    segments: Iterable[PlannedSegment],
+    endpoints: Mapping[str, Sequence[str]],
+) -> tuple[ModelRoutes, ...]:
+    """Return the routes of every model of the deployment.
+
+    Args:
+        deployment: Models, zones, PUE.
+        segments: What serves, with shares.
+        endpoints: Workers of each segment that can take requests; a segment without is left out
+            and the shares of the others grow in proportion. A segment's share is split equally
+            over its workers.
+    """
+    segments = tuple(segments)
+    return tuple(
+        ModelRoutes(
+            model=name,
+            accuracy_unit=model.accuracy_unit,
+            slo_latency_s=model.slo.latency_s,
+            slo_percentile=model.slo.percentile,
+            instance_choice=model.instance_choice,
+            instances=_scaled(
+                instance
+                for segment in segments
+                if segment.spec.model == name and segment.spec.variant in model.variants
+                for instance in _instances(
+                    deployment, segment, endpoints.get(segment.spec.segment_id, ())
+                )
+            ),
+        )
+        for name, model in deployment.models.items()
+    )
+
+
+def _instances(
+    deployment: Deployment, segment: PlannedSegment, endpoints: Sequence[str]
+) -> Iterable[Instance]:
+    spec, node = segment.spec, deployment.nodes[segment.node]
+    for endpoint in endpoints:
+        yield Instance(
+            endpoint=endpoint,
+            segment_id=spec.segment_id,
+            variant=spec.variant,
+            accuracy=deployment.models[spec.model].variants[spec.variant].accuracy,
+            share=segment.share / len(endpoints),
+            credits=spec.batch_size,
+            zone=node.zone,
+            pue=node.pue,
+        )
+
+
+def _scaled(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    """Make the shares sum to 1; where all are 0, make them equal."""
+    instances = tuple(instances)
+    total = sum(instance.share for instance in instances)
+    if total > 0:
+        return tuple(replace(instance, share=instance.share / total) for instance in instances)
+    return tuple(replace(instance, share=1 / len(instances)) for instance in instances)

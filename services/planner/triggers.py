@@ -1,0 +1,170 @@
+"""When to plan anew, and the sentence that says why.
+
+Pure: compares what was known at the last decision with what is known now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from services.kit.deployment import Triggers
+from services.planner.plan import SegmentSpec
+
+
+class Kind(StrEnum):
+    """What caused a plan, most urgent first."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    OBJECTIVE = "objective"
+    FLEET = "fleet"
+    DEMAND = "demand"
+    CARBON = "carbon"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A cause. Attributes: kind, reason (a sentence for people)."""
+
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What can cause a plan.
+
+    Attributes:
+        intensity_gco2e_per_kwh: By zone.
+        demand_rps: By model.
+        gpus: GPU type by (node, GPU UUID).
+        segments: What runs; in an observation of the past: what was wanted.
+        strategy: Strategy in use.
+        carbon_weight: CLOVER's lambda in use.
+    """
+
+    intensity_gco2e_per_kwh: Mapping[str, float]
+    demand_rps: Mapping[str, float]
+    gpus: Mapping[tuple[str, str], str]
+    segments: frozenset[SegmentSpec]
+    strategy: str
+    carbon_weight: float
+
+
+def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
+    """Return why to plan anew, or None where nothing has changed enough.
+
+    Args:
+        before: Known at the last decision, with the segments it wanted; None: no plan yet.
+        now: Known now.
+        settings: Thresholds.
+
+    Returns:
+        The most urgent kind, with the sentences of all of them, so that changes that come
+        together are told together.
+    """
+    if before is None:
+        return Trigger(Kind.FIRST, f"first plan: {_fleet_size(now)}")
+    found = [
+        *_objective(before, now),
+        *_fleet(before, now),
+        *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
+        *_relative(
+            Kind.CARBON,
+            before.intensity_gco2e_per_kwh,
+            now.intensity_gco2e_per_kwh,
+            "gCO2e/kWh",
+            settings.intensity_change,
+        ),
+    ]
+    if not found:
+        return None
+    return Trigger(found[0].kind, "; ".join(trigger.reason for trigger in found))
+
+
+def wait_s(kind: Kind, since_last_s: float, settings: Triggers) -> float:
+    """Return how long a cause must still wait, s; 0: plan now.
+
+    Args:
+        kind: The cause.
+        since_last_s: Time since the last decision, s; infinite where there was none.
+        settings: `min_interval_s` binds all but first plans, new objectives and retries (which
+            have a backoff of their own).
+    """
+    if kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
+        return 0.0
+    return max(0.0, settings.min_interval_s - since_last_s)
+
+
+def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
+    if before.strategy != now.strategy:
+        yield Trigger(Kind.OBJECTIVE, f"objective: strategy {before.strategy} -> {now.strategy}")
+    if before.carbon_weight != now.carbon_weight:
+        yield Trigger(
+            Kind.OBJECTIVE,
+            f"objective: carbon_weight {before.carbon_weight:g} -> {now.carbon_weight:g}",
+        )
+
+
+def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
+    for node in sorted({node for node, _ in before.gpus.keys() | now.gpus.keys()}):
+        old, new = _count(before, node), _count(now, node)
+        if old != new:
+            yield Trigger(Kind.FLEET, f"fleet: {node} {_gpus(old)} -> {_gpus(new)}")
+        elif before.gpus.items() ^ now.gpus.items() and _uuids(before, node) != _uuids(now, node):
+            yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
+    missing, extra = before.segments - now.segments, now.segments - before.segments
+    if missing:
+        yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
+    if extra:
+        yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+
+
+def _relative(
+    kind: Kind, before: Mapping[str, float], now: Mapping[str, float], unit: str, limit: float
+) -> Iterator[Trigger]:
+    for name in sorted(now):
+        old, new = before.get(name), now[name]
+        if old is None or abs(_change(old, new)) > limit:
+            if old is None:
+                yield Trigger(kind, f"{kind}: {name} {new:.1f} {unit} (new)")
+            else:
+                change = _change(old, new)
+                share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
+                yield Trigger(kind, f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})")
+
+
+def _change(old: float, new: float) -> float:
+    if old == new:
+        return 0.0
+    return (new - old) / old if old > 0 else math.inf
+
+
+def _count(seen: Observation, node: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for (name, _), kind in sorted(seen.gpus.items()):
+        if name == node:
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _uuids(seen: Observation, node: str) -> set[str]:
+    return {uuid for name, uuid in seen.gpus if name == node}
+
+
+def _gpus(counts: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} x {kind}" for kind, count in sorted(counts.items())) or "away"
+
+
+def _names(specs: frozenset[SegmentSpec]) -> str:
+    names = sorted(f"{spec.variant} on {spec.placement}" for spec in specs)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}"
+
+
+def _fleet_size(seen: Observation) -> str:
+    nodes = {node for node, _ in seen.gpus}
+    return f"{len(nodes)} node(s), {len(seen.gpus)} GPU(s)"

@@ -1,0 +1,218 @@
+"""Protobuf <-> the planner's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.kit.errors import InvalidArgument
+from services.kit.mig import WHOLE, Placement
+from services.planner.convert import load_from, plan_from, plan_to, routing_from, routing_to
+from services.planner.convert_node import node_from, step_to
+from services.planner.domain import (
+    CreateSlice,
+    DestroySlice,
+    Pool,
+    Segment,
+    SegmentKind,
+    StartSegment,
+    StopSegment,
+)
+from services.planner.fleet import SegmentState
+from services.planner.plan import (
+    Inputs,
+    Outcome,
+    Plan,
+    PlannedSegment,
+    PlanState,
+    Prediction,
+    SegmentSpec,
+)
+from services.planner.routing import Instance, ModelRoutes, RoutingTable
+
+NOW = datetime(2026, 3, 1, 12, 30, 1, 250_000, tzinfo=UTC)
+SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
+PLAN = Plan(
+    version=7,
+    created_at=NOW,
+    state=PlanState.FAILED,
+    strategy="exact",
+    reason="carbon",
+    inputs=Inputs({"US-CAL": 210.0}, {"digits": 60.0}, {"a100-40gb": 1}, 0.5),
+    segments=(PlannedSegment(SPEC, "node-a", 0.75, 444.0, 0.018),),
+    prediction=Prediction(
+        -1.5, {"digits": 0.97}, {"digits": 0.1}, {"digits": 2.0}, 120.0, 25.2, 1, 0.0, 0.02
+    ),
+    steps=2,
+    slice_changes=1,
+    failure="step 7.1.1: UNAVAILABLE: gone",
+    outcome=Outcome(NOW, 3.0, 9, 5.0, 0.25, {"digits": 0.08}),
+)
+
+
+def gpu_message(*, mig_enabled: bool = True) -> inventory_pb2.Gpu:
+    profiles = [
+        inventory_pb2.SliceProfile(
+            name="1g.5gb", compute_slices=1, memory_slices=1, starts=range(7), max_count=7
+        ),
+        inventory_pb2.SliceProfile(
+            name="7g.40gb", compute_slices=7, memory_slices=8, starts=[0], max_count=1
+        ),
+    ]
+    kind = inventory_pb2.GpuType(name="a100-40gb", memory_slices=8, profiles=profiles, sm_count=108)
+    return inventory_pb2.Gpu(uuid="GPU-a", type=kind, mig_enabled=mig_enabled)
+
+
+def test_a_plan_survives_the_wire() -> None:
+    message = plan_pb2.Plan.FromString(plan_to(PLAN).SerializeToString())
+
+    assert plan_from(message, PLAN.outcome) == PLAN
+    assert message.outcome.energy_j == 5.0
+
+
+@pytest.mark.parametrize("gap", [None, 0.0, 0.01])
+def test_a_proven_gap_of_zero_is_not_an_unproven_one(gap: float | None) -> None:
+    plan = replace(PLAN, prediction=replace(PLAN.prediction, gap=gap), outcome=None)
+
+    assert plan_to(plan).prediction.HasField("gap") == (gap is not None)
+    assert plan_from(plan_to(plan)) == plan
+
+
+def test_a_routing_table_survives_the_wire() -> None:
+    instance = Instance("h:1", "s-1", "small", 0.9, 1.0, 8, "Z", 1.3)
+    table = RoutingTable(9, 7, (ModelRoutes("digits", "top-1", 0.2, 95, "shares", (instance,)),))
+
+    assert routing_from(routing_to(table)) == table
+
+
+def test_a_node_keeps_its_geometry_slices_and_segments() -> None:
+    message = inventory_pb2.Node(name="node-a", zone="Z", gpus=[gpu_message()])
+    message.gpus[0].slices.add().placement.CopyFrom(
+        inventory_pb2.Placement(profile="1g.5gb", start=3)
+    )
+    message.segments.add(state=inventory_pb2.SEGMENT_STATE_READY, endpoints=["h:1"]).spec.CopyFrom(
+        inventory_pb2.SegmentSpec(
+            segment_id="s-1",
+            batch_size=8,
+            gpu_uuid="GPU-a",
+            placement=inventory_pb2.Placement(profile="1g.5gb", start=3),
+        )
+    )
+    node = node_from(message)
+
+    assert node.gpus[0].slices == (Placement("1g.5gb", 3),)
+    assert [kind.name for kind in node.gpus[0].type.geometry.kinds] == ["1g.5gb", "7g.40gb"]
+    assert node.gpus[0].type.geometry.kind("1g.5gb").starts == tuple(range(7))
+    assert node.segments[0].state is SegmentState.READY
+    assert node.segments[0].spec.batch_size == 8
+
+
+def test_a_gpu_that_could_be_cut_but_is_not_in_mig_mode_is_one_whole_slice() -> None:
+    message = inventory_pb2.Node(name="node-a", gpus=[gpu_message(mig_enabled=False)])
+    message.gpus[0].slices.add().placement.CopyFrom(inventory_pb2.Placement(profile=WHOLE))
+    (gpu,) = node_from(message).gpus
+
+    (kind,) = gpu.type.geometry.kinds
+    assert (kind.name, kind.sm_count, kind.memory_slices) == (WHOLE, 108, 8)
+
+
+def overlapping(message: inventory_pb2.Node) -> None:
+    for profile in ("1g.5gb", "7g.40gb"):
+        message.gpus[0].slices.add().placement.CopyFrom(inventory_pb2.Placement(profile=profile))
+
+
+def unnamed(message: inventory_pb2.Node) -> None:
+    message.name = ""
+
+
+def typeless(message: inventory_pb2.Node) -> None:
+    message.gpus[0].type.Clear()
+
+
+def anonymous(message: inventory_pb2.Node) -> None:
+    message.gpus[0].uuid = ""
+
+
+def stateless(message: inventory_pb2.Node) -> None:
+    place = inventory_pb2.Placement(profile="1g.5gb")
+    message.gpus[0].slices.add().placement.CopyFrom(place)
+    spec = inventory_pb2.SegmentSpec(segment_id="s-1", gpu_uuid="GPU-a", placement=place)
+    message.segments.add().spec.CopyFrom(spec)
+
+
+def placeless(message: inventory_pb2.Node) -> None:
+    spec = inventory_pb2.SegmentSpec(segment_id="s-1", gpu_uuid="GPU-a")
+    message.segments.add(state=inventory_pb2.SEGMENT_STATE_READY).spec.CopyFrom(spec)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "field"),
+    [
+        (unnamed, "node.name"),
+        (overlapping, "node.gpus"),
+        (anonymous, "node.gpus"),
+        (typeless, "node.gpus.type.profiles"),
+        (stateless, "node.segments.state"),
+        (placeless, "node.segments.spec"),
+    ],
+)
+def test_a_node_that_cannot_be_is_refused_by_field(
+    spoil: Callable[[inventory_pb2.Node], None], field: str
+) -> None:
+    message = inventory_pb2.Node(name="node-a", gpus=[gpu_message()])
+    spoil(message)
+
+    with pytest.raises(InvalidArgument) as caught:
+        node_from(message)
+    assert caught.value.field == field
+
+
+def test_every_action_becomes_its_step() -> None:
+    place, wire = Placement("1g.5gb", 3), inventory_pb2.Placement(profile="1g.5gb", start=3)
+    (gpu,) = node_from(inventory_pb2.Node(name="node-a", gpus=[gpu_message()])).gpus
+    pool = Pool(gpu.type, "Z", 1.0, 100.0)
+    kind = SegmentKind("digits", "small", pool, "1g.5gb", 8, 2, 0.1, 1.0, 1.0, 0.9)
+    segment = Segment("s-1", kind, "node-a", "GPU-a", place, 1.0)
+    stop = step_to("1.2", StopSegment("s-1", "GPU-a"), 2.5)
+
+    assert step_to("1.1", CreateSlice("GPU-a", place), 0).create_slice == steps_pb2.CreateSlice(
+        gpu_uuid="GPU-a", placement=wire
+    )
+    assert step_to("1.1", DestroySlice("GPU-a", place), 0).destroy_slice == steps_pb2.DestroySlice(
+        gpu_uuid="GPU-a", placement=wire
+    )
+    assert step_to("1.1", StartSegment(segment), 0).start_segment.spec == inventory_pb2.SegmentSpec(
+        segment_id="s-1",
+        model="digits",
+        variant="small",
+        batch_size=8,
+        processes=2,
+        gpu_uuid="GPU-a",
+        placement=wire,
+    )
+    assert (stop.step_id, stop.stop_segment.segment_id) == ("1.2", "s-1")
+    assert stop.stop_segment.grace.ToTimedelta().total_seconds() == 2.5
+
+
+def test_a_load_report_tells_latency_at_the_slo_percentile_only() -> None:
+    message = planner_pb2.ReportLoadRequest(router_id="r-1", routing_revision=4)
+    message.window.FromMilliseconds(1500)
+    message.models.add(model="digits", arrivals=30, answered=28).latency_s.update(
+        {"95": 0.2, "99": 0.4}
+    )
+    message.models.add(model="other", answered=2)
+    report = load_from(message, {"digits": 95.0, "other": 99.5})
+
+    assert (report.router_id, report.revision, report.window_s) == ("r-1", 4, 1.5)
+    assert (report.arrivals, report.answered) == ({"digits": 30, "other": 0}, 30)
+    assert report.latency_s == {"digits": 0.2}
+
+
+def test_a_load_report_without_router_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="router_id: required"):
+        load_from(planner_pb2.ReportLoadRequest(), {})

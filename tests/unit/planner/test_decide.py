@@ -1,0 +1,131 @@
+"""From a snapshot to a decision, and back: what was decided and done is decided again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.kit.deployment import Objective, Planner
+from services.kit.mig import Placement
+from services.kit.profiles.analytic import AnalyticProfile
+from services.planner.decide import STRATEGIES, Decision, Snapshot, decide
+from services.planner.domain import Gpu, GpuType, Model, Pool, Variant
+from services.planner.fleet import RunningSegment, SegmentState
+from services.planner.plan import SegmentSpec
+from tests.rpc.planner_world import A100
+
+SETTINGS = Planner(batch_sizes=(1, 4, 16), max_processes=2)
+POOL = Pool(GpuType("a100-40gb", A100, 108, 55.0, 400.0), "Z", 1.2, 100.0)
+
+
+def analytic(gmacs_per_item: float) -> AnalyticProfile:
+    return AnalyticProfile(
+        gmacs_per_item=gmacs_per_item, memory_mib=1024.0, memory_mib_per_item=32.0
+    )
+
+
+MODEL = Model(
+    name="digits",
+    slo_latency_s=0.2,
+    slo_percentile=95.0,
+    demand_rps=60.0,
+    variants=(Variant("small", 90.0, analytic(1.0)), Variant("large", 98.0, analytic(15.0))),
+)
+
+
+def snapshot(strategy: str = "exact", *, intensity: float = 100.0, gpus: int = 2) -> Snapshot:
+    pool = replace(POOL, intensity_gco2e_per_kwh=intensity)
+    return Snapshot(
+        gpus=tuple(Gpu(f"GPU-{number}", "node-a", pool) for number in range(gpus)),
+        models=(MODEL,),
+        running=(),
+        shares={},
+        objective=Objective(),
+        strategy=strategy,
+    )
+
+
+def decided(snapshot: Snapshot, prefix: str = "s") -> Decision:
+    numbers = count(1)
+    return decide(snapshot, SETTINGS, lambda: f"{prefix}-{next(numbers)}")
+
+
+def done(before: Snapshot, decision: Decision) -> Snapshot:
+    """Return what is known after the decision was carried out."""
+    slices: dict[str, set[Placement]] = defaultdict(set)
+    for segment in decision.target:
+        slices[segment.gpu_uuid].add(segment.placement)
+    return replace(
+        before,
+        gpus=tuple(replace(gpu, slices=tuple(sorted(slices[gpu.uuid]))) for gpu in before.gpus),
+        running=tuple(
+            RunningSegment(SegmentSpec.of(segment), SegmentState.READY, ("h:1",))
+            for segment in decision.target
+        ),
+        shares={segment.segment_id: segment.share for segment in decision.target},
+    )
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.floats(5, 1500), st.integers(1, 3))
+def test_a_decision_that_was_carried_out_is_kept(
+    strategy: str, intensity: float, gpus: int
+) -> None:
+    """Else the planner would never come to rest. Annealing walks on from what runs by design."""
+    before = snapshot(strategy, intensity=intensity, gpus=gpus)
+    first = decided(before)
+    again = decided(done(before, first), "t")
+
+    assert again.rollout.actions == 0
+    assert {s.identity for s in again.target} == {s.identity for s in first.target}
+    assert {s.segment_id for s in again.target} == {s.segment_id for s in first.target}
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: str) -> None:
+    decision = decided(snapshot(strategy))
+
+    assert decision.target
+    assert sum(segment.share for segment in decision.target) == pytest.approx(1.0)
+    assert decision.score.unserved_rps == pytest.approx({"digits": 0.0})
+
+
+def test_what_runs_is_stopped_where_the_deployment_no_longer_knows_it() -> None:
+    """A variant or model that was taken out of the file has no profile, and no place."""
+    before = snapshot()
+    foreign = SegmentSpec("old-1", "letters", "tiny", 4, 1, "GPU-0", Placement("1g.5gb", 6))
+    known = replace(
+        before,
+        gpus=(replace(before.gpus[0], slices=(foreign.placement,)), before.gpus[1]),
+        running=(RunningSegment(foreign, SegmentState.READY, ("h:1",)),),
+    )
+    decision = decided(known)
+
+    assert "old-1" not in {segment.segment_id for segment in decision.target}
+    assert decision.rollout.actions > 0
+
+
+def test_a_segment_that_drains_is_not_kept() -> None:
+    before = snapshot()
+    first = decided(before)
+    after = done(before, first)
+    leaving, *others = after.running
+    drained = replace(after, running=(replace(leaving, state=SegmentState.DRAINING), *others))
+    again = decided(drained, "t")
+
+    assert leaving.spec.segment_id not in {segment.segment_id for segment in again.target}
+
+
+def test_segments_on_gpus_that_are_gone_do_not_matter() -> None:
+    before = snapshot(gpus=2)
+    after = done(before, decided(snapshot("base", gpus=2)))
+    lost = replace(after, gpus=after.gpus[:1])
+    decision = decided(lost, "t")
+
+    assert {segment.gpu_uuid for segment in decision.target} == {"GPU-0"}
+    assert {segment.gpu_uuid for segment in decision.running} <= {"GPU-0"}

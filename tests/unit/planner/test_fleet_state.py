@@ -1,0 +1,116 @@
+"""Which nodes the planner plans with, and when."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from services.kit import deployment
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.planner.domain import GpuType
+from services.planner.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.plan import SegmentSpec
+
+WHOLE_KIND = SliceKind(WHOLE, 1, 1, (0,), 1, 40, 16 * 2**30)
+T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 70.0)
+SETTINGS = {
+    "a": deployment.Node(zone="Z", pue=1.2, orphan_timeout_s=60),
+    "b": deployment.Node(zone="Z"),
+}
+
+
+def node(name: str = "a", zone: str = "Z", *segments: RunningSegment) -> Node:
+    return Node(name, zone, (NodeGpu(f"GPU-{name}", T4, (Placement(WHOLE, 0),)),), segments)
+
+
+def fleet() -> Fleet:
+    return Fleet(SETTINGS, settle_s=2.0)
+
+
+def test_nothing_is_planned_before_anybody_has_joined() -> None:
+    assert fleet().unsettled_s(100.0) == math.inf
+
+
+def test_planning_starts_when_all_nodes_have_joined() -> None:
+    joined = fleet()
+    joined.report(node("a"), 10.0)
+    assert joined.unsettled_s(10.5) == 1.5
+    joined.report(node("b"), 10.5)
+
+    assert joined.unsettled_s(10.5) == 0.0
+
+
+def test_planning_starts_without_late_nodes_when_the_first_has_waited_enough() -> None:
+    joined = fleet()
+    joined.report(node("a"), 10.0)
+
+    assert joined.unsettled_s(12.0) == 0.0
+    assert [each.name for each in joined.nodes(12.0)] == ["a"]
+
+
+def test_a_node_that_comes_back_in_time_was_never_away() -> None:
+    """A restarted agent must not cause a plan: its workers served on meanwhile."""
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+    joined.report(node("b"), 0.0)
+    joined.leave("a", 100.0)
+    assert joined.unsettled_s(105.0) == pytest.approx(5.0)
+    assert [each.name for each in joined.nodes(105.0)] == ["a", "b"]
+    joined.report(node("a"), 106.0)
+
+    assert joined.unsettled_s(106.0) == 0.0
+
+
+def test_a_node_that_stays_away_is_given_up_well_before_its_workers_end() -> None:
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+    joined.report(node("b"), 0.0)
+    joined.leave("a", 100.0)
+
+    assert joined.unsettled_s(110.0) == 0.0
+    assert [each.name for each in joined.nodes(110.0)] == ["b"]
+
+
+def test_after_a_restart_the_nodes_of_the_plan_are_waited_for() -> None:
+    joined = fleet()
+    joined.expect(frozenset({"b", "unknown"}), 0.0)
+    joined.report(node("a"), 1.0)
+    assert joined.unsettled_s(5.0) == pytest.approx(5.0)
+    assert not joined.heard("b")
+    joined.report(node("b"), 6.0)
+
+    assert joined.unsettled_s(6.0) == 0.0
+    assert joined.heard("b")
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (node("c"), "'c' is not in the deployment file; it has a, b"),
+        (node("a", "Y"), "the deployment file has a in Z, not in 'Y'"),
+    ],
+)
+def test_nodes_that_the_deployment_does_not_name_are_refused(report: Node, message: str) -> None:
+    with pytest.raises(FailedPrecondition, match=message):
+        fleet().report(report, 0.0)
+
+
+def test_gpus_carry_zone_pue_and_intensity() -> None:
+    joined = fleet()
+    joined.report(node("a"), 0.0)
+
+    (gpu,) = joined.gpus({"Z": 200.0}, 0.0)
+
+    assert (gpu.uuid, gpu.node, gpu.slices) == ("GPU-a", "a", (Placement(WHOLE, 0),))
+    assert gpu.pool.carbon_gco2e(3.6e6) == pytest.approx(240.0)
+
+
+@pytest.mark.parametrize("state", SegmentState)
+def test_only_segments_with_workers_that_answer_serve(state: SegmentState) -> None:
+    spec = SegmentSpec("s-1", "digits", "small", 8, 1, "GPU-a", Placement(WHOLE, 0))
+    answering = {SegmentState.READY, SegmentState.DEGRADED}
+
+    assert RunningSegment(spec, state, ("h:1",)).serves == (state in answering)
+    assert not RunningSegment(spec, state, ()).serves

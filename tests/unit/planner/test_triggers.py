@@ -1,0 +1,117 @@
+"""When the planner plans anew."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.deployment import Triggers
+from services.kit.mig import Placement
+from services.planner.plan import SegmentSpec
+from services.planner.triggers import Kind, Observation, cause, wait_s
+
+SETTINGS = Triggers(intensity_change=0.05, demand_change=0.2, min_interval_s=30)
+
+
+def spec(segment_id: str = "s-1", variant: str = "small") -> SegmentSpec:
+    return SegmentSpec(segment_id, "digits", variant, 8, 1, "GPU-a", Placement("1g.5gb", 0))
+
+
+SEEN = Observation(
+    intensity_gco2e_per_kwh={"US-CAL": 210.0},
+    demand_rps={"digits": 60.0},
+    gpus={("node-a", "GPU-a"): "a100-40gb"},
+    segments=frozenset({spec()}),
+    strategy="exact",
+    carbon_weight=0.5,
+)
+
+
+def reason(now: Observation, before: Observation | None = SEEN) -> str:
+    found = cause(before, now, SETTINGS)
+    return "" if found is None else found.reason
+
+
+def test_nothing_known_before_is_a_first_plan() -> None:
+    found = cause(None, SEEN, SETTINGS)
+
+    assert found is not None
+    assert (found.kind, found.reason) == (Kind.FIRST, "first plan: 1 node(s), 1 GPU(s)")
+
+
+def test_no_change_is_no_cause() -> None:
+    assert cause(SEEN, SEEN, SETTINGS) is None
+
+
+def test_a_change_of_intensity_is_told_as_the_contract_says() -> None:
+    """The example of plan.proto, word for word."""
+    now = replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 180.5})
+
+    assert reason(now) == "carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)"
+
+
+@given(
+    before=st.floats(1, 1000),
+    change=st.floats(-0.99, 3).filter(lambda change: abs(abs(change) - 0.05) > 1e-6),
+)
+def test_intensity_causes_a_plan_exactly_above_the_threshold(before: float, change: float) -> None:
+    """CLOVER replans at more than 5 %, up or down."""
+    old = replace(SEEN, intensity_gco2e_per_kwh={"Z": before})
+    new = replace(SEEN, intensity_gco2e_per_kwh={"Z": before * (1 + change)})
+
+    assert (cause(old, new, SETTINGS) is not None) == (abs(change) > 0.05)
+
+
+def test_intensity_that_leaves_zero_is_a_cause() -> None:
+    zero = replace(SEEN, intensity_gco2e_per_kwh={"Z": 0.0})
+    some = replace(SEEN, intensity_gco2e_per_kwh={"Z": 10.0})
+
+    assert reason(some, before=zero) == "carbon: Z 0.0 -> 10.0 gCO2e/kWh (new)"
+    assert reason(zero, before=zero) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "sentence"),
+    [
+        (replace(SEEN, demand_rps={"digits": 90.0}), "demand: digits 60.0 -> 90.0 req/s (+50.0 %)"),
+        (replace(SEEN, gpus={}), "fleet: node-a 1 x a100-40gb -> away"),
+        (
+            replace(SEEN, gpus={**SEEN.gpus, ("node-b", "GPU-b"): "t4"}),
+            "fleet: node-b away -> 1 x t4",
+        ),
+        (replace(SEEN, gpus={("node-a", "GPU-x"): "a100-40gb"}), "fleet: node-a has other GPUs"),
+        (replace(SEEN, segments=frozenset()), "fleet: small on 1g.5gb@0 should run and does not"),
+        (
+            replace(SEEN, segments=SEEN.segments | {spec("s-2", "large"), spec("s-3")}),
+            "fleet: large on 1g.5gb@0 and 1 more runs and should not",
+        ),
+        (replace(SEEN, strategy="base"), "objective: strategy exact -> base"),
+        (replace(SEEN, carbon_weight=0.1), "objective: carbon_weight 0.5 -> 0.1"),
+    ],
+)
+def test_every_cause_says_what_changed(now: Observation, sentence: str) -> None:
+    assert reason(now) == sentence
+
+
+def test_causes_that_come_together_are_told_together_the_most_urgent_first() -> None:
+    now = replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 300.0}, carbon_weight=1.0)
+    found = cause(SEEN, now, SETTINGS)
+
+    assert found is not None
+    assert found.kind is Kind.OBJECTIVE
+    assert found.reason == (
+        "objective: carbon_weight 0.5 -> 1; carbon: US-CAL 210.0 -> 300.0 gCO2e/kWh (+42.9 %)"
+    )
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_only_first_plans_retries_and_objectives_skip_the_interval(kind: Kind) -> None:
+    exempt = {Kind.FIRST, Kind.RETRY, Kind.OBJECTIVE}
+
+    assert wait_s(kind, 10.0, SETTINGS) == (0.0 if kind in exempt else 20.0)
+    assert wait_s(kind, 31.0, SETTINGS) == 0.0
+    assert wait_s(kind, math.inf, SETTINGS) == 0.0
