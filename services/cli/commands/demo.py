@@ -1,0 +1,44 @@
+"""`cinquefoil demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import Config
+
+
+def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    config: Config = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=600, help="Length of the day, seconds.")
+    ] = 60.0,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Requests per second and suite. Default: the file's demand."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for report, chart and logs.")] = Path(
+        "out/demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of the arrivals.")] = 0,
+    train_only: Annotated[
+        bool, typer.Option("--train-only", help="Train the models and stop.")
+    ] = False,
+) -> None:
+    """Serve a day of the grid in a minute, twice: as BASE and as Cinquefoil.
+
+    Trains a family of real models, starts both suites on simulated GPUs, sends both the same
+    requests at the same moments, and reports what it saved. Exit status 1 if a request was lost.
+    """
+    from services.cli.demo.command import Options, train
+    from services.cli.demo.command import demo as work
+    from services.cli.outcome import run
+    from services.kit.settings import config_path
+
+    path = config_path(config)
+    if train_only:
+        run(train(path))
+    elif not run(work(path, Options(seconds=seconds, rate_rps=rate, out=out, seed=seed))):
+        raise typer.Exit(1)

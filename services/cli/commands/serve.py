@@ -1,0 +1,85 @@
+"""`cinquefoil <service> serve`: one service in this process."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from services.cli.commands.options import Config
+
+WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+
+_DOES = {
+    "carbon": "Carbon intensity of the electricity in each zone.",
+    "planner": "Decides which variant runs on which slice, and rolls it out.",
+    "router": "Answers inference requests (Open Inference Protocol).",
+}
+
+
+def groups() -> Iterator[typer.Typer]:
+    """Yield one command group per service."""
+    for name, does in _DOES.items():
+        group = typer.Typer(name=name, help=does, no_args_is_help=True)
+        group.command("serve", help=f"Run the {name} service until SIGTERM.")(_plain(name))
+        yield group
+    agent = typer.Typer(
+        name="gpuagent", help="Makes a node's GPUs as the plan says.", no_args_is_help=True
+    )
+    agent.command("serve")(_serve_gpuagent)
+    yield agent
+
+
+def _plain(service: str) -> Any:
+    def serve(config: Config = None, with_parent: WithParent = False) -> None:
+        _launch(service, _run_of(service), config, with_parent=with_parent)
+
+    return serve
+
+
+def _serve_gpuagent(
+    config: Config = None,
+    node: Annotated[
+        str, typer.Option(help="Node of the deployment file. Default: the only one.")
+    ] = "",
+    with_parent: WithParent = False,
+) -> None:
+    """Run the agent of one node until SIGTERM."""
+    from services.cli.outcome import explained
+    from services.kit.settings import config_path, load
+
+    with explained():
+        name = node or _only(list(load(config_path(config)).nodes))
+    _launch("gpuagent", partial(_run_of("gpuagent"), node=name), config, with_parent=with_parent)
+
+
+def _only(nodes: list[str]) -> str:
+    if len(nodes) > 1:
+        raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
+    return nodes[0]
+
+
+def _run_of(service: str) -> Any:
+    try:
+        return importlib.import_module(f"services.{service}.app").run
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("services."):
+            raise
+        typer.echo(
+            f"the {service} service needs {error.name}: pip install 'cinquefoil[{service}]'",
+            err=True,
+        )
+        raise typer.Exit(1) from error
+
+
+def _launch(service: str, run: Any, config: Path | None, *, with_parent: bool) -> None:
+    from services.cli.up.lineage import end_with_parent
+    from services.kit.service import launch
+
+    if with_parent:
+        end_with_parent()
+    raise typer.Exit(launch(service, run, config))

@@ -1,0 +1,30 @@
+"""`cinquefoil status`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import Config, Json
+
+
+def status(
+    config: Config = None,
+    json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until ctrl-c.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between refreshes.")] = 1.0,
+) -> None:
+    """Show zones, GPUs with their slices, models with their variants, energy and carbon.
+
+    A service that does not answer is named; what the others say is shown. Exit status 1 then.
+    """
+    from services.cli.outcome import run
+    from services.cli.status.show import follow, show
+    from services.kit.settings import config_path
+
+    path = config_path(config)
+    if watch:
+        run(follow(path, as_json=json, interval_s=interval))
+    elif not run(show(path, as_json=json)):
+        raise typer.Exit(1)

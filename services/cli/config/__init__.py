@@ -1,0 +1,1 @@
+"""The deployment file, checked beyond its types."""

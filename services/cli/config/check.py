@@ -1,0 +1,136 @@
+"""What the types cannot see: files, hardware, and numbers that contradict each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import yaml
+
+from services.kit.deployment import Deployment, Endpoint, Model, TableProfile, TraceSource
+from services.kit.settings import Mistake
+
+_TOLERANCE = 0.002
+
+Where = tuple[str, ...]
+Finding = tuple[Where, str]
+
+
+def check(path: Path, deployment: Deployment) -> list[Mistake]:
+    """Return the mistakes in a deployment that its types allow, with their lines.
+
+    Args:
+        path: The file it was read from.
+        deployment: What was read.
+    """
+    tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    findings = [*_files(deployment), *_gpus(deployment), *_accuracies(deployment)]
+    findings += _addresses(deployment)
+    mistakes = [Mistake(".".join(where), _line(tree, where), text) for where, text in findings]
+    return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
+
+
+def gpu_types() -> tuple[str, ...]:
+    """Return the GPU types that can be simulated; the tables are data of the agent's package."""
+    folder = resources.files("services").joinpath("gpuagent", "gpus")
+    if not folder.is_dir():
+        return ()
+    files = (entry.name for entry in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
+
+
+def _files(deployment: Deployment) -> Iterator[Finding]:
+    for name, zone in deployment.carbon.zones.items():
+        if isinstance(zone.source, TraceSource) and not zone.source.path.is_file():
+            yield ("carbon", "zones", name, "source", "path"), f"no file {zone.source.path}"
+    for model_name, model in deployment.models.items():
+        for name, variant in model.variants.items():
+            where: Where = ("models", model_name, "variants", name)
+            if not variant.file.is_file():
+                hint = (
+                    "; `cinquefoil demo --train-only` trains it" if model_name == "digits" else ""
+                )
+                yield (*where, "file"), f"no file {variant.file}{hint}"
+            if isinstance(variant.profile, TableProfile) and not variant.profile.path.is_file():
+                yield (*where, "profile", "path"), f"no file {variant.profile.path}"
+
+
+def _gpus(deployment: Deployment) -> Iterator[Finding]:
+    known = gpu_types()
+    if not known:
+        return
+    for name, node in deployment.nodes.items():
+        for gpu in node.simulated or ():
+            if gpu not in known:
+                where = ("nodes", name, "simulated")
+                yield where, f"no GPU type {gpu!r}; known are {', '.join(known)}"
+
+
+def _accuracies(deployment: Deployment) -> Iterator[Finding]:
+    for model_name, model in deployment.models.items():
+        yield from _one_scale(model_name, model)
+        for name, variant in model.variants.items():
+            measured = _measured(variant.file)
+            if measured is not None and abs(variant.accuracy - measured) > _TOLERANCE:
+                where = ("models", model_name, "variants", name, "accuracy")
+                yield where, f"says {variant.accuracy:g}, but {measured:.4f} was measured"
+
+
+def _one_scale(model_name: str, model: Model) -> Iterator[Finding]:
+    """A fraction beside a percentage is a slip; so is anything above 100."""
+    best = max(variant.accuracy for variant in model.variants.values())
+    for name, variant in model.variants.items():
+        where = ("models", model_name, "variants", name, "accuracy")
+        if variant.accuracy > 100:
+            yield where, f"{variant.accuracy:g} is above 100 %"
+        elif variant.accuracy <= 1 < best:
+            yield where, f"{variant.accuracy:g} is a fraction, but others of {model_name} are in %"
+
+
+def _measured(file: Path) -> float | None:
+    try:
+        document = json.loads((file.parent / "accuracy.json").read_bytes())
+        value = document["accuracy"].get(file.stem)
+        return None if value is None else float(value)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _addresses(deployment: Deployment) -> Iterator[Finding]:
+    """Two services of one machine cannot bind one port; port 0 cannot be dialled."""
+    taken: dict[str, str] = {}
+    endpoints: list[tuple[Where, Endpoint]] = [
+        (("carbon",), deployment.carbon),
+        (("planner",), deployment.planner),
+        *((("nodes", name), node) for name, node in deployment.nodes.items()),
+        (("router",), deployment.router),
+    ]
+    for where, endpoint in endpoints:
+        owner = ".".join(where)
+        for key in ("listen", "metrics"):
+            address = getattr(endpoint, key)
+            # Containers all listen on the same port of their own: only loopback is one machine.
+            if address in taken and address.startswith(("127.", "localhost")):
+                yield (*where, key), f"{address} is taken by {taken[address]}"
+            elif address:
+                taken[address] = f"{owner}.{key}"
+        if endpoint.dial.endswith(":0"):
+            yield (*where, "address"), "others cannot dial port 0"
+
+
+def _line(tree: yaml.Node | None, where: Where) -> int:
+    """Return the line of the deepest part of `where` that the file has; 0 where it has none."""
+    line = 0
+    for part in where:
+        found = [pair for pair in getattr(tree, "value", ()) if _key(pair) == part]
+        if not found:
+            break
+        key, tree = found[0]
+        line = key.start_mark.line + 1
+    return line
+
+
+def _key(pair: object) -> str | None:
+    return pair[0].value if isinstance(pair, tuple) else None

@@ -1,0 +1,1 @@
+"""A day of the grid in a minute, served twice."""

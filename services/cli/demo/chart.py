@@ -1,0 +1,129 @@
+"""The day as a picture: intensity, what served, power and emissions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib import dates as untyped_dates
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from services.cli.demo.reading import Reading
+from services.kit.units import S_PER_H
+
+# Variants are ordered, so their colours are: viridis, light for cheap, dark for accurate. It and
+# the pair below (Okabe and Ito) are told apart with any colour vision.
+_MAP: Final = mpl.colormaps["viridis_r"]
+_COLOURS: Final = {"base": "#7F7F7F", "cinquefoil": "#0072B2"}
+_NAMES: Final = {"base": "BASE", "cinquefoil": "Cinquefoil"}
+_SMOOTH: Final = 5
+
+dates: Any = untyped_dates
+
+Change = tuple[datetime, float]
+
+
+def draw(
+    path: Path,
+    changes: Sequence[Change],
+    readings: Mapping[str, Sequence[Reading]],
+    variants: Sequence[str],
+) -> None:
+    """Write a PNG of one day.
+
+    Args:
+        path: The file.
+        changes: (grid time, gCO2e/kWh), oldest first.
+        readings: By suite, "base" and "cinquefoil", oldest first, at least two of each.
+        variants: Names in the order in which they are stacked, the cheapest first.
+    """
+    figure = Figure(figsize=(10, 10), dpi=120, layout="constrained")
+    axes = figure.subplots(4, 1, sharex=True, height_ratios=(2, 3, 2, 2))
+    with mpl.rc_context({"font.size": 10}):
+        _intensity(axes[0], changes, readings["cinquefoil"])
+        _shares(axes[1], readings["cinquefoil"], variants)
+        _rates(axes[2], readings, "energy_j", 1.0, "GPU power (W)")
+        _rates(axes[3], readings, "carbon_gco2e", S_PER_H, "emissions (gCO$_2$e/h)")
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", alpha=0.3)
+    axes[3].xaxis.set_major_locator(dates.HourLocator(byhour=range(0, 24, 3)))
+    axes[3].xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
+    axes[3].set_xlabel("grid time (UTC)")
+    series = readings["cinquefoil"]
+    axes[3].set_xlim(_number(series[0].at), _number(series[-1].at))
+    figure.align_ylabels()
+    figure.suptitle("A day of the grid: what Cinquefoil did, and what it cost", fontsize=13)
+    figure.savefig(path)
+
+
+def rates(
+    readings: Sequence[Reading], account: str, per: float
+) -> tuple[list[datetime], NDArray[np.float64]]:
+    """Return the slope of an account over time, smoothed over a few readings.
+
+    Args:
+        readings: Oldest first.
+        account: Attribute that only grows: "energy_j" or "carbon_gco2e".
+        per: Seconds to express it per.
+
+    Returns:
+        Grid times at the middle of each window, and the account's growth per `per` seconds.
+    """
+    step = min(_SMOOTH, len(readings) - 1)
+    values = np.array([getattr(reading, account) for reading in readings], dtype=np.float64)
+    seconds = np.array([reading.seconds for reading in readings])
+    slope = (values[step:] - values[:-step]) / np.maximum(seconds[step:] - seconds[:-step], 1e-9)
+    middle = [
+        first.at + (last.at - first.at) / 2
+        for first, last in zip(readings, readings[step:], strict=False)
+    ]
+    return middle, slope * per
+
+
+def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Reading]) -> None:
+    times = [_number(since) for since, _ in changes] + [_number(day[-1].at)]
+    values = [value for _, value in changes] + [changes[-1][1]]
+    axis.step(times, values, where="post", color="black", linewidth=1.5)
+    axis.fill_between(times, values, step="post", color="black", alpha=0.08)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("grid (gCO$_2$e/kWh)")
+
+
+def _shares(axis: Any, day: Sequence[Reading], variants: Sequence[str]) -> None:
+    times = [_number(reading.at) for reading in day]
+    stack = [[reading.shares.get(name, 0.0) * 100 for reading in day] for name in variants]
+    colours = [_MAP(0.05 + 0.9 * rank) for rank in np.linspace(0, 1, len(variants))]
+    axis.stackplot(times, stack, labels=variants, colors=colours, step="post", linewidth=0)
+    for earlier, later in pairwise(day):
+        if later.plan != earlier.plan:
+            axis.axvline(_number(later.at), color="white", linewidth=0.8)
+    axis.set_ylim(0, 100)
+    axis.set_ylabel("Cinquefoil's load\nby variant (%)")
+    handles, labels = axis.get_legend_handles_labels()
+    # Outside, in the order in which they are stacked.
+    axis.legend(
+        handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
+    )
+
+
+def _rates(
+    axis: Any, suites: Mapping[str, Sequence[Reading]], account: str, per: float, label: str
+) -> None:
+    for name, day in suites.items():
+        times, values = rates(day, account, per)
+        numbers = [_number(at) for at in times]
+        axis.plot(numbers, values, color=_COLOURS[name], label=_NAMES[name], linewidth=2)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel(label)
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _number(at: datetime) -> float:
+    return float(dates.date2num(at))

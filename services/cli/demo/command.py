@@ -1,0 +1,153 @@
+"""`cinquefoil demo`: trains, starts, passes a day, reports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from services.cli.client import connected
+from services.cli.demo import report, scene
+from services.cli.demo.chart import draw
+from services.cli.demo.day import pass_day
+from services.cli.demo.digits import HELD_OUT
+from services.cli.demo.family import FAMILY
+from services.cli.demo.family import train as train_family
+from services.cli.demo.grid import Grid
+from services.cli.demo.load import arrivals
+from services.cli.demo.models import MODEL
+from services.cli.demo.progress import Progress
+from services.cli.demo.reading import plans_since
+from services.cli.demo.side import Side
+from services.cli.up.health import until_answering
+from services.cli.up.suite import Suite
+from services.kit.clock import RealClock
+from services.kit.deployment import Deployment
+from services.kit.errors import DeadlineExceeded, InvalidArgument
+from services.kit.settings import ENV_PREFIX, load
+
+_FIRST_PLAN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says; rate None: the model's demand of the file."""
+
+    seconds: float
+    rate_rps: float | None
+    out: Path
+    seed: int
+
+
+async def train(config: Path) -> None:
+    """Train the demo's models into the folders that the file names."""
+    console = Console()
+    deployment = load(config)
+    for folder in _folders(deployment):
+        accuracy = await asyncio.to_thread(train_family, folder, console.print)
+        console.print(f"{folder}: {len(accuracy)} models", highlight=False)
+
+
+async def demo(config: Path, options: Options) -> bool:
+    """Run the demo; return whether every request was answered.
+
+    Raises:
+        ConfigError: The file is wrong.
+        ServiceError: A service could not be started, or gave no plan.
+    """
+    console = Console()
+    deployment = load(config)
+    await train(config)
+    setting = scene.write(deployment, options.out, options.seconds)
+    async with AsyncExitStack() as stack:
+        with console.status("Starting one carbon service and two suites"):
+            sides = await _start(stack, setting)
+        figures = await _day(console, deployment, setting, sides, options)
+        console.print("Stopping the suites", highlight=False)
+    console.print(report.render(figures["base"], figures["cinquefoil"]))
+    for name, side in sides.items():
+        for reason, count in side.tally.losses.most_common(3):
+            console.print(Text(f"{name} lost {count}: {reason}", style="red"))
+    console.print(f"{options.out}/report.json, {options.out}/timeline.png", highlight=False)
+    return all(one.lost == 0 for one in figures.values())
+
+
+async def _start(stack: AsyncExitStack, setting: scene.Scene) -> dict[str, Side]:
+    # The files hold what the environment said; two suites cannot share its ports.
+    clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
+    services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
+    carbon = Suite.of(
+        setting.carbon, setting.carbon.parent / "logs", without=services, environment=clean
+    )
+    await stack.enter_async_context(carbon)
+    suites = {
+        name: Suite.of(file, file.parent / "logs", without=("carbon",), environment=clean)
+        for name, file in setting.suites.items()
+    }
+    async with asyncio.TaskGroup() as starts:
+        for name, suite in suites.items():
+            starts.create_task(stack.enter_async_context(suite), name=f"demo.{name}.start")
+    sides = {}
+    for name, file in setting.suites.items():
+        deployment = load(file)
+        clients = await stack.enter_async_context(connected(deployment))
+        sides[name] = Side(deployment, clients)
+        await _first_plan(name, deployment)
+    return sides
+
+
+async def _first_plan(name: str, deployment: Deployment) -> None:
+    try:
+        async with asyncio.timeout(_FIRST_PLAN_S):
+            await until_answering(deployment.router.dial, deployment.tls)
+    except TimeoutError:
+        raise DeadlineExceeded(
+            f"the {name} suite had no plan in force after {_FIRST_PLAN_S:g} s; see its logs"
+        ) from None
+
+
+async def _day(
+    console: Console,
+    deployment: Deployment,
+    setting: scene.Scene,
+    sides: Mapping[str, Side],
+    options: Options,
+) -> dict[str, report.Figures]:
+    model, clock = deployment.models[MODEL], RealClock()
+    rate_rps = options.rate_rps or model.demand_rps
+    grid = Grid(setting.zone, setting.speedup)
+    load_plan = arrivals(rate_rps, options.seconds, HELD_OUT, options.seed)
+    console.print(
+        f"{len(load_plan)} requests to each suite, {rate_rps:g} req/s, in a day of "
+        f"{options.seconds:g} s",
+        highlight=False,
+    )
+    with Progress(console, sides, grid, clock, options.seconds) as progress:
+        await pass_day(sides, grid, load_plan, clock, progress.show)
+    figures = {}
+    for name, side in sides.items():
+        first, last = side.readings[0], side.readings[-1]
+        plans = await plans_since(side.clients, side.deployment.planner, first.plan)
+        figures[name] = report.figures(side.tally, first, last, plans, model.slo.latency_s)
+    report.write(options.out / "report.json", figures)
+    readings = {name: side.readings for name, side in sides.items()}
+    variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)
+    picture = options.out / "timeline.png"
+    await asyncio.to_thread(draw, picture, grid.changes, readings, variants)
+    return figures
+
+
+def _folders(deployment: Deployment) -> list[Path]:
+    model = deployment.models.get(MODEL)
+    if model is None or not model.variants.keys() <= FAMILY.keys():
+        raise InvalidArgument(
+            f"the demo serves the model {MODEL!r} with variants among {', '.join(FAMILY)}, which "
+            "the deployment file does not describe"
+        )
+    return sorted({variant.file.parent for variant in model.variants.values()})

@@ -1,0 +1,26 @@
+"""Which models of a deployment are the demo's own, and so can be trained here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from services.kit.deployment import Deployment
+
+MODEL = "digits"
+
+
+def train_missing(deployment: Deployment, say: Callable[[str], object]) -> None:
+    """Train the family where the deployment serves digits and a file of the family is missing.
+
+    Files that are no part of the family, or that exist, are left alone.
+    """
+    model = deployment.models.get(MODEL)
+    missing = [v.file for v in model.variants.values() if not v.file.exists()] if model else []
+    if not missing:
+        return
+    # scikit-learn takes a second to import: only for those who need it.
+    from services.cli.demo.family import FAMILY, train  # noqa: PLC0415
+
+    for folder in sorted({file.parent for file in missing if file.stem in FAMILY}):
+        say(f"Training the demo's models into {folder}")
+        train(folder, say)

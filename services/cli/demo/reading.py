@@ -1,0 +1,98 @@
+"""What a suite's planner says at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.cli.client import TIMEOUT_S, Clients, ask
+from services.cli.demo.models import MODEL
+from services.kit.deployment import Planner
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One suite at one moment.
+
+    Attributes:
+        at: Grid time.
+        seconds: Time since the load's start, s.
+        plan: Version of the plan that the routes serve.
+        shares: Share of the load by variant; they sum to 1 once anything serves.
+        slices: Number of segments by (variant, slice profile).
+        power_w: Power of all GPUs now, W.
+        energy_j: Metered energy of all GPUs since the account began, idle included, J.
+        carbon_gco2e: Its carbon.
+        gpu_energy_j: Metered energy by GPU, J.
+    """
+
+    at: datetime
+    seconds: float
+    plan: int
+    shares: Mapping[str, float]
+    slices: Mapping[tuple[str, str], int]
+    power_w: float
+    energy_j: float
+    carbon_gco2e: float
+    gpu_energy_j: Mapping[str, float]
+
+
+async def read(clients: Clients, planner: Planner, at: datetime, seconds: float) -> Reading:
+    """Ask a planner for its account and what its routes serve.
+
+    Raises:
+        ServiceError: It does not answer.
+    """
+    call = clients.planner.GetFleet(planner_pb2.GetFleetRequest(), timeout=TIMEOUT_S)
+    fleet = await ask("planner", planner, call)
+    now = await ask("planner", planner, _first(clients))
+    accounts = [account for node in fleet.nodes for account in node.energy]
+    return Reading(
+        at=at,
+        seconds=seconds,
+        plan=now.routing.plan_version,
+        shares=shares_of(now.routing),
+        slices=slices_of(now.plan),
+        power_w=sum(account.power_w for account in accounts),
+        energy_j=fleet.energy_j,
+        carbon_gco2e=fleet.carbon_gco2e,
+        gpu_energy_j={account.gpu_uuid: account.total_j for account in accounts},
+    )
+
+
+async def plans_since(clients: Clients, planner: Planner, version: int) -> Sequence[plan_pb2.Plan]:
+    """Return the plans from `version` on, newest first."""
+    request = planner_pb2.ListPlansRequest(page_size=1000)
+    response = await ask("planner", planner, clients.planner.ListPlans(request, timeout=TIMEOUT_S))
+    return [plan for plan in response.plans if plan.version >= version]
+
+
+def shares_of(routing: plan_pb2.RoutingTable) -> dict[str, float]:
+    """Return each variant's share of the digits' load."""
+    shares: dict[str, float] = defaultdict(float)
+    for model in routing.models:
+        if model.model == MODEL:
+            for instance in model.instances:
+                shares[instance.variant] += instance.share
+    total = sum(shares.values())
+    return {name: share / total for name, share in shares.items()} if total else {}
+
+
+def slices_of(plan: plan_pb2.Plan) -> dict[tuple[str, str], int]:
+    """Return how many segments run each variant on each slice profile."""
+    return dict(
+        Counter((segment.spec.variant, segment.spec.placement.profile) for segment in plan.segments)
+    )
+
+
+async def _first(clients: Clients) -> planner_pb2.WatchResponse:
+    call = clients.planner.Watch(planner_pb2.WatchRequest(), timeout=TIMEOUT_S)
+    try:
+        async for snapshot in call:
+            return snapshot
+    finally:
+        call.cancel()
+    return planner_pb2.WatchResponse()

@@ -1,0 +1,131 @@
+"""What a day cost: figures, savings, JSON, and the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cinquefoil.planner.v1.plan_pb2 import Plan
+from services.cli.demo.load import Tally
+from services.cli.demo.reading import Reading
+from services.cli.words import carbon, energy, percent
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One suite's day; field names are those of report.json.
+
+    Attributes:
+        sent, answered, lost: Requests.
+        p50_ms, p95_ms: Latency seen by the client, ms.
+        slo_ms: Latency objective, ms.
+        accuracy: Share of the answers whose label was right: measured, not stated.
+        energy_j_per_request: Metered energy of all GPUs, idle included, per answered request, J.
+        carbon_gco2e_per_request: Its carbon by the planner's account.
+        gpus: GPUs that drew power.
+        plans: Plans in force during the load.
+        reconfigurations: Those made during the load that changed something on a GPU.
+    """
+
+    sent: int
+    answered: int
+    lost: int
+    p50_ms: float
+    p95_ms: float
+    slo_ms: float
+    accuracy: float
+    energy_j_per_request: float
+    carbon_gco2e_per_request: float
+    gpus: int
+    plans: int
+    reconfigurations: int
+
+
+def figures(
+    tally: Tally, before: Reading, after: Reading, plans: Sequence[Plan], slo_latency_s: float
+) -> Figures:
+    """Return a suite's figures.
+
+    Args:
+        tally: Every request sent.
+        before: Reading at the load's start.
+        after: Reading after the last answer.
+        plans: Plans from the one in force at the start on.
+        slo_latency_s: Latency objective, s.
+    """
+    answered = max(tally.answered, 1)
+    return Figures(
+        sent=tally.sent,
+        answered=tally.answered,
+        lost=tally.sent - tally.answered,
+        p50_ms=tally.quantile_s(50) * 1e3,
+        p95_ms=tally.quantile_s(95) * 1e3,
+        slo_ms=slo_latency_s * 1e3,
+        accuracy=tally.accuracy,
+        energy_j_per_request=(after.energy_j - before.energy_j) / answered,
+        carbon_gco2e_per_request=(after.carbon_gco2e - before.carbon_gco2e) / answered,
+        gpus=sum(
+            total_j > before.gpu_energy_j.get(gpu, 0.0)
+            for gpu, total_j in after.gpu_energy_j.items()
+        ),
+        plans=len(plans),
+        reconfigurations=sum(
+            plan.version > before.plan and (plan.steps > 0 or plan.slice_changes > 0)
+            for plan in plans
+        ),
+    )
+
+
+def write(path: Path, suites: Mapping[str, Figures]) -> None:
+    """Write report.json."""
+    document = {name: asdict(one) for name, one in suites.items()}
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def saving(of: float, against: float) -> float:
+    """Return the relative saving 1 - of/against; 0 where there is nothing to save."""
+    return 1 - of / against if against > 0 else 0.0
+
+
+def render(base: Figures, cinquefoil: Figures) -> RenderableType:
+    """Return the table and the line that sums it up."""
+    table = Table("a day of the grid", title="Equal load, equal GPUs", title_justify="left")
+    for name in ("BASE", "Cinquefoil"):
+        table.add_column(name, justify="right")
+    for label, one, other in _rows(base, cinquefoil):
+        table.add_row(label, one, other)
+    less_carbon = saving(cinquefoil.carbon_gco2e_per_request, base.carbon_gco2e_per_request)
+    less_energy = saving(cinquefoil.energy_j_per_request, base.energy_j_per_request)
+    points = (cinquefoil.accuracy - base.accuracy) * 100
+    line = Text(
+        f"Cinquefoil saved {percent(less_carbon)} of the carbon and {percent(less_energy)} of the "
+        f"energy of BASE, at {points:+.2f} points of accuracy.",
+        style="bold",
+    )
+    return Group(table, line)
+
+
+def _rows(*suites: Figures) -> list[tuple[str, str, str]]:
+    def row(label: str, *values: str) -> tuple[str, str, str]:
+        one, other = values
+        return label, one, other
+
+    return [
+        row(
+            "requests sent / answered / lost",
+            *(f"{s.sent} / {s.answered} / {s.lost}" for s in suites),
+        ),
+        row("latency p50", *(f"{s.p50_ms:.0f} ms" for s in suites)),
+        row("latency p95 (objective)", *(f"{s.p95_ms:.0f} ms ({s.slo_ms:.0f})" for s in suites)),
+        row("accuracy, measured", *(f"{s.accuracy:.4f}" for s in suites)),
+        row("energy per request", *(energy(s.energy_j_per_request) for s in suites)),
+        row("carbon per request", *(carbon(s.carbon_gco2e_per_request) for s in suites)),
+        row("GPUs powered", *(str(s.gpus) for s in suites)),
+        row("plans / reconfigurations", *(f"{s.plans} / {s.reconfigurations}" for s in suites)),
+    ]

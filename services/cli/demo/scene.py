@@ -1,0 +1,130 @@
+"""The deployment files of the demo, derived from the user's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from services.cli.demo.models import MODEL
+from services.kit.deployment import Deployment, TraceSource
+from services.kit.net import free_port
+
+DAY_S: Final = 86_400.0
+GPUS: Final = ("a100-40gb", "a100-40gb")
+MIDNIGHT: Final = datetime(2026, 3, 20, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one suite decides: planner strategy and instance choice."""
+
+    strategy: str
+    instance_choice: str
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "base": Rule("base", "idle_longest"),
+    "cinquefoil": Rule("exact", "shares"),
+}
+"""The two suites. BASE is CLOVER's: the most accurate variant on whole GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Files of one demo: one carbon service, and two suites that read it.
+
+    Attributes:
+        carbon: File of the carbon service.
+        suites: File by suite.
+        speedup: Grid seconds per second: a day in the load's length.
+        zone: The zone whose intensity is shown.
+    """
+
+    carbon: Path
+    suites: Mapping[str, Path]
+    speedup: float
+    zone: str
+
+
+def write(deployment: Deployment, out: Path, seconds: float) -> Scene:
+    """Write the files, each suite on ports and with state of its own; earlier state is removed.
+
+    Args:
+        deployment: The user's; models, zones and objective are kept.
+        out: Folder.
+        seconds: Length of the day, s.
+    """
+    out = out.resolve()  # paths in a deployment file are relative to that file
+    speedup = DAY_S / seconds
+    grid = _grid(deployment, speedup)
+    carbon = _write(grid, out / "carbon")
+    suites = {
+        name: _write(_suite(grid, rule, out / name, seconds), out / name)
+        for name, rule in RULES.items()
+    }
+    zone = next(iter(deployment.nodes.values())).zone
+    return Scene(carbon, suites, speedup, zone)
+
+
+def _grid(deployment: Deployment, speedup: float) -> Deployment:
+    start = deployment.carbon.replay.start
+    traced = any(isinstance(z.source, TraceSource) for z in deployment.carbon.zones.values())
+    if start is None and not traced:
+        start = MIDNIGHT
+    replay = deployment.carbon.replay.model_copy(update={"start": start, "speedup": speedup})
+    carbon = deployment.carbon.model_copy(update={**_anywhere(), "replay": replay})
+    return deployment.model_copy(update={"carbon": carbon})
+
+
+def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deployment:
+    triggers = grid.planner.triggers.model_copy(
+        update={"min_interval_s": seconds / 40, "settle_s": 1.0}
+    )
+    planner = grid.planner.model_copy(
+        update={
+            **_anywhere(),
+            "strategy": rule.strategy,
+            "triggers": triggers,
+            "database": folder / "state/planner.sqlite3",
+        }
+    )
+    nodes = {
+        name: node.model_copy(
+            update={
+                **_anywhere(),
+                "simulated": node.simulated or GPUS,
+                "state_dir": folder / "state" / name,
+                "orphan_timeout_s": 10.0,
+            }
+        )
+        for name, node in grid.nodes.items()
+    }
+    digits = grid.models[MODEL].model_copy(update={"instance_choice": rule.instance_choice})
+    return grid.model_copy(
+        update={
+            "planner": planner,
+            "router": grid.router.model_copy(update=_anywhere()),
+            "nodes": nodes,
+            "models": {MODEL: digits},
+        }
+    )
+
+
+def _anywhere() -> dict[str, Any]:
+    return {"listen": f"127.0.0.1:{free_port()}", "address": "", "metrics": ""}
+
+
+def _write(deployment: Deployment, folder: Path) -> Path:
+    shutil.rmtree(folder / "state", ignore_errors=True)
+    shutil.rmtree(folder / "logs", ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "cinquefoil.yaml"
+    document = deployment.model_dump(mode="json", exclude_none=True)
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    return path.resolve()

@@ -1,0 +1,75 @@
+"""Sends the load to several routers at the same moments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.grpc_service_pb2 import ModelInferRequest
+from services.cli.demo.digits import held_out
+from services.cli.demo.load import Arrival
+from services.cli.demo.models import MODEL
+from services.cli.demo.side import Side
+from services.cli.tensors import outputs_of, request_of
+from services.kit.clock import Clock
+
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Requests ready to send, one per held-out image, and the right answers."""
+
+    requests: tuple[ModelInferRequest, ...]
+    labels: NDArray[np.int64]
+
+    @classmethod
+    def held_out(cls) -> Images:
+        """Return a request for each held-out digit."""
+        images, labels = held_out()
+        requests = tuple(request_of(MODEL, "image", "FP32", image[None]) for image in images)
+        return cls(requests, labels)
+
+
+async def send(
+    plan: Sequence[Arrival],
+    images: Images,
+    sides: Mapping[str, Side],
+    clock: Clock,
+) -> None:
+    """Send every arrival to every side, and return when each request has ended.
+
+    Open loop: a slow answer never delays a later request. Latency counts from the planned moment,
+    so a late start is the suite's loss too.
+    """
+    start_s = clock.monotonic()
+    async with asyncio.TaskGroup() as requests:
+        for number, arrival in enumerate(plan):
+            due_s = start_s + arrival.at_s
+            await clock.sleep(due_s - clock.monotonic())
+            for name, side in sides.items():
+                side.tally.sent += 1
+                one = _one(side, images, arrival.image, due_s, clock)
+                requests.create_task(one, name=f"demo.{name}.{number}")
+
+
+async def _one(side: Side, images: Images, image: int, due_s: float, clock: Clock) -> None:
+    tally = side.tally
+    try:
+        response: Any = await side.clients.inference.ModelInfer(
+            images.requests[image], timeout=TIMEOUT_S
+        )
+        label = int(outputs_of(response)["label"][0])
+    except grpc.aio.AioRpcError as error:
+        tally.lose(f"{error.code().name}: {error.details()}")
+    except (KeyError, ValueError, IndexError) as error:
+        tally.lose(f"unreadable answer: {error!r}")
+    else:
+        latency_s = clock.monotonic() - due_s
+        tally.answer(latency_s, correct=label == int(images.labels[image]))

@@ -1,0 +1,1 @@
+"""One request over the Open Inference Protocol."""

@@ -1,0 +1,47 @@
+"""An answer on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from services.cli.infer.answer import Answer
+from services.cli.words import carbon, energy, milliseconds
+
+_SHADES = " .:-=+*#%@"
+
+
+def drawing(image: NDArray[Any]) -> Text:
+    """Return an 8x8 digit of 0..16 as characters, darkest the densest."""
+    levels = np.clip(image.reshape(8, 8) / 16 * (len(_SHADES) - 1), 0, len(_SHADES) - 1)
+    rows = ("".join(_SHADES[int(level)] * 2 for level in row) for row in levels)
+    return Text("\n".join(rows))
+
+
+def render(answer: Answer) -> RenderableType:
+    """Return the outputs, the variant that gave them, and the receipt."""
+    lines = [_output(name, values) for name, values in answer.outputs.items()]
+    if answer.truth is not None:
+        lines.append(Text(f"truth: {answer.truth}"))
+    facts = dict(answer.parameters)
+    variant, accuracy = facts.pop("model_variant", "?"), facts.pop("accuracy", None)
+    stated = "" if accuracy is None else f" (accuracy {accuracy:.4f})"
+    lines.append(Text(f"by {variant}{stated} in {milliseconds(answer.latency_s)}"))
+    if "energy_j" in facts:
+        method = facts.pop("energy_method", "?")
+        lines.append(Text(f"energy: {energy(facts.pop('energy_j'))} ({method})"))
+    if "carbon_gco2e" in facts:
+        lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}"))
+    lines += [Text(f"{key}: {value}", style="dim") for key, value in sorted(facts.items())]
+    return Group(*lines)
+
+
+def _output(name: str, values: Any) -> Text:
+    array = np.asarray(values)
+    shown = array.tolist() if array.size <= 1 else np.array2string(array, precision=3, threshold=20)
+    flat = shown[0] if isinstance(shown, list) and len(shown) == 1 else shown
+    return Text.assemble((f"{name}: ", "bold"), str(flat))

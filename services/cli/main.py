@@ -1,0 +1,27 @@
+"""The `cinquefoil` command."""
+
+from __future__ import annotations
+
+import typer
+
+from services.cli.commands import config, demo, infer, plan, serve, status, up
+
+app = typer.Typer(
+    name="cinquefoil",
+    help=(
+        "Carbon-aware ML inference serving on GPUs.\n\n"
+        "Start with `cinquefoil demo`: a day of the grid in a minute. Then `cinquefoil up` starts "
+        "what cinquefoil.yaml describes, `cinquefoil infer digits` asks it something, and "
+        "`cinquefoil status` and `cinquefoil plan list` show what it does and why."
+    ),
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # services log through it: a plain traceback reads better
+)
+app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.command("status")(status.status)
+app.command("infer")(infer.infer)
+app.add_typer(plan.app)
+app.add_typer(config.app)
+for group in serve.groups():
+    app.add_typer(group)

@@ -1,0 +1,119 @@
+"""What `cinquefoil status` knows, apart from how it was fetched and how it is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A zone's intensity: CI and ACI in gCO2e/kWh, CIR = CI / ACI."""
+
+    zone: str
+    signal: str
+    intensity_gco2e_per_kwh: float
+    average_gco2e_per_kwh: float
+    ratio: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A slice and what runs on it; no model: nothing does."""
+
+    placement: str
+    model: str = ""
+    variant: str = ""
+    batch_size: int = 0
+    processes: int = 0
+    state: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, as its agent last reported it. Powers in W, energy in J."""
+
+    node: str
+    connected: bool
+    simulated: bool
+    index: int
+    uuid: str
+    type: str
+    power_w: float
+    energy_j: float
+    slices: tuple[Slice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A variant that serves: its share of the model's load, and its worker processes."""
+
+    variant: str
+    share: float
+    instances: int
+    connected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model at the router. Latencies since the router's start, s; None before any request."""
+
+    model: str
+    slo_latency_s: float
+    p50_s: float | None
+    p95_s: float | None
+    queue_depth: int
+    in_flight: int
+    answered: int
+    failed: int
+    retried: int
+    late: int
+    accuracy: float
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The newest plan."""
+
+    version: int
+    state: str
+    strategy: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The planner's account since it began."""
+
+    energy_j: float
+    carbon_gco2e: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What the planner says: GPUs, nodes that are away, the newest plan, the account."""
+
+    gpus: tuple[Gpu, ...] = ()
+    away: tuple[str, ...] = ()
+    plan: Plan | None = None
+    totals: Totals | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Everything; the parts of a service that does not answer are empty.
+
+    Attributes:
+        away: Nodes of the deployment file whose agent is not connected.
+        problems: A sentence per service that does not answer.
+    """
+
+    zones: tuple[Zone, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    away: tuple[str, ...] = ()
+    models: tuple[Model, ...] = ()
+    plan: Plan | None = None
+    totals: Totals | None = None
+    problems: tuple[str, ...] = ()

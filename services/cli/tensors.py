@@ -1,0 +1,71 @@
+"""numpy arrays <-> tensors of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inference.grpc_service_pb2 import ModelInferRequest, ModelInferResponse
+from services.kit.errors import InvalidArgument
+
+DTYPES: Final[dict[str, str]] = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+}
+"""Protocol datatype -> numpy's, little-endian as on the wire."""
+
+
+def request_of(
+    model: str, name: str, datatype: str, array: NDArray[Any], request_id: str = ""
+) -> ModelInferRequest:
+    """Return a request with one raw input tensor.
+
+    Args:
+        model: Model to ask.
+        name: Its input's name.
+        datatype: Its datatype, for example "FP32"; the array is cast to it.
+        array: Values, batch dimension first.
+        request_id: Echoed in the response.
+
+    Raises:
+        InvalidArgument: The datatype has no numpy counterpart.
+    """
+    if datatype not in DTYPES:
+        raise InvalidArgument(f"{name}: cannot send {datatype}; can send {', '.join(DTYPES)}")
+    return ModelInferRequest(
+        model_name=model,
+        id=request_id,
+        inputs=[
+            ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=array.shape)
+        ],
+        raw_input_contents=[np.ascontiguousarray(array, dtype=DTYPES[datatype]).tobytes()],
+    )
+
+
+def outputs_of(response: ModelInferResponse) -> dict[str, NDArray[Any]]:
+    """Return a response's raw output tensors by name; others (BYTES) are left out."""
+    return {
+        output.name: np.frombuffer(raw, DTYPES[output.datatype]).reshape(tuple(output.shape))
+        for output, raw in zip(response.outputs, response.raw_output_contents, strict=False)
+        if output.datatype in DTYPES
+    }
+
+
+def parameters_of(response: ModelInferResponse) -> dict[str, Any]:
+    """Return a response's parameters as Python values."""
+    return {
+        key: getattr(value, value.WhichOneof("parameter_choice") or "string_param")
+        for key, value in response.parameters.items()
+    }

@@ -1,0 +1,55 @@
+"""Processes that belong to a suite, however it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+COOKIE: Final = "SUITE_COOKIE"
+"""Environment variable that every process of one suite inherits."""
+
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; else nothing)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def bearers(cookie: str, proc: Path = Path("/proc")) -> list[int]:
+    """Return the processes whose environment has this cookie (Linux; else none).
+
+    Workers start sessions of their own so as to survive their agent; where the agent was killed,
+    the cookie is what still ties them to the suite.
+    """
+    wanted = f"{COOKIE}={cookie}".encode()
+    found = []
+    for entry in proc.glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or it is not ours to read
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return sorted(found)
+
+
+async def end_bearers(cookie: str, *, grace_s: float = 2.0, step_s: float = 0.05) -> None:
+    """End every process that has this cookie: SIGTERM, then after `grace_s` SIGKILL."""
+    left = await asyncio.to_thread(bearers, cookie)
+    _signal(left, signal.SIGTERM)
+    waited_s = 0.0
+    while left and waited_s < grace_s:
+        await asyncio.sleep(step_s)
+        waited_s += step_s
+        left = await asyncio.to_thread(bearers, cookie)
+    _signal(left, signal.SIGKILL)
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

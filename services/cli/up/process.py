@@ -1,0 +1,144 @@
+"""One process that is kept running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from services.cli.up.health import until_serving
+from services.cli.up.program import Program
+from services.kit.backoff import Backoff
+from services.kit.errors import FailedPrecondition
+
+_TAIL_LINES = 15
+
+
+class State(StrEnum):
+    """Where a process stands."""
+
+    STARTING = "starting"
+    SERVING = "serving"
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+
+
+class Process:
+    """Keeps a program running until told to stop; restarts it with backoff when it dies.
+
+    Attributes:
+        program: What runs.
+        log: Where its output goes.
+        state: Where it stands.
+        restarts: How often it was started again.
+        served: Set once it served for the first time.
+    """
+
+    def __init__(self, program: Program, log: Path, environment: Mapping[str, str]) -> None:
+        self.program = program
+        self.log = log
+        self.state = State.STARTING
+        self.restarts = 0
+        self.served = asyncio.Event()
+        self._environment = dict(environment)
+        self._stopping = asyncio.Event()
+        self._child: asyncio.subprocess.Process | None = None
+        self._backoff = Backoff(initial_s=0.2, maximum_s=5.0)
+
+    @property
+    def pid(self) -> int | None:
+        """The running process; None between two lives."""
+        child = self._child
+        return child.pid if child is not None and child.returncode is None else None
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send the running process a signal.
+
+        Raises:
+            ProcessLookupError: It is not running now.
+        """
+        if self._child is None:
+            raise ProcessLookupError(self.program.name)
+        self._child.send_signal(number)
+
+    async def keep(self, grace_s: float) -> None:
+        """Run the program until `stop`.
+
+        Args:
+            grace_s: Time it may take to drain after SIGTERM before it is killed, s.
+
+        Raises:
+            FailedPrecondition: It ended before it ever served; the message quotes its log.
+        """
+        try:
+            while not self._stopping.is_set():
+                status = await self._live(grace_s)
+                if self._stopping.is_set():
+                    break
+                if not self.served.is_set():
+                    raise FailedPrecondition(self._epitaph(status))
+                self.state = State.RESTARTING
+                self.restarts += 1
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), self._backoff.next_s())
+        finally:
+            self.state = State.STOPPED
+
+    def stop(self) -> None:
+        """Let `keep` end the program and return."""
+        self._stopping.set()
+
+    async def _live(self, grace_s: float) -> int | None:
+        name = self.program.name
+        self._child = child = await self._spawn()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                probe = tasks.create_task(self._until_serving(), name=f"{name}.health")
+                ended = tasks.create_task(child.wait(), name=f"{name}.exit")
+                told = tasks.create_task(self._stopping.wait(), name=f"{name}.stop")
+                await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+                for task in (probe, ended, told):
+                    task.cancel()
+        finally:
+            await _end(child, grace_s)
+        return child.returncode
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        with self.log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *self.program.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment,
+                start_new_session=True,  # ctrl-c is the suite's to hear, not each service's
+            )
+
+    async def _until_serving(self) -> None:
+        if self.program.health:
+            await until_serving(self.program.health, self.program.tls)
+        self.state = State.SERVING
+        self.served.set()
+        self._backoff.reset()
+
+    def _epitaph(self, status: int | None) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+        quoted = "\n".join(f"    {line[:300]}" for line in lines)
+        name = self.program.name
+        return f"{name} ended with status {status} before it served. {self.log} says:\n{quoted}"
+
+
+async def _end(child: asyncio.subprocess.Process, grace_s: float) -> None:
+    if child.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        child.terminate()
+    try:
+        await asyncio.wait_for(child.wait(), grace_s)
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()

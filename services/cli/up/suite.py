@@ -1,0 +1,145 @@
+"""A deployment as processes: started together, kept running, stopped in reverse order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from services.cli.up.lineage import COOKIE, end_bearers
+from services.cli.up.process import Process
+from services.cli.up.program import Program, programs
+from services.kit.errors import DeadlineExceeded
+from services.kit.settings import load
+
+
+class Suite:
+    """Runs programs while its block runs; leaves no process behind.
+
+    Entering waits until every program serves. A program that dies later is restarted. Leaving
+    stops them one after the other, the last first, and then ends whatever they left.
+    """
+
+    def __init__(
+        self,
+        programs: Sequence[Program],
+        logs: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        start_s: float = 60.0,
+        grace_s: float = 15.0,
+    ) -> None:
+        """Prepare a suite.
+
+        Args:
+            programs: What to run, in order of start.
+            logs: Folder for one log file per program.
+            environment: Of the programs; None: this process's.
+            start_s: Longest time until all serve, s.
+            grace_s: Time each may take to drain, s.
+        """
+        self.logs = logs
+        self._cookie = secrets.token_hex(8)
+        base = os.environ if environment is None else environment
+        self._environment = {**base, COOKIE: self._cookie}
+        self._start_s, self._grace_s = start_s, grace_s
+        self.members = {
+            program.name: Process(program, logs / f"{program.name}.log", self._environment)
+            for program in programs
+        }
+        self._keeper: asyncio.Task[None]
+        self._keeping: dict[str, asyncio.Task[None]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        config: Path,
+        logs: Path,
+        *,
+        without: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Suite:
+        """Return the suite of a deployment file, some programs left out by name.
+
+        Raises:
+            ConfigError: The file is wrong.
+        """
+        chosen = [
+            program for program in programs(load(config), config) if program.name not in without
+        ]
+        return cls(chosen, logs, environment=environment)
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Process ids of the programs that run now, by name."""
+        return {name: member.pid for name, member in self.members.items() if member.pid}
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send one program a signal; it is restarted when that ends it.
+
+        Raises:
+            KeyError: No program has that name.
+            ProcessLookupError: It is not running now.
+        """
+        self.members[name].kill(number)
+
+    async def watch(self, timeout_s: float) -> None:
+        """Wait for `timeout_s`; raise at once where the suite has failed."""
+        await asyncio.wait({self._keeper}, timeout=timeout_s)
+        if self._keeper.done():
+            self._keeper.result()
+
+    async def __aenter__(self) -> Self:
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._keeper = asyncio.create_task(self._keep(), name="suite")
+        serving = asyncio.create_task(self._all_serve(), name="suite.start")
+        try:
+            async with asyncio.timeout(self._start_s):
+                await asyncio.wait({serving, self._keeper}, return_when=asyncio.FIRST_COMPLETED)
+            if self._keeper.done():
+                await self._keeper
+        except TimeoutError:
+            await self._end()
+            late = [name for name, one in self.members.items() if not one.served.is_set()]
+            raise DeadlineExceeded(
+                f"{', '.join(late)} did not serve within {self._start_s:g} s; see {self.logs}"
+            ) from None
+        except BaseException:
+            await self._end()
+            raise
+        finally:
+            serving.cancel()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._end()
+
+    async def _keep(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for name, member in self.members.items():
+                keeping = member.keep(self._grace_s)
+                self._keeping[name] = tasks.create_task(keeping, name=f"suite.{name}")
+
+    async def _all_serve(self) -> None:
+        for member in self.members.values():
+            await member.served.wait()
+
+    async def _end(self) -> None:
+        try:
+            for name, keeping in reversed(self._keeping.items()):
+                self.members[name].stop()
+                await asyncio.wait({keeping})
+        finally:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+            await end_bearers(self._cookie)

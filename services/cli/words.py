@@ -1,0 +1,29 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+
+def milliseconds(latency_s: float | None) -> str:
+    """Return a latency in ms; "-" for none."""
+    return "-" if latency_s is None else f"{latency_s * 1e3:.0f} ms"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction of one in percent."""
+    return f"{fraction:.1%}".replace("%", " %")
+
+
+def energy(energy_j: float) -> str:
+    """Return an energy in the unit that keeps it short."""
+    for limit, unit in ((1e3, "J"), (1e6, "kJ"), (1e9, "MJ")):
+        if abs(energy_j) < limit:
+            return f"{energy_j / limit * 1e3:.3g} {unit}"
+    return f"{energy_j / 3.6e9:.3g} MWh"
+
+
+def carbon(carbon_gco2e: float) -> str:
+    """Return a mass of CO2 equivalent in the unit that keeps it short."""
+    for limit, unit in ((1e-3, "ugCO2e"), (1.0, "mgCO2e"), (1e3, "gCO2e"), (1e6, "kgCO2e")):
+        if abs(carbon_gco2e) < limit:
+            return f"{carbon_gco2e / limit * 1e3:.3g} {unit}"
+    return f"{carbon_gco2e / 1e6:.3g} tCO2e"

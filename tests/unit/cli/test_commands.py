@@ -1,0 +1,58 @@
+"""The command line's surface: quick to answer, and honest about what it lacks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.cli.main import app
+
+COMMANDS = (
+    *(("carbon", "serve"), ("planner", "serve"), ("gpuagent", "serve"), ("router", "serve")),
+    *(("up",), ("demo",), ("status",), ("infer",), ("plan", "list"), ("plan", "show")),
+    *(("config", "check"), ("config", "schema")),
+)
+
+
+def test_help_imports_no_library_of_any_service() -> None:
+    """What keeps `cinquefoil --help` instant, and every image small."""
+    heavy = ["grpc", "pydantic", "numpy", "sklearn", "onnxruntime", "matplotlib", "highspy"]
+    code = "import sys, services.cli.main; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(heavy) & set(ended.stdout.split())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.output
+
+
+def test_a_library_that_an_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'highspy'", name="highspy")
+
+    monkeypatch.setattr("services.cli.commands.serve.importlib.import_module", missing)
+    result = CliRunner().invoke(app, ["planner", "serve"])
+    assert result.exit_code == 1
+    assert "the planner service needs highspy: pip install 'cinquefoil[planner]'" in result.output
+
+
+def test_an_agent_of_several_nodes_must_be_told_which(tmp_path: Path) -> None:
+    file = tmp_path / "cinquefoil.yaml"
+    text = (Path(__file__).parents[3] / "cinquefoil.yaml").read_text()
+    second = "  node-1: {zone: US-CAL, listen: 127.0.0.1:8473, simulated: [a30]}\n\nmodels:"
+    file.write_text(text.replace("\nmodels:", second))
+    result = CliRunner().invoke(app, ["gpuagent", "serve", "--config", str(file)])
+    assert result.exit_code == 2
+    assert "say which of node-0, node-1" in result.output
+
+
+def test_infer_takes_an_image_or_an_input_not_both() -> None:
+    result = CliRunner().invoke(app, ["infer", "digits", "--image", "1", "--input", "x.npy"])
+    assert result.exit_code == 2

@@ -1,0 +1,148 @@
+"""Mistakes in a deployment file are told in sentences, with their line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.cli.config.check import gpu_types
+from services.cli.main import app
+
+ROOT = Path(__file__).parents[3]
+
+GOOD = """\
+version: v1
+carbon:
+  zones:
+    US-CAL: {source: {kind: synthetic}}
+nodes:
+  node-0:
+    zone: US-CAL
+    simulated: [a100-40gb]
+models:
+  digits:
+    slo: {latency_s: 0.2}
+    demand_rps: 60
+    variants:
+      tree:
+        file: models/tree.onnx
+        accuracy: 0.8373
+        profile: {kind: analytic, gmacs_per_item: 0.7}
+      svc:
+        file: models/svc.onnx
+        accuracy: 0.9917
+        profile: {kind: analytic, gmacs_per_item: 37}
+planner:
+  listen: 127.0.0.1:8462
+"""
+
+
+def told(tmp_path: Path, text: str) -> tuple[int, list[str]]:
+    """Return exit status and lines of `config check`; the file's path is left out."""
+    (tmp_path / "models").mkdir(exist_ok=True)
+    for name in ("tree", "svc"):
+        (tmp_path / f"models/{name}.onnx").touch()
+    file = tmp_path / "cinquefoil.yaml"
+    file.write_text(text)
+    result = CliRunner().invoke(app, ["config", "check", str(file)])
+    return result.exit_code, result.output.replace(f"{file}: ", "").splitlines()
+
+
+def test_a_good_file_is_fine(tmp_path: Path) -> None:
+    assert told(tmp_path, GOOD) == (0, ["fine (1 zones, 1 nodes, 1 models)"])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        (
+            "    demand_rps: 60\n",
+            "    demand_rsp: 60\n",
+            "line 12: models.digits.demand_rsp: unknown key",
+        ),
+        (
+            "latency_s: 0.2",
+            "latency_s: -1",
+            "line 11: models.digits.slo.latency_s: Input should be",
+        ),
+        (
+            "zone: US-CAL",
+            "zone: US-TEX",
+            "nodes.node-0.zone: no zone 'US-TEX'; carbon.zones has US",
+        ),
+        (
+            "accuracy: 0.8373",
+            "accuracy: 83.73",
+            "line 20: models.digits.variants.svc.accuracy: 0.9917 is a fraction, but others",
+        ),
+        (
+            "models/svc.onnx",
+            "models/svm.onnx",
+            "line 19: models.digits.variants.svc.file: no file",
+        ),
+        (
+            "listen: 127.0.0.1:8462",
+            "listen: 127.0.0.1:8461",
+            "line 23: planner.listen: 127.0.0.1:8461 is taken by carbon.listen",
+        ),
+        ("listen: 127.0.0.1:8462", "listen: 127.0.0.1:0", "planner.address: others cannot dial"),
+        ("listen: 127.0.0.1:8462", "listen: here", "planner.listen: address must be host:port"),
+        (
+            "{kind: synthetic}",
+            "{kind: trace, path: gone.csv}",
+            "line 4: carbon.zones.US-CAL.source.path: no file",
+        ),
+        ("version: v1", "version: [", "yaml: "),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_its_line(
+    tmp_path: Path, right: str, wrong: str, sentence: str
+) -> None:
+    assert right in GOOD
+    status, lines = told(tmp_path, GOOD.replace(right, wrong))
+    assert status == 2
+    assert any(sentence in line for line in lines), lines
+
+
+def test_several_mistakes_are_told_at_once_in_order_of_line(tmp_path: Path) -> None:
+    text = GOOD.replace("models/svc", "models/svm").replace("models/tree", "models/bush")
+    _, lines = told(tmp_path, text)
+    assert [line.split(":")[0] for line in lines] == ["line 15", "line 19"]
+
+
+@pytest.mark.skipif(not gpu_types(), reason="the agent's GPU tables are not there")
+def test_an_unknown_gpu_type_lists_the_known(tmp_path: Path) -> None:
+    status, lines = told(tmp_path, GOOD.replace("[a100-40gb]", "[a100-41gb]"))
+    assert status == 2
+    assert lines[0].startswith("line 8: nodes.node-0.simulated: no GPU type 'a100-41gb'; known are")
+    assert "a100-40gb" in lines[0]
+
+
+def test_an_accuracy_that_was_measured_otherwise_is_told(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    measured = {"accuracy": {"tree": 0.8373, "svc": 0.95}}
+    (tmp_path / "models/accuracy.json").write_text(json.dumps(measured))
+    status, lines = told(tmp_path, GOOD)
+    assert status == 2
+    assert lines == [
+        "line 20: models.digits.variants.svc.accuracy: says 0.9917, but 0.9500 was measured"
+    ]
+
+
+def test_the_file_that_ships_is_read_without_a_mistake_but_untrained_models(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "cinquefoil.yaml", tmp_path)
+    result = CliRunner().invoke(app, ["config", "check", str(tmp_path / "cinquefoil.yaml")])
+    lines = result.output.splitlines()
+    assert result.exit_code == 2
+    assert len(lines) == 5
+    assert all("`cinquefoil demo --train-only` trains it" in line for line in lines)
+
+
+def test_schema_describes_every_section() -> None:
+    schema = json.loads(CliRunner().invoke(app, ["config", "schema"]).output)
+    assert set(schema["properties"]) >= {"version", "carbon", "nodes", "models", "planner"}
+    assert schema["additionalProperties"] is False

@@ -1,0 +1,63 @@
+"""The load generator's arithmetic: nothing sent is forgotten."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.cli.demo.load import Tally, arrivals
+
+
+@given(st.floats(0.5, 200), st.floats(0.5, 20), st.integers(0, 2**31))
+def test_arrivals_are_ordered_within_the_duration_and_repeatable(
+    rate_rps: float, duration_s: float, seed: int
+) -> None:
+    load = arrivals(rate_rps, duration_s, 719, seed)
+    assert load == arrivals(rate_rps, duration_s, 719, seed)
+    assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(load))
+    assert all(0 <= arrival.at_s < duration_s and 0 <= arrival.image < 719 for arrival in load)
+
+
+def test_gaps_are_those_of_a_poisson_process() -> None:
+    """Mean 1/rate and, unlike regular arrivals, a coefficient of variation of 1."""
+    times_s = np.array([arrival.at_s for arrival in arrivals(50, 1000, 719, seed=1)])
+    gaps_s = np.diff(times_s)
+    assert gaps_s.mean() == pytest.approx(1 / 50, rel=0.02)
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(1.0, rel=0.02)
+
+
+def test_other_seeds_give_other_arrivals() -> None:
+    assert arrivals(10, 10, 719, seed=1) != arrivals(10, 10, 719, seed=2)
+
+
+ENDS = st.lists(st.sampled_from(["right", "wrong", "lost", "open"]), max_size=50)
+
+
+@given(ENDS)
+def test_every_request_sent_is_answered_lost_or_open(ends: list[str]) -> None:
+    tally = Tally()
+    for end in ends:
+        tally.sent += 1
+        if end == "lost":
+            tally.lose("UNAVAILABLE: gone")
+        elif end != "open":
+            tally.answer(0.1, correct=end == "right")
+    assert tally.sent == tally.answered + tally.lost + tally.open
+    assert tally.open == ends.count("open")
+    assert tally.lost == ends.count("lost")
+    assert 0 <= tally.accuracy <= 1
+    assert tally.correct == ends.count("right")
+
+
+def test_quantiles_are_of_the_answered_only() -> None:
+    tally = Tally(sent=101)
+    tally.lose("timeout")
+    for latency_ms in range(1, 101):
+        tally.answer(latency_ms / 1e3, correct=True)
+    assert tally.quantile_s(50) == pytest.approx(0.0505)
+    assert tally.quantile_s(95) == pytest.approx(0.09505)
+    assert Tally().quantile_s(95) == 0

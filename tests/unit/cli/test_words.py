@@ -1,0 +1,64 @@
+"""Quantities and tensors on their way to people and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.grpc_service_pb2 import InferParameter, ModelInferResponse
+from services.cli.tensors import DTYPES, outputs_of, parameters_of, request_of
+from services.cli.words import carbon, energy, milliseconds, percent
+from services.kit.errors import InvalidArgument
+
+
+def test_quantities_choose_the_unit_that_keeps_them_short() -> None:
+    assert [energy(value) for value in (0.0, 1.25, 1500, 3.6e6, 7.2e9)] == [
+        *("0 J", "1.25 J", "1.5 kJ", "3.6 MJ", "2 MWh"),
+    ]
+    assert [carbon(value) for value in (5e-6, 0.075, 1.5, 2500, 3e6)] == [
+        *("5 ugCO2e", "75 mgCO2e", "1.5 gCO2e", "2.5 kgCO2e", "3 tCO2e"),
+    ]
+    assert (milliseconds(None), milliseconds(0.0414), percent(0.125)) == ("-", "41 ms", "12.5 %")
+
+
+@given(st.floats(1e-6, 1e12))
+def test_an_energy_read_back_is_the_energy(energy_j: float) -> None:
+    number, unit = energy(energy_j).split()
+    scale = {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "MWh": 3.6e9}[unit]
+    assert float(number) * scale == pytest.approx(energy_j, rel=0.006)
+
+
+@pytest.mark.parametrize("datatype", DTYPES)
+def test_a_tensor_survives_the_wire(datatype: str) -> None:
+    array = np.array([[0, 1, 1], [1, 0, 1]]).astype(DTYPES[datatype])
+    request = request_of("digits", "x", datatype, array, "id-1")
+    response = ModelInferResponse(
+        outputs=[
+            ModelInferResponse.InferOutputTensor(
+                name="y", datatype=datatype, shape=request.inputs[0].shape
+            )
+        ],
+        raw_output_contents=request.raw_input_contents,
+    )
+    (name, back), *_ = outputs_of(response).items()
+    assert name == "y"
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+
+
+def test_a_datatype_without_a_numpy_type_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="words: cannot send BYTES; can send BOOL"):
+        request_of("digits", "words", "BYTES", np.zeros(1))
+
+
+def test_parameters_become_python_values() -> None:
+    response = ModelInferResponse(
+        parameters={
+            "a": InferParameter(string_param="x"),
+            "b": InferParameter(double_param=1.5),
+            "c": InferParameter(int64_param=3),
+        }
+    )
+    assert parameters_of(response) == {"a": "x", "b": 1.5, "c": 3}
