@@ -12,9 +12,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import settings
 
 from services.kit.deployment import Deployment
 from services.kit.settings import ENV_FILE, ENV_PREFIX, load
+
+# A busy machine must not fail a property for being slow; pytest's timeout bounds all.
+settings.register_profile("cinquefoil", deadline=None)
+settings.load_profile("cinquefoil")
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

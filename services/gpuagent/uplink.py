@@ -52,6 +52,7 @@ class Uplink:
         self._steps = steps
         self._clock = clock
         self._stream = 0
+        self._reason = ""
 
     async def run(self) -> None:
         """Keep a stream open for ever; steps outlive the stream that asked for them."""
@@ -61,13 +62,20 @@ class Uplink:
                 began_s = self._clock.monotonic()
                 try:
                     await self._join(executing.create_task)
-                except* grpc.aio.AioRpcError as errors:
-                    _log.info("the stream to the planner broke", error=_details(errors))
-                except* ServiceError as errors:
-                    _log.warning("cannot read the node", error=str(errors.exceptions[0]))
+                except* (grpc.aio.AioRpcError, ServiceError) as errors:
+                    self._note(errors.exceptions[0])
+                _honour_cancellation()
                 if self._clock.monotonic() - began_s > _STEADY_S:
                     backoff.reset()
                 await self._clock.sleep(backoff.next_s())
+
+    def _note(self, error: BaseException) -> None:
+        """Log why a stream ended, once for as long as the reason stays the same."""
+        reason = str(error.code()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        if reason != self._reason:
+            details = error.details() if isinstance(error, grpc.aio.AioRpcError) else reason
+            _log.warning("no stream to the planner; trying again", reason=reason, details=details)
+        self._reason = reason
 
     async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
         """Open a stream and serve it until it ends."""
@@ -78,6 +86,7 @@ class Uplink:
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(self._tell(call), name="uplink.tell")
                 while isinstance(response := await call.read(), pb.JoinResponse):
+                    self._reason = ""
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
                 telling.cancel()
@@ -109,6 +118,11 @@ class Uplink:
             self._mailbox.put(convert.result(step.step_id, outcome))
 
 
-def _details(errors: ExceptionGroup[grpc.aio.AioRpcError]) -> str:
-    error = errors.exceptions[0]
-    return f"{error.code().name}: {error.details()}" if isinstance(error, grpc.RpcError) else ""
+def _honour_cancellation() -> None:
+    """Raise where this task is being cancelled.
+
+    A TaskGroup that is cancelled while one of its tasks fails raises that task's error only.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -32,10 +32,13 @@ def configure(service: str, *, level: str = "info") -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _add_trace,
             *(
-                [structlog.dev.ConsoleRenderer()]
+                [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
                 if human
                 else [
-                    structlog.processors.dict_tracebacks,
+                    # Without locals: they may hold secrets, and take seconds to print.
+                    structlog.processors.ExceptionRenderer(
+                        structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+                    ),
                     structlog.processors.JSONRenderer(),
                 ]
             ),

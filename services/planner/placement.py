@@ -78,7 +78,7 @@ def _fill(
     for kind in left.elements():
         stock.setdefault(kind.profile, []).append(kind)
     used = {uuid for uuid, _ in spots}
-    free.sort(key=lambda spot: (spot[1] not in gpus[spot[0]].slices, spot[0] not in used))
+    free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
     for spot in free:
         kinds = stock.get(spot[1].profile)
         if kinds:
@@ -86,6 +86,15 @@ def _fill(
             same = (i for i, kind in enumerate(kinds) if before and kind.model == before[0])
             spots[spot] = kinds.pop(next(same, 0))
     return spots
+
+
+def _effort(
+    gpu: Gpu, placement: Placement, running: Running, in_use: bool
+) -> tuple[bool, bool, bool]:
+    """Prefer slices that exist, then those on which nothing runs, then GPUs in use."""
+    overlap = gpu.pool.type.geometry.overlap
+    crowded = any(overlap(placement, other) for other in running.get(gpu.uuid, ()))
+    return placement not in gpu.slices, crowded, not in_use
 
 
 def _at(running: Running, spot: Spot) -> Row | None:

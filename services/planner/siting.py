@@ -1,8 +1,9 @@
 """Which GPU takes which layout, so that least changes.
 
 GPUs in the same state (slices, and what runs on them) are interchangeable, which keeps the program
-small: a count per state and layout. It loses the fewest running segments, then it creates the
-fewest slices.
+small: a count per state and layout. Of all ways to hold the segments it takes those that lose the
+fewest running ones, of these the ones that create the fewest slices, and of these one that pushes
+the fewest running segments aside before their successors run.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ class _Option:
         slices: How many of each kind.
         existing: How many of them exist.
         kept: How many running segments of each row it leaves in place.
+        pushed: How many running segments lie across its slices.
     """
 
     layout: Layout
     slices: Counter[str]
     existing: Counter[str]
     kept: Counter[Row]
+    pushed: int
 
     @classmethod
     def of(cls, layout: Layout, state: _State) -> _Option:
@@ -56,12 +59,14 @@ class _Option:
             slices=Counter(placement.profile for placement in layout),
             existing=Counter(place.profile for place in layout if place in state.slices),
             kept=Counter(what for where, what in state.running if where in layout),
+            pushed=sum(where not in layout for where, _ in state.running),
         )
 
     @property
-    def effect(self) -> tuple[frozenset[tuple[object, int]], ...]:
+    def effect(self) -> tuple[object, ...]:
         """What tells two options apart for the program."""
-        return tuple(frozenset(each.items()) for each in (self.slices, self.existing, self.kept))
+        counts = (self.slices, self.existing, self.kept)
+        return (*(frozenset(each.items()) for each in counts), self.pushed)
 
 
 def choose_layouts(
@@ -87,7 +92,9 @@ def choose_layouts(
         groups.append((alike, list(columns)))
         options |= columns
     program.row([(column, 1.0) for column in options], high=float(most_gpus))
-    goals = [_lost(program, options, wanted), _created(program, options, wanted)]
+    pushed = {column: float(option.pushed) for column, option in options.items() if option.pushed}
+    goals = [_lost(program, options, wanted), _created(program, options, wanted), pushed]
+    goals = [goal for goal in goals if goal]
     solution = program.minimise(goals, time_limit_s=TIME_LIMIT_S)
     if solution is None:
         raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")

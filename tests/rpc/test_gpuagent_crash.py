@@ -81,7 +81,7 @@ async def _start_two(planner: Planner) -> None:
 async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_workers(
     tmp_path: Path, model: Path
 ) -> None:
-    """kill -9 under load: no request fails, no worker restarts, no energy is lost."""
+    """SIGKILL under load: no request fails, no worker restarts, no energy is lost."""
     async with planning() as (planner, port):
         settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
         async with agent_process(settings) as first:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,15 @@ from services.kit.units import S_PER_H
 _MAP: Final = mpl.colormaps["viridis_r"]
 _COLOURS: Final = {"base": "#7F7F7F", "cinquefoil": "#0072B2"}
 _NAMES: Final = {"base": "BASE", "cinquefoil": "Cinquefoil"}
-_SMOOTH: Final = 5
+_SMOOTH: Final = 8
 
 dates: Any = untyped_dates
 
 Change = tuple[datetime, float]
+Account = Callable[[Reading], float]
+
+_energy: Account = attrgetter("energy_j")
+_carbon: Account = attrgetter("carbon_gco2e")
 
 
 def draw(
@@ -48,8 +53,8 @@ def draw(
     with mpl.rc_context({"font.size": 10}):
         _intensity(axes[0], changes, readings["cinquefoil"])
         _shares(axes[1], readings["cinquefoil"], variants)
-        _rates(axes[2], readings, "energy_j", 1.0, "GPU power (W)")
-        _rates(axes[3], readings, "carbon_gco2e", S_PER_H, "emissions (gCO$_2$e/h)")
+        _rates(axes[2], readings, _energy, 1.0, "GPU power (W)")
+        _rates(axes[3], readings, _carbon, S_PER_H, "emissions (gCO$_2$e/h)")
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.3)
@@ -64,25 +69,28 @@ def draw(
 
 
 def rates(
-    readings: Sequence[Reading], account: str, per: float
+    readings: Sequence[Reading], account: Account, per: float
 ) -> tuple[list[datetime], NDArray[np.float64]]:
     """Return the slope of an account over time, smoothed over a few readings.
 
     Args:
         readings: Oldest first.
-        account: Attribute that only grows: "energy_j" or "carbon_gco2e".
+        account: What only grows: energy, J, or carbon, gCO2e.
         per: Seconds to express it per.
 
     Returns:
         Grid times at the middle of each window, and the account's growth per `per` seconds.
     """
-    step = min(_SMOOTH, len(readings) - 1)
-    values = np.array([getattr(reading, account) for reading in readings], dtype=np.float64)
-    seconds = np.array([reading.seconds for reading in readings])
+    # Agents report at their own pace: a reading that brought nothing new is no measurement.
+    told = [later for earlier, later in pairwise(readings) if account(later) != account(earlier)]
+    step = min(_SMOOTH, len(told) - 1)
+    if step < 1:
+        return [], np.zeros(0)
+    values = np.array([account(reading) for reading in told], dtype=np.float64)
+    seconds = np.array([reading.seconds for reading in told])
     slope = (values[step:] - values[:-step]) / np.maximum(seconds[step:] - seconds[:-step], 1e-9)
     middle = [
-        first.at + (last.at - first.at) / 2
-        for first, last in zip(readings, readings[step:], strict=False)
+        first.at + (last.at - first.at) / 2 for first, last in zip(told, told[step:], strict=False)
     ]
     return middle, slope * per
 
@@ -114,7 +122,7 @@ def _shares(axis: Any, day: Sequence[Reading], variants: Sequence[str]) -> None:
 
 
 def _rates(
-    axis: Any, suites: Mapping[str, Sequence[Reading]], account: str, per: float, label: str
+    axis: Any, suites: Mapping[str, Sequence[Reading]], account: Account, per: float, label: str
 ) -> None:
     for name, day in suites.items():
         times, values = rates(day, account, per)

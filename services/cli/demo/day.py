@@ -13,7 +13,7 @@ from services.cli.demo.side import Side
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 
-_READ_EVERY_S = 0.5
+_READ_EVERY_S = 0.2
 # Agents report energy every half second: after it, the last answer's energy is in the account.
 _SETTLE_S = 0.7
 

@@ -1,6 +1,6 @@
 """grpc.health.v1 with Check, Watch and List.
 
-The library's asyncio servicer has no List, forgets all watchers of a service when one of them
+The library's own asyncio servicer has no List, forgets all watchers of a service when one of them
 leaves, and lets watchers hold up a drain.
 """
 
@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from grpc_health.v1 import health_pb2 as typed_health_pb2
-from grpc_health.v1 import health_pb2_grpc
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.kit.errors import NotFound
-
-health_pb2: Any = typed_health_pb2  # its published types lag behind the library: no List
+from services.kit.rpc import health_list
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
@@ -47,7 +46,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 
     async def List(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the status of every service by name."""
-        return health_pb2.HealthListResponse(
+        return health_list.HealthListResponse(
             statuses={
                 name: health_pb2.HealthCheckResponse(status=status)
                 for name, status in self._statuses.items()
@@ -58,10 +57,10 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         self, request: Any, _context: Any
     ) -> AsyncIterator[Any]:
         """Send the status of one service, known or not, then each change until the drain."""
+        unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         sent = None
         while True:
             changed = self._changed
-            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
             status = self._statuses.get(request.service, unknown)
             if status != sent:
                 yield health_pb2.HealthCheckResponse(status=status)
@@ -70,3 +69,17 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
                 return
             else:
                 await changed.wait()
+
+
+def add_health(servicer: HealthServicer, server: grpc.aio.Server) -> None:
+    """Register `servicer`, List included."""
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    if not health_list.KNOWN:
+        method = grpc.unary_unary_rpc_method_handler(
+            servicer.List,
+            health_list.HealthListRequest.FromString,
+            health_list.HealthListResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(health.SERVICE_NAME, {"List": method}),)
+        )

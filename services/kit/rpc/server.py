@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from services.kit import logs
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES
 from services.kit.rpc.guard import GuardInterceptor
-from services.kit.rpc.health import HealthServicer
+from services.kit.rpc.health import HealthServicer, add_health
 
 if TYPE_CHECKING:
     from services.kit.deployment import Tls
@@ -88,7 +88,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     server = grpc.aio.server(interceptors=[GuardInterceptor()], options=options)
     register(server)
     servicer = HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    add_health(servicer, server)
     names = (*services, health.SERVICE_NAME)
     reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     host, _ = split_address(address)

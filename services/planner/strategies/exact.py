@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.kit.mig import maximal_layouts
 from services.planner.catalog import pareto
@@ -55,10 +55,29 @@ def exact(problem: Problem) -> Configuration:
         time_limit_s=problem.time_limit_s,
         relative_gap=0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP,
     )
-    found = [] if solution is None else [formulation.configuration(solution)]
-    if solution is None or solution.distance > 0:
-        found += [rival(problem) for rival in (annealing, base, co2opt)]
-    return max(found, key=lambda each: score(problem, each, known).worth)
+    found = None if solution is None else formulation.configuration(solution)
+    if found is not None and found.gap == 0.0:
+        return found
+    rivals = [strategy(problem) for strategy in (annealing, base, co2opt)]
+    return _best(known, found, rivals)
+
+
+def _best(
+    known: Prices, found: Configuration | None, rivals: Sequence[Configuration]
+) -> Configuration:
+    """Return the best of all. What is proven for `found` bounds its rivals as well."""
+    judged = [(score(known.problem, each, known), each) for each in rivals]
+    best_score, best = max(judged, key=lambda each: each[0].worth)
+    if found is None:
+        return best
+    found_score = score(known.problem, found, known)
+    if found_score.worth >= best_score.worth:
+        return found
+    if found.gap is None or found_score.worth[:2] != best_score.worth[:2]:
+        return best
+    bound = found_score.objective + found.gap * max(abs(found_score.objective), TINY)
+    distance = max(0.0, bound - best_score.objective)
+    return replace(best, gap=distance / max(abs(best_score.objective), TINY))
 
 
 @dataclass(slots=True)

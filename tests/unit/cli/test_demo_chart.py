@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +35,23 @@ def test_the_shortest_day_can_be_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "short.png").stat().st_size > 10_000
 
 
-def test_rates_integrate_to_the_account() -> None:
-    """A constant power comes out as that power, whatever the window."""
-    readings = day(power_w=100, follows=False)
-    _, power_w = rates(readings, "energy_j", 1.0)
+def test_a_constant_power_is_drawn_as_that_power() -> None:
+    _, power_w = rates(day(power_w=100, follows=False), attrgetter("energy_j"), 1.0)
     assert power_w == pytest.approx(np.full(len(power_w), 100.0))
+
+
+def test_readings_without_a_new_report_do_not_bend_the_curve() -> None:
+    """An account that moves only at every other reading has the same slope."""
+    readings = day(power_w=100, follows=False)
+    stale = [
+        replace(reading, energy_j=readings[index - index % 2].energy_j)
+        for index, reading in enumerate(readings)
+    ]
+    _, power_w = rates(stale, attrgetter("energy_j"), 1.0)
+    assert power_w == pytest.approx(np.full(len(power_w), 100.0))
+
+
+def test_an_account_that_never_moves_has_no_curve() -> None:
+    still = [replace(reading, energy_j=0.0) for reading in day(power_w=100, follows=False)]
+    times, power_w = rates(still, attrgetter("energy_j"), 1.0)
+    assert (times, len(power_w)) == ([], 0)

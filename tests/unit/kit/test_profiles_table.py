@@ -1,0 +1,144 @@
+"""Measured tables: ParvaGPU's own files, and our format."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from services.kit.deployment import AnalyticProfile as AnalyticSettings
+from services.kit.deployment import TableProfile as TableSettings
+from services.kit.errors import InvalidArgument
+from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.load import load_profile
+from services.kit.profiles.profile import SliceShape
+from services.kit.profiles.table import TableProfile
+
+DATA = Path(__file__).parents[3] / "../shared/data/parvagpu/prof_data"
+needs_parvagpu = pytest.mark.skipif(
+    not DATA.is_dir(), reason="ParvaGPU's tables are not beside this checkout"
+)
+
+
+def shape(gpcs: int, profile: str, gpu: str = "a100-80gb") -> SliceShape:
+    return SliceShape(gpu, profile, gpcs, 14 * gpcs, 108, gpcs * 10 * 2**30, 55.0, 400.0)
+
+
+@needs_parvagpu
+def test_every_measured_point_of_parvagpu_comes_back() -> None:
+    """All eleven models, every GPC count, batch size and process count; 0,0 rows have no cost."""
+    for path in sorted(DATA.glob("*.csv")):
+        profile = TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=5.7)
+        with path.open() as lines:
+            for row in csv.DictReader(lines):
+                where = shape(int(row["Mig instance"]), "any")
+                batch_size, processes = int(row["Batch size"]), int(row["Workload Number"])
+                found = profile.batch(where, batch_size, processes)
+                per_process_rps = float(row["Throughput"])
+                if per_process_rps == 0:
+                    assert found is None
+                else:
+                    assert found is not None
+                    assert batch_size / found.latency_s == pytest.approx(per_process_rps)
+                    assert found.latency_s == pytest.approx(float(row["Latency"]), abs=2e-3)
+
+
+@needs_parvagpu
+def test_power_of_a_measured_table_stays_within_the_slice() -> None:
+    profile = TableProfile.read(DATA / "inceptionv3.csv", gpu="a100-80gb", gmacs_per_item=5.7)
+    where = shape(1, "1g.10gb")
+    found = profile.batch(where, 8, 2)
+    assert found is not None
+    assert 0 < 2 * found.power_w <= 14 / 108 * (400 - 55)
+
+
+@pytest.fixture
+def ours(tmp_path: Path) -> Path:
+    """A table in our format, with one point that did not run."""
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "profile,batch_size,processes,latency_s,energy_j\n"
+        "1g.10gb,1,1,0.010,0.20\n"
+        "1g.10gb,4,1,0.016,0.50\n"
+        "1g.10gb,8,1,0,0\n"
+    )
+    return path
+
+
+def test_partial_batches_lie_between_measured_ones(ours: Path) -> None:
+    """Latency and energy on the line between the neighbours; nothing beyond the last that ran."""
+    profile = TableProfile.read(ours, gpu="a100-80gb", gmacs_per_item=1.0)
+    where = shape(1, "1g.10gb")
+    half = profile.batch(where, 2, 1)
+    assert half is not None
+    assert (half.latency_s, half.energy_j) == pytest.approx((0.012, 0.30))
+    assert profile.batch(where, 4, 1) is not None
+    assert profile.batch(where, 5, 1) is None
+    assert profile.batch(where, 8, 1) is None
+    assert profile.batch(where, 9, 1) is None
+
+
+def test_only_what_was_measured_answers(ours: Path) -> None:
+    """Another GPU, another slice, another process count: no cost."""
+    profile = TableProfile.read(ours, gpu="a100-80gb", gmacs_per_item=1.0)
+    assert profile.batch(shape(1, "1g.10gb", gpu="h100-80gb"), 1, 1) is None
+    assert profile.batch(shape(2, "2g.20gb"), 1, 1) is None
+    assert profile.batch(shape(1, "1g.10gb"), 1, 2) is None
+
+
+def test_parquet_says_the_same_as_csv(ours: Path, tmp_path: Path) -> None:
+    parquet = tmp_path / "table.parquet"
+    pl.read_csv(ours).write_parquet(parquet)
+    where = shape(1, "1g.10gb")
+    one, other = (
+        TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=1.0) for path in (ours, parquet)
+    )
+    assert one.batch(where, 3, 1) == other.batch(where, 3, 1)
+
+
+def test_a_lower_clock_stretches_measured_latency(ours: Path) -> None:
+    profile = TableProfile.read(ours, gpu="a100-80gb", gmacs_per_item=1.0)
+    where = shape(1, "1g.10gb")
+    fast, slow = (profile.batch(where, 1, 1, clock_ratio=ratio) for ratio in (1.0, 0.7))
+    assert fast is not None
+    assert slow is not None
+    assert slow.latency_s > fast.latency_s
+    assert slow.energy_j < fast.energy_j
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "batch,latency\n1,2\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,0,1,0.1\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,1,1,-0.1\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,one,1,0.1\n",
+        "",
+    ],
+    ids=["columns", "batch size 0", "negative latency", "not a number", "empty"],
+)
+def test_a_wrong_table_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "wrong.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=r"wrong\.csv") as caught:
+        TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=1.0)
+    assert caught.value.field == "profile.path"
+
+
+def test_a_missing_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"absent\.csv"):
+        TableProfile.read(tmp_path / "absent.csv", gpu="a100-80gb", gmacs_per_item=1.0)
+
+
+def test_settings_choose_the_profile(ours: Path) -> None:
+    """Each kind of settings loads its own profile, with the parameters it names."""
+    analytic = load_profile(AnalyticSettings(kind="analytic", gmacs_per_item=2.0, memory_mib=77))
+    assert analytic == AnalyticProfile(2.0, memory_mib=77)
+    assert analytic.method == "model"
+    table = load_profile(
+        TableSettings(kind="table", path=ours, gpu="a100-80gb", gmacs_per_item=1.0)
+    )
+    assert table.method == "table"
+    assert table.batch(shape(1, "1g.10gb"), 1, 1) is not None
