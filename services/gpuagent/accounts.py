@@ -51,11 +51,6 @@ class Accounts:
         """Return the accounts by GPU, in order of index."""
         return {uuid: meter.account for uuid, meter in self._meters.items()}
 
-    def beat(self) -> None:
-        """Tell the workers of every GPU that an agent looks after them."""
-        for meter in self._meters.values():
-            meter.beat()
-
     async def run(self) -> None:
         """Read the meters for ever."""
         while True:
@@ -65,7 +60,6 @@ class Accounts:
     async def read(self) -> None:
         """Read every meter once; a GPU that cannot be read now is read the next time."""
         async with self._reading:  # an older reading must not come after a newer one
-            self.beat()
             for uuid, meter in self._meters.items():
                 try:
                     reading, at_s = await self._device.call(_meter, uuid)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
 _GRACE_S: Final = 2.0
+_HEARTBEAT_S: Final = 0.25
 DRAIN_S: Final = 10.0
 """Time that accepted requests may take when the agent stops, s."""
 
@@ -98,10 +99,12 @@ async def run(
         hardware = _Hardware(device, gpus, {gpu.uuid: ledger(gpu.uuid) for gpu in gpus})
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
         async with asyncio.TaskGroup() as keeping:
+            heart = keeping.create_task(_beat(hardware.ledgers), name="agent.heart")
             agent = _Agent(deployment, place, hardware, drafter, keeping)
             await agent.begin()
             async with _served(deployment, place, agent, started):
                 await agent.work(PlannerServiceStub(channel), stop)
+            heart.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +156,7 @@ class _Agent:
         self.view = View(inventory, self.accounts)
 
     async def begin(self) -> None:
-        """Show life to the workers of an agent before this one, and take them over."""
-        self.accounts.beat()
+        """Take over the workers of an agent before this one."""
         await self.segments.adopt(self.steps.blueprint)
         await self.accounts.read()
 
@@ -171,6 +173,14 @@ class _Agent:
             for task in background:
                 task.cancel()
         await self.accounts.read()
+
+
+async def _beat(ledgers: Mapping[str, Ledger]) -> None:
+    """Tell the workers, for ever, that an agent looks after them; no driver can hold this up."""
+    while True:
+        for ledger in ledgers.values():
+            ledger.beat()
+        await asyncio.sleep(_HEARTBEAT_S)
 
 
 @asynccontextmanager

@@ -20,8 +20,8 @@ from services.kit.net import free_port, split_address
 _log = logs.get("keeper")
 _STEADY_S = 10.0
 
-Probe = Callable[[str], Awaitable[None]]
-"""Waits until the worker at an endpoint answers."""
+Probe = Callable[[str, str], Awaitable[None]]
+"""Waits until a worker answers; called with its endpoint and its segment's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Keeper:
         return process.exit_status
 
     async def _announce(self) -> None:
-        await self.world.probe(self.spec.listen)
+        await self.world.probe(self.spec.listen, self.spec.segment_id)
         self.ready = self.was_ready = True
         self._known.set()
         self.world.changed()

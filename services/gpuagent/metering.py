@@ -107,10 +107,6 @@ class GpuMeter:
         self._apply(window, used, segments)
         self._last = now
 
-    def beat(self) -> None:
-        """Tell the workers that an agent looks after them."""
-        self._ledger.beat()
-
     def save(self) -> None:
         """Write the account. Blocks, but does not wait for the disk: a window is soon replaced."""
         if self._last is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.gpuagent.blueprint import Blueprint
-from services.gpuagent.ledger import SLOTS, Ledger
+from services.gpuagent.ledger import SLOTS, Grant, Ledger
 from services.gpuagent.worker import spec as worker_spec
 from services.gpuagent.worker.spec import TlsFiles, WorkerSpec
 from services.kit.errors import ResourceExhausted
@@ -60,6 +61,7 @@ class Places:
         self._home = home
         self._ledgers = ledgers
         self._next_slot = dict.fromkeys(ledgers, 0)
+        self._recent_ports: deque[int] = deque(maxlen=256)
 
     @property
     def folder(self) -> Path:
@@ -124,7 +126,16 @@ class Places:
             raise ResourceExhausted(f"{uuid} has {len(free)} free worker slots of {SLOTS}")
         for slot in free[: blueprint.spec.processes]:
             self._next_slot[uuid] = slot + 1
-            yield f"{self._home.host}:{free_port(self._home.host)}", slot
+            # What its last holder drew says nothing of the new one.
+            ledger.set_grant(slot, Grant(idle_power_w=blueprint.idle_power_w))
+            yield f"{self._home.host}:{self._port()}", slot
+
+    def _port(self) -> int:
+        """Return a free port that was not given to somebody who has yet to bind it."""
+        while (port := free_port(self._home.host)) in self._recent_ports:
+            pass
+        self._recent_ports.append(port)
+        return port
 
     def _spec(
         self, blueprint: Blueprint, listen: str, slot: int, siblings: tuple[int, ...]

@@ -1,15 +1,19 @@
 """How long a request will take, before anything runs.
 
-The router binds late: a request waits in the model's queue until some process is free, and a free
-process takes a batch. That is a queue M/D/c with batch service: Poisson arrivals, c processes,
-service times that a profile gives and that hardly vary.
+The router binds late: a request waits in the model's queue until a process is free, and a free
+process takes what waits, up to a batch. Batch times hardly vary, so this is a queue M/D/c with
+service in batches. The wait is longer than t with the larger of two probabilities:
 
-    P(wait > t) = P(wait) * exp(-t * 2 c (1 - u) / S)
+- no process is free, and none ends a batch before t:  P(busy) * (1 - t / S) ^ sqrt(c). Ends of c
+  batches would be spread evenly with exponent c; they bunch, because batches start together.
+- more waits than the next batches take:  P(full) * z ^ (-capacity * t), where z > 1 solves
+  ln z = u (z - 1): the decay of a queue with Poisson arrivals and deterministic service.
 
-with u the utilisation and S the mean batch time. P(wait) = u ^ (sqrt(2 (c + 1)) - 1) is
-Sakasegawa's approximation; the exponent's factor 2 comes from (1 + cv^2) / 2, Allen and Cunneen's
-correction of the mean wait, with cv = 0. A request's own batch is taken to be full, so that the
-prediction errs on the long side at low load.
+u is the utilisation, S the mean batch time, and P(...) = r ^ (sqrt(2 (k + 1)) - 1), Sakasegawa's
+approximation: for P(busy) with k = c processes that start on whatever waits, r = min(1, load * S /
+c); for P(full) with k = c * batch size places and r = u. A request's own batch is taken to be full,
+which errs on the long side at low load. `tests/unit/planner/test_queueing.py` compares with a
+simulation.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 BISECTIONS = 60
+NEWTON_STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +82,52 @@ def latency_s(stations: Sequence[Station], percentile: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """The wait's distribution: an atom at zero, then exponential. Attributes: mass, rate (1/s)."""
+    """The wait's distribution, as the module's docstring has it."""
 
-    probability: float
-    rate_per_s: float
+    busy: float
+    full: float
+    bunches: float
+    batch_s: float
+    decay_per_s: float
 
     @classmethod
     def of(cls, stations: Sequence[Station], utilisation: float) -> _Wait:
+        """Take the stations for one, with the mean batch time."""
         processes = sum(station.processes for station in stations)
         capacity_rps = sum(station.capacity_rps for station in stations)
         batch_s = sum(s.batch_s * s.capacity_rps for s in stations) / capacity_rps
+        places = capacity_rps * batch_s
+        started = min(1.0, utilisation * places / processes)
         return cls(
-            probability=math.pow(utilisation, math.sqrt(2 * (processes + 1)) - 1),
-            rate_per_s=2 * processes * (1 - utilisation) / batch_s,
+            busy=_sakasegawa(started, processes),
+            full=_sakasegawa(utilisation, places),
+            bunches=math.sqrt(processes),
+            batch_s=batch_s,
+            decay_per_s=capacity_rps * _decay(utilisation),
         )
 
     def longer_than(self, time_s: float) -> float:
         """Return the probability of waiting longer than `time_s`."""
         if time_s < 0:
             return 1.0
-        return self.probability * math.exp(-self.rate_per_s * time_s)
+        no_end = math.pow(max(0.0, 1.0 - time_s / self.batch_s), self.bunches)
+        return max(self.busy * no_end, self.full * math.exp(-self.decay_per_s * time_s))
 
     def quantile_s(self, late: float) -> float:
-        """Return the time that a share `late` of requests wait longer than, s."""
-        return max(0.0, math.log(self.probability / late) / self.rate_per_s)
+        """Return a time that at most a share `late` of requests wait longer than, s."""
+        return max(self.batch_s, math.log(self.full / late) / self.decay_per_s)
+
+
+def _sakasegawa(utilisation: float, servers: float) -> float:
+    return math.pow(utilisation, math.sqrt(2 * (servers + 1)) - 1)
+
+
+def _decay(utilisation: float) -> float:
+    """Return ln z where ln z = u (z - 1), z > 1; 0 < u < 1.
+
+    Newton's method from above: ln z - u (z - 1) is concave, so that it falls to the root.
+    """
+    z = 1.0 + 2.0 / utilisation * (1.0 / utilisation - 1.0) + 1e-9
+    for _ in range(NEWTON_STEPS):
+        z -= (math.log(z) - utilisation * (z - 1.0)) / (1.0 / z - utilisation)
+    return math.log(z)

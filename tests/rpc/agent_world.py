@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2, steps_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import planner_pb2
@@ -174,6 +176,17 @@ def segment_spec(segment_id: str = "s-1", **changes: Any) -> inventory_pb2.Segme
         "placement": placement("3g.20gb", 0),
     }
     return inventory_pb2.SegmentSpec(**(values | changes))
+
+
+def workers_in(folder: Path) -> list[psutil.Process]:
+    """Return the worker processes that run with spec files below `folder`."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline", "status"])
+        if process.info["status"] != psutil.STATUS_ZOMBIE
+        and "services.gpuagent.worker" in (process.info["cmdline"] or ())
+        and process.info["cmdline"][-1].startswith(f"{folder}/")
+    ]
 
 
 @asynccontextmanager

@@ -25,9 +25,9 @@ async def test_status_shows_zones_gpus_models_and_the_account(config: Path) -> N
     async with suite(config):
         ended = await cinquefoil("status", "--config", config)
     assert (ended.status, ended.err) == (0, "")
-    for said in ("US-CAL", "180.5", "0.87", "3g.20gb@4", "digits/svc", "4 x 2", "112 W"):
+    for said in ("US-CAL", "180.5", "0.87", "3g.20gb@4", "digits/svc", "4x2", "112 W"):
         assert said in ended.out
-    for said in ("100.0 %", "1/2", "41 ms", "87 ms", "200 ms", "1.5 kJ", "75 mgCO2e", "plan 7"):
+    for said in ("100.0 %", "1/2", "41/87/200", "1.5 kJ", "75 mgCO2e", "plan 7"):
         assert said in ended.out
 
 

@@ -8,7 +8,6 @@ import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psutil
 import pytest
 from prometheus_client import REGISTRY
 
@@ -26,6 +25,7 @@ from tests.rpc.agent_world import (
     placement,
     planning,
     segment_spec,
+    workers_in,
 )
 from tests.rpc.worker_world import infer_request, output, routed, save_model, until
 
@@ -51,13 +51,8 @@ async def node(
         yield planner[0], running
 
 
-def _worker_pids(segment_id: str) -> list[int]:
-    return [
-        process.pid
-        for process in psutil.process_iter(["cmdline", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and any(f"/{segment_id}." in word for word in process.info["cmdline"] or ())
-    ]
+def _pids(folder: Path) -> list[int]:
+    return [process.pid for process in workers_in(folder)]
 
 
 async def test_the_first_report_is_the_node_as_the_hardware_is(
@@ -78,7 +73,9 @@ async def test_the_first_report_is_the_node_as_the_hardware_is(
     assert await running.node() == planner.node
 
 
-async def test_a_segment_from_its_slice_to_its_end(node: tuple[Planner, Agent]) -> None:
+async def test_a_segment_from_its_slice_to_its_end(
+    node: tuple[Planner, Agent], tmp_path: Path
+) -> None:
     planner, _ = node
 
     assert (await planner.create("3g.20gb", 4)).ok
@@ -98,18 +95,20 @@ async def test_a_segment_from_its_slice_to_its_end(node: tuple[Planner, Agent]) 
             assert output(result.response, "picked") == [30.0]
     assert (await planner.stop("s-1")).ok
     assert planner.segment("s-1") is None
-    assert _worker_pids("s-1") == []
+    assert _pids(tmp_path) == []
     assert (await planner.destroy("3g.20gb", 4)).ok
     assert planner.slices() == []
 
 
-async def test_every_step_twice_is_the_step_once(node: tuple[Planner, Agent]) -> None:
+async def test_every_step_twice_is_the_step_once(
+    node: tuple[Planner, Agent], tmp_path: Path
+) -> None:
     planner, _ = node
 
     assert [(await planner.create("3g.20gb", 0)).ok for _ in range(2)] == [True, True]
     uuid = planner.node.gpus[0].slices[0].uuid
     assert [(await planner.start(segment_spec())).ok for _ in range(2)] == [True, True]
-    assert len(_worker_pids("s-1")) == 1
+    assert len(_pids(tmp_path)) == 1
     assert planner.node.gpus[0].slices[0].uuid == uuid
     assert [(await planner.stop("s-1")).ok for _ in range(2)] == [True, True]
     assert [(await planner.destroy("3g.20gb", 0)).ok for _ in range(2)] == [True, True]
@@ -181,7 +180,9 @@ async def test_a_model_that_cannot_be_loaded_fails_its_step_and_leaves_nothing(
     assert destroyed.ok
 
 
-async def test_a_killed_worker_comes_back_on_its_endpoint(node: tuple[Planner, Agent]) -> None:
+async def test_a_killed_worker_comes_back_on_its_endpoint(
+    node: tuple[Planner, Agent], tmp_path: Path
+) -> None:
     planner, _ = node
     await planner.create("3g.20gb", 0)
     await planner.start(segment_spec(processes=2))
@@ -189,7 +190,7 @@ async def test_a_killed_worker_comes_back_on_its_endpoint(node: tuple[Planner, A
     assert before is not None
     async with routed(before.endpoints[0]) as router:
         await router.ask(infer_request([[0, 0]]))
-    victim = _worker_pids("s-1")[0]
+    victim = _pids(tmp_path)[0]
 
     os.kill(victim, signal.SIGKILL)
 
@@ -202,7 +203,7 @@ async def test_a_killed_worker_comes_back_on_its_endpoint(node: tuple[Planner, A
     after = planner.segment("s-1")
     assert after is not None
     assert after.endpoints == before.endpoints
-    assert victim not in _worker_pids("s-1")
+    assert victim not in _pids(tmp_path)
     for endpoint in after.endpoints:
         async with routed(endpoint) as router:
             assert (await router.ask(infer_request([[0, 0]]))).status == ""
@@ -252,12 +253,12 @@ async def test_metrics_are_exposed_while_the_agent_runs(node: tuple[Planner, Age
 
 
 async def test_a_planner_that_comes_back_is_told_the_node_first_and_old_results_never(
-    node: tuple[Planner, Agent],
+    node: tuple[Planner, Agent], tmp_path: Path
 ) -> None:
     planner, _ = node
     await planner.create("3g.20gb", 0)
     start = asyncio.create_task(planner.start(segment_spec()))
-    await until(lambda: bool(planner.node.segments) or bool(_worker_pids("s-1")))
+    await until(lambda: bool(planner.node.segments) or bool(_pids(tmp_path)))
 
     planner.drop_stream()
     await planner.until(lambda: len(planner.first_requests) == 2)
@@ -294,7 +295,7 @@ async def test_stopping_the_agent_drains_its_workers(
                 await router.receive()
             assert router.draining
 
-    assert _worker_pids("s-1") == []
+    assert _pids(tmp_path) == []
     async with agent(settings) as again:
         node = await again.node()
     assert [len(gpu.slices) for gpu in node.gpus] == [1, 1], "slices outlive the agent"

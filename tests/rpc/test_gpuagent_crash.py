@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 
@@ -24,6 +23,7 @@ from tests.rpc.agent_world import (
     placement,
     planning,
     segment_spec,
+    workers_in,
 )
 from tests.rpc.worker_world import infer_request, routed, save_model, until
 
@@ -56,16 +56,6 @@ async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subproces
             await asyncio.wait_for(process.wait(), 20)
 
 
-def _workers(folder: Path) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and any(str(folder) in word for word in process.info["cmdline"] or ())
-        and "services.gpuagent.worker" in process.info["cmdline"]
-    ]
-
-
 async def _kill(process: asyncio.subprocess.Process) -> None:
     process.kill()
     await process.wait()
@@ -87,7 +77,7 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
         async with agent_process(settings) as first:
             await _start_two(planner)
             before = {s.spec.segment_id: s for s in planner.node.segments}
-            pids = {process.pid for process in _workers(tmp_path)}
+            pids = {process.pid for process in workers_in(tmp_path)}
             async with routed(before["s-0"].endpoints[0]) as router:
                 statuses = [
                     (await router.ask(infer_request([[0, 0]]), number)).status
@@ -112,7 +102,7 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
 
                     await planner.until(all_counted)
                     account = planner.energy[GPU]
-                    assert {process.pid for process in _workers(tmp_path)} == pids
+                    assert {process.pid for process in workers_in(tmp_path)} == pids
 
     assert statuses == [""] * 60
     assert {s.spec.segment_id: s.endpoints for s in report.segments} == {
@@ -132,7 +122,7 @@ async def test_a_worker_that_died_with_the_agent_is_started_again_on_its_endpoin
             await _start_two(planner)
             before = {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments}
             await _kill(first)
-            victim = next(p for p in _workers(tmp_path) if "s-4" in p.cmdline()[-1])
+            victim = next(p for p in workers_in(tmp_path) if "s-4" in p.cmdline()[-1])
             victim.kill()
         async with agent_process(settings):
             await planner.until(lambda: len(planner.first_requests) == 2)
@@ -155,11 +145,11 @@ async def test_a_worker_that_the_journal_does_not_know_is_ended(
             await _start_two(planner)
             await _kill(first)
             (tmp_path / NODE / "journal.json").write_text('{"version": 1, "segments": []}')
-            assert len(_workers(tmp_path)) == 2
+            assert len(workers_in(tmp_path)) == 2
         async with agent_process(settings):
             await planner.until(lambda: len(planner.first_requests) == 2)
             assert not planner.node.segments
-            assert _workers(tmp_path) == []
+            assert workers_in(tmp_path) == []
             assert (await planner.destroy("3g.20gb", 0)).ok
 
 
@@ -170,7 +160,7 @@ async def test_a_segment_whose_slice_is_gone_is_dropped(tmp_path: Path, model: P
         async with agent_process(settings) as first:
             await _start_two(planner)
             await _kill(first)
-            for process in _workers(tmp_path):
+            for process in workers_in(tmp_path):
                 process.kill()
             for state in (tmp_path / NODE / "hardware").iterdir():
                 state.unlink()
@@ -187,7 +177,7 @@ async def test_workers_without_an_agent_end_themselves_in_the_end(
         settings = deployment(tmp_path, model, f"127.0.0.1:{port}", orphan_timeout_s=2.0)
         async with agent_process(settings) as process:
             await _start_two(planner)
-            assert len(_workers(tmp_path)) == 2
+            assert len(workers_in(tmp_path)) == 2
             process.send_signal(signal.SIGKILL)
             await process.wait()
-            await until(lambda: not _workers(tmp_path))
+            await until(lambda: not workers_in(tmp_path))

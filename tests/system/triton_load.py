@@ -12,7 +12,6 @@ import json
 import random
 import sys
 import time
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -30,7 +29,7 @@ class Report:
     answered: int = 0
     retries: int = 0
     errors: list[str] = field(default_factory=list)
-    variants: Counter[str] = field(default_factory=Counter)
+    variants: dict[str, int] = field(default_factory=dict)
     energy_j: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
 
@@ -61,7 +60,8 @@ async def one(
             break
     parameters = result.get_response().parameters
     report.answered += int(result.as_numpy("label").shape == (1,))
-    report.variants[parameters["model_variant"].string_param] += 1
+    variant = parameters["model_variant"].string_param
+    report.variants[variant] = report.variants.get(variant, 0) + 1
     report.energy_j += parameters["energy_j"].double_param
     report.latencies_s.append(time.monotonic() - started_s)
 

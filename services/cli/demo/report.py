@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.demo.load import Tally
 from services.cli.demo.reading import Reading
+from services.cli.tables import table
 from services.cli.words import carbon, energy, percent
 
 
@@ -95,11 +95,9 @@ def saving(of: float, against: float) -> float:
 
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     """Return the table and the line that sums it up."""
-    table = Table("a day of the grid", title="Equal load, equal GPUs", title_justify="left")
-    for name in ("BASE", "Cinquefoil"):
-        table.add_column(name, justify="right")
+    rows = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
     for label, one, other in _rows(base, cinquefoil):
-        table.add_row(label, one, other)
+        rows.add_row(label, one, other)
     less_carbon = saving(cinquefoil.carbon_gco2e_per_request, base.carbon_gco2e_per_request)
     less_energy = saving(cinquefoil.energy_j_per_request, base.energy_j_per_request)
     points = (cinquefoil.accuracy - base.accuracy) * 100
@@ -108,7 +106,7 @@ def render(base: Figures, cinquefoil: Figures) -> RenderableType:
         f"energy of BASE, at {points:+.2f} points of accuracy.",
         style="bold",
     )
-    return Group(table, line)
+    return Group(rows, Text(), line)
 
 
 def _rows(*suites: Figures) -> list[tuple[str, str, str]]:

@@ -33,7 +33,9 @@ def render(answer: Answer) -> RenderableType:
     lines.append(Text(f"by {variant}{stated} in {milliseconds(answer.latency_s)}"))
     if "energy_j" in facts:
         method = facts.pop("energy_method", "?")
-        lines.append(Text(f"energy: {energy(facts.pop('energy_j'))} ({method})"))
+        active, idle = facts.pop("energy_j"), facts.pop("energy_idle_j", None)
+        apart = "" if idle is None else f", and {energy(idle)} idle before it"
+        lines.append(Text(f"energy: {energy(active)} ({method}){apart}"))
     if "carbon_gco2e" in facts:
         lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}"))
     lines += [Text(f"{key}: {value}", style="dim") for key, value in sorted(facts.items())]

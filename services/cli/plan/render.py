@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
+from services.cli.tables import table as new_table
 from services.cli.words import carbon, energy, milliseconds, percent
 from services.kit.units import J_PER_KWH, S_PER_H
 
@@ -17,21 +18,21 @@ _STYLES = {"failed": "red", "active": "green", "rolling": "yellow"}
 
 def table(plans: Iterable[Plan]) -> RenderableType:
     """Return one row per plan."""
-    rows = Table("version", "made (UTC)", "state", "strategy", "reason")
-    for name in ("gap", "segments", "steps", "slices changed", "power"):
-        rows.add_column(name, justify="right")
+    rows = new_table(
+        "",
+        *("plan", "made (UTC)", "state", "strategy"),
+        *(">gap", ">steps", ">power", "because"),
+    )
     for plan in plans:
         rows.add_row(
             str(plan.version),
-            f"{plan.created_at.ToDatetime():%Y-%m-%d %H:%M:%S}",
+            f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}",
             _state(plan),
             plan.strategy,
-            Text(plan.reason),
             _gap(plan),
-            str(len(plan.segments)),
             str(plan.steps),
-            str(plan.slice_changes),
             f"{plan.prediction.power_w:.0f} W",
+            Text(plan.reason),
         )
     return rows if rows.row_count else Text("No plan yet.")
 
@@ -55,7 +56,7 @@ def one(plan: Plan) -> RenderableType:
 
 
 def _known(plan: Plan) -> Table:
-    rows = Table("input", "value", title="Known when it was made", title_justify="left")
+    rows = new_table("Known when it was made", "input", "value")
     for zone, intensity in sorted(plan.inputs.intensity_gco2e_per_kwh.items()):
         rows.add_row(f"intensity {zone}", f"{intensity:.1f} gCO2e/kWh")
     for model, demand_rps in sorted(plan.inputs.demand_rps.items()):
@@ -67,9 +68,7 @@ def _known(plan: Plan) -> Table:
 
 
 def _expected(plan: Plan) -> Table:
-    rows = Table("", title="Expected, and what came of it", title_justify="left")
-    rows.add_column("expected", justify="right")
-    rows.add_column("seen", justify="right")
+    rows = new_table("Expected, and what came of it", "", ">expected", ">seen")
     seen, expected = plan.outcome, plan.prediction
     lived = plan.HasField("outcome") and seen.active_s > 0
     rows.add_row(
@@ -99,19 +98,21 @@ def _expected(plan: Plan) -> Table:
 
 
 def _segments(plan: Plan) -> Table:
-    rows = Table("node", "GPU", "slice", "runs", title="Segments", title_justify="left")
-    for name in ("batch x procs", "share", "capacity", "batch latency"):
-        rows.add_column(name, justify="right")
+    rows = new_table(
+        "Segments",
+        *("node", "GPU", "slice", "runs"),
+        *(">batch", ">share", ">req/s", ">latency"),
+    )
     for segment in plan.segments:
         spec = segment.spec
         rows.add_row(
             segment.node,
-            spec.gpu_uuid[:12],
+            spec.gpu_uuid[:8],
             f"{spec.placement.profile}@{spec.placement.start}",
             f"{spec.model}/{spec.variant}",
-            f"{spec.batch_size} x {spec.processes}",
+            f"{spec.batch_size}x{spec.processes}",
             percent(segment.share),
-            f"{segment.throughput_rps:.0f} req/s",
+            f"{segment.throughput_rps:.0f}",
             milliseconds(segment.latency_s),
         )
     return rows

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.status.view import Gpu, Model, Status
-from services.cli.words import carbon, energy, milliseconds, percent
+from services.cli.status.view import Gpu, Model, Slice, Status, Variant
+from services.cli.tables import table
+from services.cli.words import carbon, energy, percent
 
 
 def render(status: Status) -> RenderableType:
@@ -25,78 +28,66 @@ def render(status: Status) -> RenderableType:
 
 
 def _zones(status: Status) -> Table:
-    table = Table("zone", "signal", title="Zones (gCO2e/kWh)", title_justify="left")
-    for name in ("CI now", "ACI", "CIR"):
-        table.add_column(name, justify="right")
-    table.add_column("source")
-    for row in status.zones:
-        table.add_row(
-            row.zone,
-            row.signal,
-            f"{row.intensity_gco2e_per_kwh:.1f}",
-            f"{row.average_gco2e_per_kwh:.1f}",
-            f"{row.ratio:.2f}",
-            Text(row.source),
+    rows = table("Zones (gCO2e/kWh)", "zone", "signal", ">CI now", ">ACI", ">CIR", "source")
+    for zone in status.zones:
+        rows.add_row(
+            zone.zone,
+            zone.signal,
+            f"{zone.intensity_gco2e_per_kwh:.1f}",
+            f"{zone.average_gco2e_per_kwh:.1f}",
+            f"{zone.ratio:.2f}",
+            Text(zone.source),
         )
-    return table
+    return rows
 
 
 def _gpus(status: Status) -> Table:
-    table = Table("node", "GPU", "type", title="GPUs", title_justify="left")
-    table.add_column("power", justify="right")
-    table.add_column("energy", justify="right")
-    for name in ("slice", "runs", "batch x procs", "state"):
-        table.add_column(name)
+    simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
+    title = f"GPUs{simulated}"
+    rows = table(title, "GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
     for gpu in status.gpus:
-        _add_gpu(table, gpu)
-        table.add_section()
-    return table
+        for row in _rows_of_gpu(gpu):
+            rows.add_row(*row)
+    return rows
 
 
-def _add_gpu(table: Table, gpu: Gpu) -> None:
-    node = gpu.node if gpu.connected else f"{gpu.node} (away)"
-    kind = f"{gpu.type} (simulated)" if gpu.simulated else gpu.type
-    head = (node, str(gpu.index), kind, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
-    if not gpu.slices:
-        table.add_row(*head, "-", "-", "-", "-")
-    for slice_ in gpu.slices:
+def _rows_of_gpu(gpu: Gpu) -> Iterator[tuple[str, ...]]:
+    head = (f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
+    for slice_ in gpu.slices or (Slice("-"),):
         runs = f"{slice_.model}/{slice_.variant}" if slice_.model else "-"
-        size = f"{slice_.batch_size} x {slice_.processes}" if slice_.model else "-"
-        table.add_row(*head, slice_.placement, runs, size, slice_.state or "-")
-        head = ("", "", "", "", "")
+        size = f"{slice_.batch_size}x{slice_.processes}" if slice_.model else "-"
+        yield (*head, slice_.placement, runs, size, slice_.state or "-")
+        head = ("", "", "", "")
 
 
 def _models(status: Status) -> Table:
-    table = Table("model", "variant", title="Models", title_justify="left")
-    for name in ("share", "workers", "p50", "p95", "SLO", "queue", "answered", "failed", "late"):
-        table.add_column(name, justify="right")
-    for model in status.models:
-        _add_model(table, model)
-        table.add_section()
-    return table
-
-
-def _add_model(table: Table, model: Model) -> None:
-    numbers = (
-        milliseconds(model.p50_s),
-        milliseconds(model.p95_s),
-        milliseconds(model.slo_latency_s),
-        str(model.queue_depth),
-        str(model.answered),
-        str(model.failed),
-        str(model.late),
+    rows = table(
+        "Models",
+        *("model", "variant", ">share", ">workers", ">p50/p95/SLO ms"),
+        *(">queue", ">answered", ">failed", ">late"),
     )
-    name = model.model
-    for variant in model.variants:
+    for model in status.models:
+        for row in _rows_of_model(model):
+            rows.add_row(*row)
+    return rows
+
+
+def _rows_of_model(model: Model) -> Iterator[tuple[str, ...]]:
+    latencies = (model.p50_s, model.p95_s, model.slo_latency_s)
+    head = model.model
+    counts = (model.queue_depth, model.answered, model.failed, model.late)
+    numbers = (
+        "/".join("-" if each is None else f"{each * 1e3:.0f}" for each in latencies),
+        *map(str, counts),
+    )
+    for variant in model.variants or (Variant("none yet", 0.0, 0, 0),):
         workers = f"{variant.connected}/{variant.instances}"
-        table.add_row(name, variant.variant, percent(variant.share), workers, *numbers)
-        name, numbers = "", ("",) * 7
-    if not model.variants:
-        table.add_row(name, "none yet", "-", "-", *numbers)
+        yield (head, variant.variant, percent(variant.share), workers, *numbers)
+        head, numbers = "", ("",) * 5
 
 
 def _summary(status: Status) -> list[RenderableType]:
-    lines: list[RenderableType] = []
+    lines: list[RenderableType] = [Text()]
     if status.away:
         lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
     if status.plan is not None:

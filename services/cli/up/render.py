@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-from rich.syntax import Syntax
-from rich.table import Table
+from rich.console import RenderableType
 from rich.text import Text
 
+from services.cli.tables import table
 from services.cli.up.process import State
 from services.cli.up.suite import Suite
 from services.kit.deployment import Deployment, Endpoint
@@ -22,31 +21,32 @@ print(triton.InferenceServerClient("{router}").infer("{model}", [image]).as_nump
 """
 
 
-def welcome(deployment: Deployment) -> RenderableType:
-    """Return the endpoints, and three lines of Python to try."""
-    table = Table("service", "gRPC", "metrics", title="Serving", title_justify="left")
+def endpoints(deployment: Deployment) -> RenderableType:
+    """Return where each service is."""
+    rows = table("Serving", "service", "gRPC", "metrics")
     for name, endpoint in _endpoints(deployment):
         metrics = f"http://{endpoint.metrics}/metrics" if endpoint.metrics else "-"
-        table.add_row(name, endpoint.dial, metrics)
+        rows.add_row(name, endpoint.dial, metrics)
+    return rows
+
+
+def hints(deployment: Deployment) -> str:
+    """Return what to try next: three lines of Python, to be printed as they are, and commands."""
     model = next(iter(deployment.models))
     client = CLIENT.format(router=deployment.router.dial, model=model)
-    return Group(
-        table,
-        Text("Try (pip install 'tritonclient[grpc]'):"),
-        Syntax(client, "python", background_color="default"),
-        Text(f"or: cinquefoil infer {model}; cinquefoil status --watch; ctrl-c stops everything."),
+    return (
+        f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\n"
+        f"or: cinquefoil infer {model}; cinquefoil status --watch; ctrl-c stops everything."
     )
 
 
 def processes(suite: Suite) -> RenderableType:
     """Return one line per process."""
-    table = Table("process", "state", box=None)
-    table.add_column("pid", justify="right")
-    table.add_column("restarts", justify="right")
+    rows = table("", "process", "state", ">pid", ">restarts")
     for name, member in suite.members.items():
         state = Text(member.state, style=_STYLES.get(member.state, ""))
-        table.add_row(name, state, str(member.pid or "-"), str(member.restarts))
-    return table
+        rows.add_row(name, state, str(member.pid or "-"), str(member.restarts))
+    return rows
 
 
 def _endpoints(deployment: Deployment) -> Iterator[tuple[str, Endpoint]]:

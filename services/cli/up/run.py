@@ -7,10 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from services.cli.demo import models
 from services.cli.up.health import until_answering
-from services.cli.up.render import processes, welcome
+from services.cli.up.render import endpoints, hints, processes
 from services.cli.up.suite import Suite
 from services.kit.settings import load
 
@@ -33,7 +34,8 @@ async def up(config: Path, logs: Path) -> None:
         async with suite:
             with console.status("Waiting for the first plan"):
                 await until_answering(deployment.router.dial, deployment.tls)
-            console.print(welcome(deployment))
+            console.print(endpoints(deployment))
+            console.print(Text(hints(deployment)), soft_wrap=True)
             await _stay(console, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.

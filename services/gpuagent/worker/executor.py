@@ -133,7 +133,7 @@ class Executor:
                 pending.work.fail(DeadlineExceeded("the deadline passed before it started"))
             if chosen.batch:
                 await self._execute(chosen.batch)
-            elif not len(self._batcher):
+            else:
                 await self._arrived.wait()
 
     async def _execute(self, batch: Sequence[Pending[Job]]) -> None:

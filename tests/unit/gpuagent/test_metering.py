@@ -26,8 +26,8 @@ from services.kit.mig import Placement
 IDLE_W = 50.0
 
 
-async def _never(endpoint: str) -> None:
-    raise AssertionError(f"{endpoint}: nothing is started here")
+async def _never(endpoint: str, segment_id: str) -> None:
+    raise AssertionError(f"{endpoint}, {segment_id}: nothing is started here")
 
 
 def _running(name: str, slots: tuple[int, ...], ledger: Ledger, *, sm_count: int = 42) -> Running:

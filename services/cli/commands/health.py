@@ -1,0 +1,21 @@
+"""`cinquefoil health`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import Config
+
+
+def health(
+    service: Annotated[str, typer.Argument(help="carbon, planner, router, or a node's name.")],
+    config: Config = None,
+) -> None:
+    """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""
+    from services.cli.health import check
+    from services.cli.outcome import run
+    from services.kit.settings import config_path
+
+    run(check(config_path(config), service))
