@@ -29,10 +29,11 @@ NAME_BYTES: Final = 128
 
 _MAGIC = b"CQFLEDG1"
 _PREFIX = struct.Struct("<8sI")
-_HEADER = struct.Struct("<dd")
+_NUMBER = struct.Struct("<d")
 _SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQ")
 _GRANT = struct.Struct("<dd16s")
-_HEADER_AT = 64
+_HEARTBEAT_AT = 64
+_CLOCK_AT = 128
 _SLOTS_AT = 256
 _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
 _FILE_BYTES = _SLOTS_AT + SLOTS * _SLOT_BYTES
@@ -134,7 +135,9 @@ class Ledger:
         self.path = path
         self._now_s = now_s
         self._memory = _map(path)
-        self._header = Record(self._memory, _HEADER_AT, _HEADER)
+        # One record each: the agent's loop writes the heartbeat, its NVML thread the clock.
+        self._heartbeat = Record(self._memory, _HEARTBEAT_AT, _NUMBER)
+        self._clock = Record(self._memory, _CLOCK_AT, _NUMBER)
         starts = [_SLOTS_AT + number * _SLOT_BYTES for number in range(SLOTS)]
         self._slots = [Record(self._memory, start, _SLOT) for start in starts]
         self._grants = [
@@ -150,18 +153,18 @@ class Ledger:
     @property
     def header(self) -> Header:
         """Return the header."""
-        values = self._header.read()
-        return Header(*values) if values else Header()
+        clock, heartbeat = self._clock.read(), self._heartbeat.read()
+        return Header(clock[0] if clock else 1.0, heartbeat[0] if heartbeat else 0.0)
 
     def beat(self) -> None:
         """Tell the workers that an agent looks after them."""
-        self._header.write(self.header.clock_ratio, self._now_s())
+        self._heartbeat.write(self._now_s())
 
     def set_clock_ratio(self, ratio: float) -> None:
         """Set the SM clock over the GPU's highest, 0 < ratio <= 1."""
         if not 0 < ratio <= 1:
             raise InvalidArgument(f"clock ratio must be in (0, 1], got {ratio}")
-        self._header.write(ratio, self.header.heartbeat_s)
+        self._clock.write(ratio)
 
     # ---- slots: the worker that owns one writes it ---------------------------------------------
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 
 BISECTIONS = 60
 NEWTON_STEPS = 50
+IDLE = 1e-6
+"""Utilisation below which the decay does not matter any more, and floating point ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class _Wait:
 
     def quantile_s(self, late: float) -> float:
         """Return a time that at most a share `late` of requests wait longer than, s."""
-        return max(self.batch_s, math.log(self.full / late) / self.decay_per_s)
+        return max(self.batch_s, math.log(max(1.0, self.full / late)) / self.decay_per_s)
 
 
 def _sakasegawa(utilisation: float, servers: float) -> float:
@@ -127,6 +129,7 @@ def _decay(utilisation: float) -> float:
 
     Newton's method from above: ln z - u (z - 1) is concave, so that it falls to the root.
     """
+    utilisation = max(utilisation, IDLE)
     z = 1.0 + 2.0 / utilisation * (1.0 / utilisation - 1.0) + 1e-9
     for _ in range(NEWTON_STEPS):
         z -= (math.log(z) - utilisation * (z - 1.0)) / (1.0 / z - utilisation)

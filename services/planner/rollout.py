@@ -21,6 +21,8 @@ from services.planner.domain import Gpu, Model, Rollout, Segment, Stage
 Rates = Mapping[str, float]
 """Throughput over demand, by model."""
 
+ROUNDING = 1e-9
+
 
 def plan_rollout(
     gpus: Sequence[Gpu],
@@ -69,7 +71,7 @@ def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -
         batch: list[Change] = []
         for change in left:
             after = {name: during[name] - lost for name, lost in losses[change].items()}
-            if not batch or all(after[name] >= min(1.0, during[name]) for name in after):
+            if not batch or all(after[name] >= min(1.0, during[name]) - ROUNDING for name in after):
                 batch.append(change)
                 during |= after
         taken = set(batch)

@@ -69,6 +69,7 @@ class Engine:
     """
 
     def __init__(self, file: Path, provider: str) -> None:
+        ort.disable_telemetry_events()  # what is served here is nobody's business
         if provider not in ort.get_available_providers():
             raise RuntimeError(
                 f"no {provider} here; there are {', '.join(ort.get_available_providers())}"

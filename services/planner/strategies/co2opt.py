@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from services.kit.mig import SliceKind, maximal_layouts
+from services.kit.mig import Geometry, Layout, SliceKind, maximal_layouts
 from services.planner.catalog import Place, dedicated
 from services.planner.domain import Configuration, Model, Pool, Problem, SegmentKind
 from services.planner.pricing import prices
@@ -26,10 +26,17 @@ def co2opt(problem: Problem) -> Configuration:
 def _slots(problem: Problem) -> Iterator[Callable[[Model], SegmentKind | None]]:
     for pool, count in problem.pools.items():
         geometry = pool.type.geometry
-        finest = max(maximal_layouts(geometry), key=len)
-        for placement in finest:
+        for placement in _finest(geometry):
             hosted = _on_slice(problem, pool, geometry.kind(placement.profile))
             yield from [hosted] * count
+
+
+def _finest(geometry: Geometry) -> Layout:
+    """Return the layout of most slices; of equals, the one of least memory."""
+    return max(
+        maximal_layouts(geometry),
+        key=lambda layout: (len(layout), -sum(len(geometry.span(each)) for each in layout)),
+    )
 
 
 def _on_slice(

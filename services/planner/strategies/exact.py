@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from services.kit.mig import maximal_layouts
-from services.planner.catalog import pareto
+from services.planner.catalog import in_time, pareto
 from services.planner.domain import Configuration, Pool, Problem, SegmentKind
 from services.planner.milp import Program, Solution
 from services.planner.pricing import Prices, prices, row
@@ -109,22 +109,36 @@ class _Formulation:
 
     def configuration(self, solution: Solution) -> Configuration:
         """Return the configuration that a solution stands for, without idle segments."""
-        load_rps, segments = {}, {}
+        load_rps: dict[SegmentKind, float] = {}
+        segments: dict[SegmentKind, int] = {}
         for kind, column in self.loads.items():
             demand_rps = self.known.models[kind.model].demand_rps
             rps = demand_rps * float(solution.values[column])
-            needed = _needed(self.known, kind, rps)
-            if needed:
-                segments[kind] = min(needed, solution.count(self.segments[kind]))
-                load_rps[kind] = rps
+            needed = min(_needed(self.known, kind, rps), solution.count(self.segments[kind]))
+            if needed > 0:
+                segments[kind], load_rps[kind] = needed, rps
+        self._top_up(segments, load_rps)
         f = -solution.value - _fixed_points(self.known)
         gap = solution.distance / max(abs(f), TINY)
         return Configuration(segments, load_rps, gap=gap if math.isfinite(gap) else None)
 
+    def _top_up(
+        self, segments: Mapping[SegmentKind, int], load_rps: dict[SegmentKind, float]
+    ) -> None:
+        """Give the load that the solver's tolerances left over to whoever has room."""
+        left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
+        for kind, rps in load_rps.items():
+            left_rps[kind.model] -= rps
+        for kind, count in segments.items():
+            usable_rps = _usable_rps(self.known, kind) * count
+            more_rps = max(0.0, min(left_rps[kind.model], usable_rps - load_rps[kind]))
+            load_rps[kind] += more_rps
+            left_rps[kind.model] -= more_rps
+
     def _add_segment(self, kind: SegmentKind) -> None:
         known = self.known
         demand_rps = known.models[kind.model].demand_rps
-        usable_share = known.problem.objective.max_utilisation * kind.throughput_rps / demand_rps
+        usable_share = _usable_rps(known, kind) / demand_rps
         count = self.program.column(upper=float(_needed(known, kind, demand_rps)), integer=True)
         load = self.program.column(upper=1.0)
         self.program.row([(load, 1.0), (count, -usable_share)], high=0.0)
@@ -188,25 +202,32 @@ class _Formulation:
             )
 
 
-def _candidates(known: Prices) -> Iterable[SegmentKind]:
+def _candidates(known: Prices) -> Iterator[SegmentKind]:
     """Yield the catalog's kinds that the objective can tell apart, and those that run.
 
-    Latency is a rule, not a goal, so that a kind that only answers faster is left out.
+    Latency is a rule, not a goal, so that a kind that only answers faster is left out. What runs
+    need not be in the catalog: another may be better, but not by more than the price of changing.
     """
     groups: dict[tuple[str, str, Pool, str], list[SegmentKind]] = {}
     for kind in known.problem.catalog:
         if kind.model in known.models:
             groups.setdefault((kind.model, kind.variant, kind.pool, kind.profile), []).append(kind)
-    for group in groups.values():
-        best = pareto(group, latency=False)
-        yield from best
-        yield from (kind for kind in group if row(kind) in known.running and kind not in best)
+    found = {row(kind): kind for group in groups.values() for kind in pareto(group, latency=False)}
+    for segment in known.problem.running:
+        kind, model = segment.kind, known.models.get(segment.kind.model)
+        usable = model is not None and in_time(known.problem.objective, model, kind)
+        if usable and kind.throughput_rps > 0 and row(kind) in known.running:
+            found.setdefault(row(kind), kind)
+    yield from found.values()
 
 
 def _needed(known: Prices, kind: SegmentKind, load_rps: float) -> int:
     """Return how many segments of a kind a load takes."""
-    usable_rps = known.problem.objective.max_utilisation * kind.throughput_rps
-    return math.ceil(load_rps / usable_rps - ROUNDING)
+    return math.ceil(load_rps / _usable_rps(known, kind) - ROUNDING)
+
+
+def _usable_rps(known: Prices, kind: SegmentKind) -> float:
+    return known.problem.objective.max_utilisation * kind.throughput_rps
 
 
 def _fixed_points(known: Prices) -> float:
