@@ -33,7 +33,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 
 bench: $(VENV)/.dev ## run every benchmark; figures land in out/bench
 	@mkdir -p out/bench
-	@for file in benchmarks/[a-z]*.py; do name=$$(basename $$file .py); \
+	@for file in $(filter-out %/harness.py,$(wildcard benchmarks/[a-z]*.py)); do name=$$(basename $$file .py); \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
 
 protos: .venv-protos/.done ## generate the stubs beside the .proto files

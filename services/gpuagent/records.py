@@ -48,12 +48,17 @@ class Record:
 
     def read(self) -> tuple[Any, ...] | None:
         """Return the newest whole record, or None where none was ever written."""
+        seen = 0
         for _ in range(_TRIES):
-            sequence, payload = self._newest()
-            if sequence:
+            copies = [self._copy(offset) for offset in self._offsets]
+            sequence, payload = max(copies)
+            # With one copy torn, the whole one may be of long ago: a writer can pass a reader who
+            # was put to sleep between the two. Found twice, it is the newest there is.
+            if sequence and (all(whole for whole, _ in copies) or sequence == seen):
                 return self._layout.unpack(payload)
-            if self._blank():
+            if not sequence and self._blank():
                 return None
+            seen = sequence
         return None
 
     def _newest(self) -> tuple[int, bytes]:

@@ -85,7 +85,7 @@ def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[Segmen
         latency: A kind also stays where it is the faster one to answer.
     """
     kept: list[SegmentKind] = []
-    for kind in sorted(kinds, key=lambda each: (-each.throughput_rps, each.energy_j)):
+    for kind in sorted(kinds, key=_best_first):
         beaten = any(
             other.energy_j <= kind.energy_j and (other.latency_s <= kind.latency_s or not latency)
             for other in kept
@@ -93,6 +93,10 @@ def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[Segmen
         if not beaten:
             kept.append(kind)
     return kept
+
+
+def _best_first(kind: SegmentKind) -> tuple[float, float, float]:
+    return -kind.throughput_rps, kind.energy_j, kind.latency_s
 
 
 def dedicated(problem: Problem, place: Place) -> SegmentKind | None:

@@ -50,7 +50,7 @@ class Changes:
     Attributes:
         create: Slices for which there is room.
         warm: Segments that can start before any other stops.
-        relieved: Segments whose place `warm` takes.
+        relieved: Segments whose place others of `warm` take, of the same model.
         rebuild: What must break before it makes.
         surplus: Segments that nothing replaces where they are.
     """
@@ -139,9 +139,10 @@ class _Site:
 def _add_slice(
     changes: Changes, old: list[Segment], new: list[Segment], models: Sequence[Model]
 ) -> None:
+    served = {segment.kind.model for segment in new}
     if not new:
         changes.surplus += old
-    elif _fit_together([*old, *new], models):
+    elif served.issuperset(s.kind.model for s in old) and _fit_together([*old, *new], models):
         changes.warm += new
         changes.relieved += old
     else:

@@ -3,10 +3,11 @@
 Three kinds of change, in this order:
 
 1. *grow*: what needs nobody's room. Free slices are created; new segments start, beside the old
-   one where a slice changes its segment and both fit (make before break).
+   one where a slice changes its variant and both fit (make before break).
 2. *rebuild*: what needs room. Old and new placements of one GPU that overlap form a component; its
-   segments drain, its slices go, the new ones come. As many components at a time as leave every
-   model its demand; where not even one does, the one that leaves most.
+   segments drain, its slices go, the new ones come. A slice that changes its model counts as one
+   too. As many components at a time as leave every model its demand; where not even one does, the
+   one that leaves most.
 3. *shrink*: what is no longer needed serves until all else is done.
 """
 

@@ -1,0 +1,99 @@
+"""Fleets and models that several benchmarks plan for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from services.gpuagent import gpu_table
+from services.kit.deployment import Objective
+from services.kit.mig import Geometry
+from services.kit.profiles.analytic import AnalyticProfile
+from services.planner import catalog
+from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
+
+EFFICIENTNET = {
+    "b1": (0.70, 78.382),
+    "b3": (1.8, 81.528),
+    "b5": (9.9, 83.776),
+    "b7": (37.0, 84.582),
+}
+"""GMAC per image (Tan and Le, ICML'19) and ImageNet top-1 in % (CLOVER's artifact)."""
+
+
+def gpu_type(name: str) -> GpuType:
+    """Return a GPU type as its agent reports it."""
+    model = gpu_table.load(name)
+    kinds = tuple(kind for kind in model.geometry.kinds if "+" not in kind.name)
+    geometry = Geometry(model.geometry.memory_slices, kinds)
+    return GpuType(name, geometry, model.sm_count, model.idle_power_w, model.max_power_w)
+
+
+def fleet(pools: Iterable[tuple[Pool, int]]) -> tuple[Gpu, ...]:
+    """Return GPUs without slices."""
+    return tuple(
+        Gpu(f"GPU-{where}-{index}", f"node-{where}-{index // 8}", pool)
+        for where, (pool, number) in enumerate(pools)
+        for index in range(number)
+    )
+
+
+def efficientnet(name: str, *, demand_rps: float, slo_s: float, scale: float = 1.0) -> Model:
+    """Return the EfficientNet family as a model; `scale` multiplies its arithmetic."""
+    variants = tuple(
+        Variant(variant, accuracy, AnalyticProfile(scale * gmacs))
+        for variant, (gmacs, accuracy) in EFFICIENTNET.items()
+    )
+    return Model(name, slo_s, 95.0, demand_rps, variants)
+
+
+def problem(
+    gpus: Sequence[Gpu],
+    models: Sequence[Model],
+    objective: Objective,
+    running: Sequence[Segment] = (),
+    seed: int = 0,
+) -> Problem:
+    """Return the problem that a planner with default settings would pose."""
+    batch_sizes = (1, 2, 4, 8, 16, 32)
+    pools = tuple(dict.fromkeys(gpu.pool for gpu in gpus))
+    return Problem(
+        gpus=tuple(gpus),
+        models=tuple(models),
+        catalog=catalog.build(models, pools, objective, batch_sizes, max_processes=3),
+        objective=objective,
+        running=tuple(running),
+        seed=seed,
+        batch_sizes=batch_sizes,
+    )
+
+
+def rolled_out(
+    gpus: Iterable[Gpu], segments: Sequence[Segment], intensities: Mapping[str, float]
+) -> tuple[tuple[Gpu, ...], tuple[Segment, ...]]:
+    """Return the fleet with a plan on it, at the zones' carbon intensities, gCO2e/kWh."""
+    moved = {
+        gpu.uuid: replace(
+            gpu,
+            pool=replace(gpu.pool, intensity_gco2e_per_kwh=intensities[gpu.pool.zone]),
+            slices=tuple(s.placement for s in segments if s.gpu_uuid == gpu.uuid),
+        )
+        for gpu in gpus
+    }
+    running = tuple(
+        replace(each, kind=replace(each.kind, pool=moved[each.gpu_uuid].pool)) for each in segments
+    )
+    return tuple(moved.values()), running
+
+
+def ids() -> Callable[[], str]:
+    """Return a source of segment ids."""
+    numbers = count()
+    return lambda: f"s{next(numbers)}"
+
+
+def changes(before: Sequence[Segment], after: Sequence[Segment]) -> int:
+    """Return how many segments of a plan had to be started."""
+    return (Counter(s.segment_id for s in after) - Counter(s.segment_id for s in before)).total()
