@@ -175,8 +175,9 @@ class Program:
 
 def _hold(solver: Any, goal: Terms, answer: Solution) -> None:
     """Keep `goal` at what `answer` reached, and start the next search from `answer`."""
-    columns = np.array(list(goal), dtype=np.int32)
-    weights = np.array(list(goal.values()))
+    counted = {column: weight for column, weight in goal.items() if weight}
+    columns = np.array(list(counted), dtype=np.int32)
+    weights = np.array(list(counted.values()))
     if answer.value <= SLACK:  # bounds of 0 let presolve drop the columns
         zeros = np.zeros(len(columns))
         solver.changeColsBounds(len(columns), columns, zeros, zeros)

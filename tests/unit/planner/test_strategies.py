@@ -189,6 +189,20 @@ def test_exact_proves_its_answer_on_small_fleets() -> None:
     assert REGISTRY["annealing"](problem).gap is None
 
 
+def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() -> None:
+    """Above 32 GPUs the gap may be up to 0.01 %; the other strategies are then asked as well."""
+    models = [
+        fleets.model(f"model-{index}", demand_rps=20_000.0 + 7_000.0 * index) for index in range(3)
+    ]
+    gpus = fleets.fleet((fleets.pool(), 30), (fleets.pool("a30", zone="FR", intensity=50), 15))
+    problem = fleets.problem(gpus, models, Objective(carbon_weight=0.2, park_idle_gpus=True))
+    found = exact(problem)
+    assert found.gap is not None
+    assert found.gap <= 1e-4
+    for strategy in REGISTRY.values():
+        assert no_worse(score(problem, found), score(problem, strategy(problem)))
+
+
 def test_exact_degrades_when_there_is_too_much_load() -> None:
     """Ten times what the fleet can serve: all of the fleet serves, the rest is named."""
     problem = fleets.problem(
