@@ -1,6 +1,6 @@
 """The router beside the smallest thing that could stand in its place, in one run.
 
-    python -m benchmarks.router [--json FILE] [--seconds S]
+    python -m benchmarks.router [--json FILE]
 
 `direct` calls a server that answers at once; `passthrough` is the smallest grpc.aio proxy (raw
 bytes, uvloop) before it; `cinquefoil` is the whole router (queue, shares, receipts, metrics) before
@@ -10,23 +10,19 @@ small machine the processes share the cores, so only the ratios mean something.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import multiprocessing
 import statistics
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import grpc
 import uvloop
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.harness import Figures, main
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
@@ -40,6 +36,7 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 PATHS = ("direct", "passthrough", "cinquefoil")
 SIZES = {"small": 196, "image": 602_112}  # bytes of tensor: 49 and 3 x 224 x 224 floats
 IN_FLIGHT = (1, 64)
+SECONDS, ROUNDS = 1.5, 3  # of each measurement; medians are taken over the rounds
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Report = Callable[[int], None]
@@ -249,32 +246,18 @@ async def measure(ports: dict[str, int], duration_s: float, rounds: int) -> Meas
     return found
 
 
-def show(found: Measured) -> None:
-    """Print the table, with ratios in which more is better for Cinquefoil."""
-    table = Table(title="router: ms for 1 in flight, req/s for 64")
-    for column in ("load", *PATHS, "cinquefoil / passthrough"):
-        table.add_column(column, justify="left" if column == "load" else "right")
-    for case, figures in found.items():
-        ratio = figures["cinquefoil"] / figures["passthrough"]
-        if case.endswith("_1"):
-            ratio = 1 / ratio
-        table.add_row(case, *(f"{figures[path]:,.2f}" for path in PATHS), f"x{ratio:.2f}")
-    Console().print(table)
-
-
-def main() -> None:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures here")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="medians are taken over these")
-    options = parser.parse_args()
+def figures() -> tuple[Figures]:
+    """Run it all; ratios say how many times better than the pass-through Cinquefoil is."""
     with servers() as ports:
-        found = uvloop.run(measure(ports, options.seconds, options.rounds))
-    show(found)
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2))
+        found = uvloop.run(measure(ports, SECONDS, ROUNDS))
+    rows = []
+    for case, values in found.items():
+        ratio = values["cinquefoil"] / values["passthrough"]
+        better = 1 / ratio if case.endswith("_1") else ratio
+        rows.append({"load": case, **values, "cinquefoil / passthrough": better})
+    title = "router: ms per request with 1 in flight, req/s with 64"
+    return (Figures(title, rows, "All processes share the cores: only the ratios mean something."),)
 
 
 if __name__ == "__main__":
-    main()
+    main("router", figures)

@@ -140,11 +140,11 @@ def _mistakes(error: ValidationError, tree: yaml.Node | None) -> Iterator[Mistak
             message = "required, but missing"
         elif item["type"] != "value_error":
             message = f"{message}; got {item['input']!r}"
-        yield Mistake(where or "file", _line(tree, item["loc"]), message)
+        yield Mistake(where or "file", line_of(tree, item["loc"]), message)
 
 
-def _line(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
-    """Return the line of the deepest part of `loc` that the file has."""
+def line_of(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
+    """Return the line of the deepest part of `loc` that the file has; 0 where it has none."""
     line = 0
     for part in loc:
         child = _child(node, part)

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from services.kit.deployment import Deployment, Endpoint, Model, TableProfile, TraceSource
-from services.kit.settings import Mistake
+from services.kit.settings import Mistake, line_of
 
 _TOLERANCE = 0.002
 
@@ -28,7 +28,7 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     findings = [*_files(deployment), *_gpus(deployment), *_accuracies(deployment)]
     findings += _addresses(deployment)
-    mistakes = [Mistake(".".join(where), _line(tree, where), text) for where, text in findings]
+    mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 
 
@@ -118,19 +118,3 @@ def _addresses(deployment: Deployment) -> Iterator[Finding]:
                 taken[address] = f"{owner}.{key}"
         if endpoint.dial.endswith(":0"):
             yield (*where, "address"), "others cannot dial port 0"
-
-
-def _line(tree: yaml.Node | None, where: Where) -> int:
-    """Return the line of the deepest part of `where` that the file has; 0 where it has none."""
-    line = 0
-    for part in where:
-        found = [pair for pair in getattr(tree, "value", ()) if _key(pair) == part]
-        if not found:
-            break
-        key, tree = found[0]
-        line = key.start_mark.line + 1
-    return line
-
-
-def _key(pair: object) -> str | None:
-    return pair[0].value if isinstance(pair, tuple) else None
