@@ -129,6 +129,18 @@ async def test_infer_passes_on_what_the_server_says(config: Path, tmp_path: Path
     assert not any("Traceback" in ended.err for ended in (unknown, shape, text))
 
 
+async def test_health_tells_a_serving_service_from_one_that_is_away(config: Path) -> None:
+    async with suite(config, without="router"):
+        serving = await cinquefoil("health", "planner", "-c", config)
+        away = await cinquefoil("health", "router", "-c", config)
+        unknown = await cinquefoil("health", "tarot", "-c", config)
+    assert (serving.status, serving.out) == (0, "serving\n")
+    assert away.status == 1
+    assert "router at 127.0.0.1:" in away.err
+    assert unknown.status == 1
+    assert "no service 'tarot'; this deployment has carbon, planner, router" in unknown.err
+
+
 async def test_nothing_running_is_one_sentence(config: Path) -> None:
     async with suite(config):
         pass
