@@ -42,7 +42,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(tmp_path: Path, models: Path) -> Path:
     """The example deployment on free ports, with a grid that changes every second."""
     data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
-    data["carbon"] |= {"listen": f"127.0.0.1:{free_port()}", "replay": {"speedup": 3600}}
+    data["carbon"] |= {
+        "listen": f"127.0.0.1:{free_port()}",
+        "replay": {"speedup": 3600, "start": "2026-06-01T04:00:00Z"},  # noon is 8 s away
+    }
     data["planner"] |= {
         "listen": f"127.0.0.1:{free_port()}",
         "database": str(tmp_path / "planner.sqlite3"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ctypes import byref, c_uint
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
@@ -14,45 +14,15 @@ from hypothesis import strategies as st
 from services.gpuagent import gpu_table
 from services.gpuagent.gpu_table import GpuTable
 from services.gpuagent.simulator import SimulatedNvml, install
-from services.kit.mig import Layout, Placement, SliceKind, layouts
+from services.kit.mig import Placement, layouts
+from tests.unit.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start
 
 MIG_TABLES = [t for t in map(gpu_table.load, gpu_table.names()) if t.mig_capable]
-A100 = gpu_table.load("a100-40gb")
 
 every_mig_table = pytest.mark.parametrize("table", MIG_TABLES, ids=lambda table: table.name)
-
-
-def gpu(index: int = 0) -> Any:
-    return pynvml.nvmlDeviceGetHandleByIndex(index)
-
-
-def mig_gpu() -> Any:
-    handle = gpu()
-    assert pynvml.nvmlDeviceSetMigMode(handle, 1) == pynvml.NVML_SUCCESS
-    return handle
-
-
-def create(handle: Any, kind: SliceKind, start: int) -> Any:
-    where = pynvml.c_nvmlGpuInstancePlacement_t(start, kind.memory_slices)
-    return pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
-        handle, kind.gpu_instance_profile_id, byref(where)
-    )
-
-
-def read_layout(handle: Any, table: GpuTable) -> Layout:
-    found = []
-    for kind in table.geometry.kinds:
-        array, count = (pynvml.c_nvmlGpuInstance_t * kind.max_count)(), c_uint()
-        pynvml.nvmlDeviceGetGpuInstances(handle, kind.gpu_instance_profile_id, array, byref(count))
-        for instance in array[: count.value]:
-            info = pynvml.nvmlGpuInstanceGetInfo(instance)
-            assert info.profileId == kind.gpu_instance_profile_id
-            assert info.placement.size == kind.memory_slices
-            found.append(Placement(kind.name, info.placement.start))
-    return tuple(sorted(found, key=lambda placement: placement.start))
 
 
 @every_mig_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent import gpu_table
 from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
+from tests.unit.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start, Work
@@ -24,10 +25,6 @@ class Burnt(NoActivity):
 
     def energy_j(self) -> float:
         return self.joules
-
-
-def gpu(index: int = 0) -> Any:
-    return pynvml.nvmlDeviceGetHandleByIndex(index)
 
 
 @pytest.mark.parametrize(
