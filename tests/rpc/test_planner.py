@@ -508,6 +508,8 @@ async def test_a_router_that_never_acknowledges_does_not_stop_the_rollout(suite:
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
 
     await active(suite.stub, 2)
+    stops = [step for step in suite.agent.steps if step.HasField("stop_segment")]
+    assert stops, "the rollout must have had something to wait for"
 
 
 async def test_more_load_than_configured_plans_anew(suite: Suite) -> None:

@@ -273,6 +273,7 @@ async def test_a_caller_who_goes_away_while_waiting_leaves_the_queue(world: Worl
     call.cancel()
 
     await queued(world, 0)
+    assert (await status(world)).failed == 1
 
 
 # ---- failure of what is behind -----------------------------------------------------------------

@@ -204,7 +204,9 @@ def test_a_slice_half_created_before_a_crash_can_be_destroyed(cut: tuple[NvmlGpu
     _half_created(uuid)
     port.destroy_slice(uuid, THREE)
 
-    port.create_slice(uuid, Placement("7g.40gb", 0))
+    whole = Placement("7g.40gb", 0)
+    port.create_slice(uuid, whole)
+    assert placements(port, uuid) == [whole], "nothing of the half slice is in its way"
 
 
 def test_a_slice_that_others_divided_is_not_taken_for_ours(cut: tuple[NvmlGpus, str]) -> None:

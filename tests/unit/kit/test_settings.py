@@ -207,4 +207,6 @@ def test_a_deployment_survives_being_printed_and_read_again(deployment: Deploy) 
 
 
 def test_the_example_in_the_repository_is_valid() -> None:
-    load(Path(__file__).parents[3] / "cinquefoil.yaml")
+    for name in ("cinquefoil.yaml", "deploy/compose/cinquefoil.yaml"):
+        found = load(Path(__file__).parents[3] / name)
+        assert len(found.models["digits"].variants) >= 4, name
