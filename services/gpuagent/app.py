@@ -15,6 +15,7 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.accounts import Accounts
 from services.gpuagent.blueprint import Drafter, Variant
+from services.gpuagent.clocks import Clocks
 from services.gpuagent.collector import collected
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
@@ -143,7 +144,10 @@ class _Agent:
         places = Places(_home(deployment, place), hardware.ledgers)
         journal = Journal(place.folder / "journal.json")
         self.segments = Segments(places, journal, world, keeping)
-        self.steps = Steps(device, self.segments, drafter, clock, changed)
+        simulated = settings.simulated is not None
+        may_lock = simulated or settings.allow_clocks
+        self.clocks = Clocks(device, place.folder / "clocks.json", allowed=may_lock)
+        self.steps = Steps(device, self.segments, drafter, self.clocks, clock, changed)
         self.accounts = Accounts(
             {gpu.uuid: _meter(place, gpu, hardware.ledgers[gpu.uuid]) for gpu in hardware.gpus},
             device,
@@ -151,12 +155,14 @@ class _Agent:
             clock,
             mailbox.energy_read,
         )
-        simulated = settings.simulated is not None
-        inventory = Inventory(place.name, settings.zone, simulated, device, self.segments)
+        inventory = Inventory(
+            place.name, settings.zone, simulated, device, self.segments, self.clocks
+        )
         self.view = View(inventory, self.accounts)
 
     async def begin(self) -> None:
-        """Take over the workers of an agent before this one."""
+        """Take over the workers of an agent before this one, and the clocks it held."""
+        await self.clocks.restore()
         await self.segments.adopt(self.steps.blueprint)
         await self.accounts.read()
 
@@ -170,6 +176,7 @@ class _Agent:
             )
             await stop.wait()
             await self.segments.stop_all(DRAIN_S)
+            await self.clocks.release()
             for task in background:
                 task.cancel()
         await self.accounts.read()

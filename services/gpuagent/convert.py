@@ -10,8 +10,10 @@ from cinquefoil.gpuagent.v1 import steps_pb2
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.domain import (
     Action,
+    ClockState,
     CreateSlice,
     DestroySlice,
+    LockClock,
     Node,
     Outcome,
     Segment,
@@ -39,7 +41,7 @@ def node(value: Node) -> pb.Node:
         name=value.name,
         zone=value.zone,
         simulated=value.simulated,
-        gpus=[_gpu(gpu) for gpu in value.gpus],
+        gpus=[_gpu(gpu, value.clocks) for gpu in value.gpus],
         segments=[_segment(segment) for segment in value.segments],
     )
 
@@ -62,6 +64,8 @@ def action(step: steps_pb2.Step) -> Action:
         case "destroy_slice":
             destroy = step.destroy_slice
             return DestroySlice(destroy.gpu_uuid, _placement(destroy.placement))
+        case "lock_clock":
+            return LockClock(step.lock_clock.gpu_uuid, step.lock_clock.clock_mhz)
         case "start_segment":
             return StartSegment(_spec(step.start_segment.spec))
         case "stop_segment":
@@ -100,7 +104,7 @@ def _spec(message: pb.SegmentSpec) -> SegmentSpec:
     )
 
 
-def _gpu(gpu: GpuInfo) -> pb.Gpu:
+def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
     return pb.Gpu(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -110,6 +114,8 @@ def _gpu(gpu: GpuInfo) -> pb.Gpu:
             pb.Slice(placement=_placed(placement), uuid=uuid) for placement, uuid in gpu.slices
         ],
         clock_mhz=gpu.clock_mhz,
+        locked_clock_mhz=clocks.held_mhz.get(gpu.uuid, 0),
+        clock_lockable=clocks.may_lock,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from services.gpuagent.device import GpuInfo
@@ -76,6 +77,14 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockState:
+    """Attributes: may_lock (the agent may hold clocks), held_mhz (what it holds, by GPU)."""
+
+    may_lock: bool = False
+    held_mhz: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """What a node has, read back from the hardware."""
 
@@ -84,6 +93,7 @@ class Node:
     simulated: bool
     gpus: tuple[GpuInfo, ...]
     segments: tuple[Segment, ...]
+    clocks: ClockState
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,15 @@ class StopSegment:
     grace_s: float
 
 
-Action = CreateSlice | DestroySlice | StartSegment | StopSegment
+@dataclass(frozen=True, slots=True)
+class LockClock:
+    """Hold a GPU's SM clock at `clock_mhz`, or as near as the driver can; 0: give it back."""
+
+    gpu_uuid: str
+    clock_mhz: int
+
+
+Action = CreateSlice | DestroySlice | LockClock | StartSegment | StopSegment
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from services.gpuagent.clocks import Clocks
 from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import Node
@@ -20,6 +21,7 @@ class Inventory:
         simulated: Its GPUs are simulated.
         device: The GPUs.
         segments: What runs on them.
+        clocks: What holds their clocks.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Inventory:
     simulated: bool
     device: DeviceThread
     segments: Segments
+    clocks: Clocks
 
     async def read(self) -> Node:
         """Return the node, its GPUs read back from the hardware.
@@ -35,4 +38,5 @@ class Inventory:
             Unavailable: The driver cannot answer now.
         """
         gpus = await self.device.call(NvmlGpus.list)
-        return Node(self.name, self.zone, self.simulated, gpus, self.segments.list())
+        segments, clocks = self.segments.list(), self.clocks.state
+        return Node(self.name, self.zone, self.simulated, gpus, segments, clocks)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from services.gpuagent.blueprint import Blueprint, Drafter
+from services.gpuagent.clocks import Clocks
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import (
     Action,
     CreateSlice,
     DestroySlice,
+    LockClock,
     Outcome,
     SegmentSpec,
     StartSegment,
@@ -26,48 +29,45 @@ from services.kit.errors import FailedPrecondition, NotFound, ServiceError, Unav
 _log = logs.get("steps")
 
 
+@dataclass(slots=True)
 class Steps:
     """Changes a node.
 
-    Args:
+    Attributes:
         device: The GPUs.
         segments: What runs on them.
         drafter: Draws blueprints.
+        clocks: Holds SM clocks.
         clock: Time.
         changed: Called after each change of the node.
     """
 
-    def __init__(
-        self,
-        device: DeviceThread,
-        segments: Segments,
-        drafter: Drafter,
-        clock: Clock,
-        changed: Callable[[], None],
-    ) -> None:
-        self._device = device
-        self._segments = segments
-        self._drafter = drafter
-        self._clock = clock
-        self._changed = changed
-        # What is on a GPU is looked at and changed by one step at a time; waiting for workers to
-        # answer or to drain happens outside.
-        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+    device: DeviceThread
+    segments: Segments
+    drafter: Drafter
+    clocks: Clocks
+    clock: Clock
+    changed: Callable[[], None]
+    # What is on a GPU is looked at and changed by one step at a time; waiting for workers to
+    # answer or to drain happens outside.
+    _locks: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock), init=False
+    )
 
     async def execute(self, action: Action) -> Outcome:
         """Do what a step says; whatever goes wrong is in the outcome."""
-        began_s = self._clock.monotonic()
+        began_s = self.clock.monotonic()
         error: ServiceError | None = None
         try:
             await self._do(action)
         except ServiceError as failure:
             error = failure
-        elapsed_s = self._clock.monotonic() - began_s
+        elapsed_s = self.clock.monotonic() - began_s
         _log.info(
             "step", action=str(action), ok=error is None, error=error and error.message,
             elapsed_s=round(elapsed_s, 3),
         )  # fmt: skip
-        self._changed()
+        self.changed()
         return Outcome(error, elapsed_s)
 
     async def blueprint(self, spec: SegmentSpec) -> Blueprint:
@@ -78,7 +78,7 @@ class Steps:
             FailedPrecondition: The slice does not exist, or the segment does not fit.
         """
         gpu = await self._gpu(spec.gpu_uuid)
-        return await asyncio.to_thread(self._drafter.draw, spec, gpu)
+        return await asyncio.to_thread(self.drafter.draw, spec, gpu)
 
     async def _do(self, action: Action) -> None:
         match action:
@@ -86,28 +86,31 @@ class Steps:
                 await self._create(action)
             case DestroySlice():
                 await self._destroy(action)
+            case LockClock():
+                async with self._locks[action.gpu_uuid]:
+                    await self.clocks.hold(action)
             case StartSegment(spec):
                 async with self._locks[spec.gpu_uuid]:
-                    running = await self._segments.begin(await self.blueprint(spec))
-                await self._segments.wait(running)
+                    running = await self.segments.begin(await self.blueprint(spec))
+                await self.segments.wait(running)
             case StopSegment(segment_id, grace_s):
-                await self._segments.stop(segment_id, grace_s)
+                await self.segments.stop(segment_id, grace_s)
 
     async def _create(self, action: CreateSlice) -> None:
         async with self._locks[action.gpu_uuid]:
-            await self._device.call(NvmlGpus.create_slice, action.gpu_uuid, action.placement)
+            await self.device.call(NvmlGpus.create_slice, action.gpu_uuid, action.placement)
             if not await self._exists(action):
                 raise Unavailable(f"{action.placement} is not there after it was created")
 
     async def _destroy(self, action: DestroySlice) -> None:
         async with self._locks[action.gpu_uuid]:
-            occupant = self._segments.occupant(action.gpu_uuid, action.placement)
+            occupant = self.segments.occupant(action.gpu_uuid, action.placement)
             if occupant:
                 raise FailedPrecondition(
                     f"segment {occupant} runs on {action.placement}; stop it first",
                     reason="SLICE_IN_USE",
                 )
-            await self._device.call(NvmlGpus.destroy_slice, action.gpu_uuid, action.placement)
+            await self.device.call(NvmlGpus.destroy_slice, action.gpu_uuid, action.placement)
             if await self._exists(action) and (await self._gpu(action.gpu_uuid)).mig_enabled:
                 raise Unavailable(f"{action.placement} is still there after it was destroyed")
 
@@ -116,7 +119,7 @@ class Steps:
         return any(placement == action.placement for placement, _ in gpu.slices)
 
     async def _gpu(self, uuid: str) -> GpuInfo:
-        gpus = await self._device.call(NvmlGpus.list)
+        gpus = await self.device.call(NvmlGpus.list)
         found = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
         if found is None:
             raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")

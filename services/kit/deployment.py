@@ -25,6 +25,7 @@ Address = Annotated[str, AfterValidator(_address), Field(description='"host:port
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
 
 
 class Section(BaseModel):
@@ -141,6 +142,7 @@ class Node(Endpoint):
         state_dir: Journal, meters and (simulated) hardware state.
         worker_host: Address workers bind and routers dial.
         allow_mig_mode: The agent may enable MIG mode on an idle GPU.
+        allow_clocks: The agent may hold SM clocks (simulated GPUs: it always may).
         orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
     """
 
@@ -152,6 +154,7 @@ class Node(Endpoint):
     state_dir: Path = Path("out/state")
     worker_host: str = "127.0.0.1"
     allow_mig_mode: bool = False
+    allow_clocks: bool = False
     orphan_timeout_s: Positive = 60.0
 
 
@@ -198,11 +201,13 @@ class Variant(Section):
         file: ONNX file.
         accuracy: Measured accuracy, in the model's unit, > 0.
         profile: How fast it runs, and how much it draws, on which slice.
+        load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
     """
 
     file: Path
     accuracy: Positive
     profile: Profile
+    load_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Slo(Section):
@@ -234,11 +239,63 @@ class Model(Section):
 
 # ---- planner -----------------------------------------------------------------------------------
 
+ClockRatio = Annotated[float, Field(gt=0, le=1)]
+Dsn = Annotated[str, Field(pattern=r"^(postgresql|sqlite)(\+\w+)?://")]
+Strategy = Literal[
+    "annealing",
+    "base",
+    "co2opt",
+    "exact",
+    "infadapter",
+    "oracle",
+    "parvagpu",
+    "parvagpu-single",
+    "parvagpu-unoptimized",
+    "random",
+]
 
-class Objective(Section):
-    """What a good plan is (CLOVER Eq. 1-3).
+
+class Goals(Section):
+    """Weights of the goals in the objective; only their ratios matter.
 
     Attributes:
+        clover: CLOVER's f (SC'23, Eq. 3): carbon against accuracy, percentage points.
+        fewest_gpus: GPUs in use, as a percentage of the fleet (ParvaGPU). Where it is the only
+            goal, ties go to fewer GPCs, then to less energy.
+        infadapter: InfAdapter's Eq. 1 (EuroMLSys'23): accuracy against resources and loading.
+    """
+
+    clover: NonNegative = 1.0
+    fewest_gpus: NonNegative = 0.0
+    infadapter: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _some_goal(self) -> Goals:
+        if not (self.clover or self.fewest_gpus or self.infadapter):
+            raise ValueError("at least one goal must have a weight above 0")
+        return self
+
+
+class InfAdapter(Section):
+    """InfAdapter's Eq. 1: alpha x accuracy - (beta x resources + gamma x loading).
+
+    Attributes:
+        accuracy: alpha, of the mean accuracy over all requests relative to the best variants' (1).
+        resources: beta, of the compute slices in use as a share of the fleet's (1).
+        loading: gamma, of the longest loading time of a changed variant, per s.
+    """
+
+    accuracy: NonNegative = 1.0
+    resources: NonNegative = 0.05
+    loading: NonNegative = 0.001
+
+
+class Objective(Section):
+    """What a good plan is (CLOVER Eq. 1-3, unless `goals` say otherwise).
+
+    Attributes:
+        goals: What counts, and how much.
+        infadapter: Weights inside the goal of that name.
         carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only).
         baseline_intensity_gco2e_per_kwh: Intensity in C_base; the reference that makes carbon
             differences relative. It scales the objective, not the set of plans.
@@ -251,6 +308,8 @@ class Objective(Section):
         park_idle_gpus: Count idle power only of GPUs that serve (consolidation); otherwise all.
     """
 
+    goals: Goals = Goals()
+    infadapter: InfAdapter = InfAdapter()
     carbon_weight: Fraction = 0.5
     baseline_intensity_gco2e_per_kwh: Positive = 207.13
     accuracy_floor: Fraction = 0.0
@@ -277,25 +336,57 @@ class Triggers(Section):
     settle_s: Annotated[float, Field(ge=0)] = 2.0
 
 
+class Horizon(Section):
+    """How far ahead a plan looks (receding horizon).
+
+    Attributes:
+        length_s: 0: the present carbon intensity alone.
+        step_s: Length of one period, s.
+    """
+
+    length_s: NonNegative = 0.0
+    step_s: Positive = 3600.0
+
+
+class LoadForecast(Section):
+    """What load to provide for.
+
+    Attributes:
+        interval_s: The forecast is of the largest load within the next interval, s.
+        coverage: Share of intervals whose load must not exceed what is provided for.
+    """
+
+    interval_s: Positive = 60.0
+    coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
+
+
 class Planner(Endpoint):
     """The planner service.
 
     Attributes:
-        database: SQLite file of plans, inputs, reasons and outcomes.
-        strategy: "exact", "annealing", "base" or "co2opt".
+        database: Of plans, inputs, reasons and outcomes: an SQLite file, or the URL of a database
+            ("postgresql://user@host/name"; the password belongs in PGPASSWORD or ~/.pgpass).
+        strategy: Who decides; `cinquefoil plan strategies` explains them.
+        horizon: How far ahead a plan looks.
+        load_forecast: What load to provide for.
         batch_sizes: Batch sizes considered.
         max_processes: Most worker processes per segment.
+        clock_ratios: SM clocks considered, as shares of a GPU's highest. Locking clocks takes
+            privileges on the node.
         time_limit_s: Longest a strategy may think, s.
         seed: For strategies that draw numbers.
     """
 
     listen: Address = "127.0.0.1:8462"
-    database: Path = Path("out/state/planner.sqlite3")
-    strategy: Literal["exact", "annealing", "base", "co2opt"] = "exact"
+    database: Path | Dsn = Path("out/state/planner.sqlite3")
+    strategy: Strategy = "exact"
+    horizon: Horizon = Horizon()
+    load_forecast: LoadForecast = LoadForecast()
     objective: Objective = Objective()
     triggers: Triggers = Triggers()
     batch_sizes: Annotated[tuple[int, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3
+    clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
     time_limit_s: Positive = 5.0
     seed: int = 0
 

@@ -26,6 +26,7 @@ class GpuType:
         sm_count: Streaming multiprocessors of the whole GPU.
         idle_power_w: Power with nothing running, W.
         max_power_w: Default power limit, W.
+        max_clock_mhz: Highest SM clock, MHz; 0: unknown, so that plans leave its clock alone.
     """
 
     name: str
@@ -33,6 +34,7 @@ class GpuType:
     sm_count: int
     idle_power_w: float
     max_power_w: float
+    max_clock_mhz: int = 0
 
     def __hash__(self) -> int:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
@@ -82,21 +84,31 @@ class Gpu:
         node: The node it is in.
         pool: What it counts as.
         slices: Slices that exist on it now.
+        clock_mhz: What its SM clock is held at now, MHz; 0: not held.
     """
 
     uuid: str
     node: str
     pool: Pool
     slices: tuple[Placement, ...] = ()
+    clock_mhz: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A trained network. Attributes: name, accuracy (model's unit, > 0), profile."""
+    """A trained network.
+
+    Attributes:
+        name: Its name.
+        accuracy: In the model's unit, > 0.
+        profile: How fast it runs, and what it draws.
+        load_s: Time a worker takes to load it, s (InfAdapter's readiness time).
+    """
 
     name: str
     accuracy: float
     profile: Profile
+    load_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +149,7 @@ class SegmentKind:
         throughput_rps: All processes together, req/s.
         energy_j: Active energy per request, J.
         accuracy: The variant's.
+        clock_mhz: SM clock of the GPU it is on, which all segments there share; 0: not lowered.
     """
 
     model: str
@@ -149,6 +162,7 @@ class SegmentKind:
     throughput_rps: float
     energy_j: float
     accuracy: float
+    clock_mhz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +199,19 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Period:
+    """A stretch of time with one carbon intensity per zone.
+
+    Attributes:
+        length_s: How long it lasts, s.
+        intensity_gco2e_per_kwh: By zone.
+    """
+
+    length_s: float
+    intensity_gco2e_per_kwh: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """All that a strategy may know.
 
@@ -197,6 +224,8 @@ class Problem:
         seed: For strategies that draw numbers.
         time_limit_s: Longest a strategy may think, s.
         batch_sizes: Batch sizes that a segment may have; the catalog keeps to them already.
+        forecast: Carbon intensity in the periods to come, the present one first; empty: only the
+            present is known.
     """
 
     gpus: tuple[Gpu, ...]
@@ -207,6 +236,7 @@ class Problem:
     seed: int = 0
     time_limit_s: float = 5.0
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    forecast: tuple[Period, ...] = ()
 
     @property
     def pools(self) -> Counter[Pool]:
@@ -281,6 +311,14 @@ class DestroySlice:
 
 
 @dataclass(frozen=True, slots=True)
+class LockClock:
+    """Hold a GPU's SM clock at `clock_mhz`; 0: give it back to the driver."""
+
+    gpu_uuid: str
+    clock_mhz: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartSegment:
     """Start a segment's workers on an existing slice and wait until they answer."""
 
@@ -295,7 +333,7 @@ class StopSegment:
     gpu_uuid: str
 
 
-Action = CreateSlice | DestroySlice | StartSegment | StopSegment
+Action = CreateSlice | DestroySlice | LockClock | StartSegment | StopSegment
 
 
 @dataclass(frozen=True, slots=True)

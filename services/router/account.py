@@ -42,6 +42,7 @@ class Account:
             queue_s=queue_s,
             compute_s=cost.compute_s if cost else 0.0,
             batch_size=cost.batch_size if cost else 1,
+            variant=instance.variant,
             accuracy=instance.accuracy,
             receipt=self._receipt(instance, cost),
         )

@@ -84,6 +84,7 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         late=window.late,
         queue_depth=dispatcher.queue_depth,
         latency_s=_named(window.quantiles_s(percentiles)),
+        answered_by_variant=window.by_variant,
     )
 
 

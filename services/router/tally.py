@@ -7,6 +7,7 @@ Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ class Window:
         failed: Requests that ended in an error.
         retried: Times that a request was given to another worker.
         late: Answered, but later than the SLO.
+        by_variant: Answered, by the variant that did.
         latency: Sketch of the latencies of the answered, s.
     """
 
@@ -39,6 +41,7 @@ class Window:
     failed: int = 0
     retried: int = 0
     late: int = 0
+    by_variant: Counter[str] = field(default_factory=Counter)
     latency: LogCollapsingLowestDenseDDSketch = field(default_factory=_sketch)
 
     def quantiles_s(self, percentiles: Iterable[float]) -> dict[float, float]:
@@ -55,6 +58,7 @@ class Window:
         self.failed += other.failed
         self.retried += other.retried
         self.late += other.late
+        self.by_variant.update(other.by_variant)
         self.latency.merge(other.latency)
 
 
@@ -80,7 +84,8 @@ class Answered:
         queue_s: Of it: waiting, here and in the worker.
         compute_s: Of it: its batch executing.
         batch_size: Items in its batch.
-        accuracy: Stated accuracy of the variant that answered.
+        variant: Who answered.
+        accuracy: Its stated accuracy.
         receipt: What it cost, or None where the worker did not say.
     """
 
@@ -88,6 +93,7 @@ class Answered:
     queue_s: float
     compute_s: float
     batch_size: int
+    variant: str
     accuracy: float
     receipt: Receipt | None
 
@@ -130,6 +136,7 @@ class Tally:
         """Count an answer."""
         window = self._window
         window.answered += 1
+        window.by_variant[answered.variant] += 1
         window.late += answered.latency_s > self.slo_latency_s
         window.latency.add(answered.latency_s)
         self.success.add(answered.latency_s)

@@ -134,6 +134,10 @@ class Planner(PlannerServiceServicer):
             destroy_slice=steps_pb2.DestroySlice(gpu_uuid=gpu, placement=placement(profile, start))
         )
 
+    async def lock_clock(self, clock_mhz: int, gpu: str = GPU) -> steps_pb2.StepResult:
+        """Hold a clock; 0: give it back."""
+        return await self.ask(lock_clock=steps_pb2.LockClock(gpu_uuid=gpu, clock_mhz=clock_mhz))
+
     async def start(self, spec: inventory_pb2.SegmentSpec) -> steps_pb2.StepResult:
         """Start a segment."""
         return await self.ask(start_segment=steps_pb2.StartSegment(spec=spec))

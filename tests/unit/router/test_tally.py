@@ -10,9 +10,11 @@ from services.router.receipts import Receipt
 from services.router.tally import Answered, Tally
 
 
-def answered(latency_s: float, *, batch_size: int = 1, accuracy: float = 0.9) -> Answered:
+def answered(
+    latency_s: float, *, batch_size: int = 1, variant: str = "v", accuracy: float = 0.9
+) -> Answered:
     receipt = Receipt(energy_j=2.0, idle_energy_j=1.0, method="model", carbon_gco2e=0.5)
-    return Answered(latency_s, latency_s / 4, latency_s / 2, batch_size, accuracy, receipt)
+    return Answered(latency_s, latency_s / 4, latency_s / 2, batch_size, variant, accuracy, receipt)
 
 
 @given(st.lists(st.lists(st.floats(1e-4, 30.0), max_size=20), max_size=5))
@@ -32,6 +34,7 @@ def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) ->
     assert total.answered == total.arrivals == total.accepted == len(everything)
     assert total.late == sum(latency_s > 0.1 for latency_s in everything)
     assert sum(window.answered for window in rolled) == total.answered
+    assert sum(total.by_variant.values()) == total.answered
     assert tally.energy_j == pytest.approx(2.0 * len(everything))
 
 

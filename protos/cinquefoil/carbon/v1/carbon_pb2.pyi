@@ -55,6 +55,7 @@ class Intensity(_message.Message):
     RATIO_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity grid area, for example "US-CAL"."""
     signal: Global___Signal.ValueType
@@ -75,6 +76,10 @@ class Intensity(_message.Message):
     def staleness(self) -> _duration_pb2.Duration:
         """Age of the value on the service's own clock when it was sent."""
 
+    @_builtins.property
+    def forecast(self) -> Global___Forecast:
+        """What is expected next; absent unless asked for."""
+
     def __init__(
         self,
         *,
@@ -86,14 +91,83 @@ class Intensity(_message.Message):
         ratio: _builtins.float = ...,
         source: _builtins.str = ...,
         staleness: _duration_pb2.Duration | None = ...,
+        forecast: Global___Forecast | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "staleness", b"staleness"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast", "since", b"since", "staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["average_gco2e_per_kwh", b"average_gco2e_per_kwh", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["average_gco2e_per_kwh", b"average_gco2e_per_kwh", "forecast", b"forecast", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Intensity: _TypeAlias = Intensity  # noqa: Y015
+
+@_typing.final
+class Forecast(_message.Message):
+    """Expected intensities of one zone, the period in force first, without holes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIODS_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    method: _builtins.str
+    """How the values came to be, for example "seasonal-naive" or the provider's name."""
+    @_builtins.property
+    def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForecastPeriod]:
+        """Periods in order of time."""
+
+    def __init__(
+        self,
+        *,
+        periods: _abc.Iterable[Global___ForecastPeriod] | None = ...,
+        method: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["method", b"method", "periods", b"periods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forecast: _TypeAlias = Forecast  # noqa: Y015
+
+@_typing.final
+class ForecastPeriod(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    LOW_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    HIGH_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    intensity_gco2e_per_kwh: _builtins.float
+    """Expected carbon intensity. Unit: gCO2e per kWh."""
+    low_gco2e_per_kwh: _builtins.float
+    """Bounds that the intensity stays within with a probability of 0.8. Unit: gCO2e per kWh."""
+    high_gco2e_per_kwh: _builtins.float
+    """Upper bound; see low. Unit: gCO2e per kWh."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Its start, grid time."""
+
+    @_builtins.property
+    def length(self) -> _duration_pb2.Duration:
+        """Its length, grid time."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        length: _duration_pb2.Duration | None = ...,
+        intensity_gco2e_per_kwh: _builtins.float = ...,
+        low_gco2e_per_kwh: _builtins.float = ...,
+        high_gco2e_per_kwh: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "since", b"since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_gco2e_per_kwh", b"high_gco2e_per_kwh", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "length", b"length", "low_gco2e_per_kwh", b"low_gco2e_per_kwh", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForecastPeriod: _TypeAlias = ForecastPeriod  # noqa: Y015
 
 @_typing.final
 class ListZonesRequest(_message.Message):
@@ -229,22 +303,76 @@ class GetHistoryResponse(_message.Message):
 Global___GetHistoryResponse: _TypeAlias = GetHistoryResponse  # noqa: Y015
 
 @_typing.final
+class GetForecastRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ZONE_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
+    zone: _builtins.str
+    """Required. A zone of ListZones."""
+    @_builtins.property
+    def horizon(self) -> _duration_pb2.Duration:
+        """How far to look ahead, at most 48 h. Unset: 24 h."""
+
+    def __init__(
+        self,
+        *,
+        zone: _builtins.str = ...,
+        horizon: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["horizon", b"horizon"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["horizon", b"horizon", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetForecastRequest: _TypeAlias = GetForecastRequest  # noqa: Y015
+
+@_typing.final
+class GetForecastResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORECAST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def forecast(self) -> Global___Forecast:
+        """The forecast."""
+
+    def __init__(
+        self,
+        *,
+        forecast: Global___Forecast | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetForecastResponse: _TypeAlias = GetForecastResponse  # noqa: Y015
+
+@_typing.final
 class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ZONES_FIELD_NUMBER: _builtins.int
+    HORIZON_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def zones(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Zones to follow. Empty: all."""
+
+    @_builtins.property
+    def horizon(self) -> _duration_pb2.Duration:
+        """How far ahead the forecasts in the responses reach, at most 48 h. Unset: no forecasts."""
 
     def __init__(
         self,
         *,
         zones: _abc.Iterable[_builtins.str] | None = ...,
+        horizon: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["horizon", b"horizon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["zones", b"zones"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["horizon", b"horizon", "zones", b"zones"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

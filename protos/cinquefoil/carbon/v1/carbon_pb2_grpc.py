@@ -50,6 +50,11 @@ class CarbonServiceStub:
                 request_serializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryResponse.FromString,
                 _registered_method=True)
+        self.GetForecast = channel.unary_unary(
+                '/cinquefoil.carbon.v1.CarbonService/GetForecast',
+                request_serializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/cinquefoil.carbon.v1.CarbonService/Watch',
                 request_serializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.WatchRequest.SerializeToString,
@@ -91,6 +96,18 @@ class CarbonServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetForecast(self, request, context):
+        """Returns what one zone's intensity is expected to be.
+
+        Errors:
+        INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
+        NOT_FOUND        the zone is not followed
+        UNAVAILABLE      the zone's source has not given a value yet
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """Sends a snapshot of the zones, then each change as it happens.
 
@@ -121,6 +138,11 @@ def add_CarbonServiceServicer_to_server(servicer, server):
                     servicer.GetHistory,
                     request_deserializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryRequest.FromString,
                     response_serializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryResponse.SerializeToString,
+            ),
+            'GetForecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetForecast,
+                    request_deserializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastRequest.FromString,
+                    response_serializer=cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -210,6 +232,33 @@ class CarbonService:
             '/cinquefoil.carbon.v1.CarbonService/GetHistory',
             cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryRequest.SerializeToString,
             cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetForecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.carbon.v1.CarbonService/GetForecast',
+            cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastRequest.SerializeToString,
+            cinquefoil_dot_carbon_dot_v1_dot_carbon__pb2.GetForecastResponse.FromString,
             options,
             channel_credentials,
             insecure,

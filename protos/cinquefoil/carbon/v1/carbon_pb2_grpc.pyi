@@ -50,6 +50,14 @@ class CarbonServiceStub:
       INVALID_ARGUMENT zone is empty, or start is not before end
       NOT_FOUND        the zone is not followed
     """
+    GetForecast: _grpc.UnaryUnaryMultiCallable[_carbon_pb2.GetForecastRequest, _carbon_pb2.GetForecastResponse]
+    """Returns what one zone's intensity is expected to be.
+
+    Errors:
+      INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
+      NOT_FOUND        the zone is not followed
+      UNAVAILABLE      the zone's source has not given a value yet
+    """
     Watch: _grpc.UnaryStreamMultiCallable[_carbon_pb2.WatchRequest, _carbon_pb2.WatchResponse]
     """Sends a snapshot of the zones, then each change as it happens.
 
@@ -81,6 +89,14 @@ class CarbonServiceAsyncStub(CarbonServiceStub):
     Errors:
       INVALID_ARGUMENT zone is empty, or start is not before end
       NOT_FOUND        the zone is not followed
+    """
+    GetForecast: _aio.UnaryUnaryMultiCallable[_carbon_pb2.GetForecastRequest, _carbon_pb2.GetForecastResponse]  # type: ignore[assignment]
+    """Returns what one zone's intensity is expected to be.
+
+    Errors:
+      INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
+      NOT_FOUND        the zone is not followed
+      UNAVAILABLE      the zone's source has not given a value yet
     """
     Watch: _aio.UnaryStreamMultiCallable[_carbon_pb2.WatchRequest, _carbon_pb2.WatchResponse]  # type: ignore[assignment]
     """Sends a snapshot of the zones, then each change as it happens.
@@ -128,6 +144,20 @@ class CarbonServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT zone is empty, or start is not before end
           NOT_FOUND        the zone is not followed
+        """
+
+    @_abc_1.abstractmethod
+    def GetForecast(
+        self,
+        request: _carbon_pb2.GetForecastRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_carbon_pb2.GetForecastResponse, _abc.Awaitable[_carbon_pb2.GetForecastResponse]]:
+        """Returns what one zone's intensity is expected to be.
+
+        Errors:
+          INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
+          NOT_FOUND        the zone is not followed
+          UNAVAILABLE      the zone's source has not given a value yet
         """
 
     @_abc_1.abstractmethod

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xd0\x01\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xa8\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\"\xb0\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"\x96\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\"\x93\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\"\xb0\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\"w\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01*\x9a\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xd0\x01\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xda\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\x12\x18\n\x10locked_clock_mhz\x18\x07 \x01(\r\x12\x16\n\x0e\x63lock_lockable\x18\x08 \x01(\x08\"\xb0\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\"\x96\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\"\x93\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\"\xb0\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\"w\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01*\x9a\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.gpuagent.v1.inventory_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEGMENTSTATE']._serialized_start=1539
-  _globals['_SEGMENTSTATE']._serialized_end=1693
+  _globals['_SEGMENTSTATE']._serialized_start=1589
+  _globals['_SEGMENTSTATE']._serialized_end=1743
   _globals['_SLICEPROFILE']._serialized_start=67
   _globals['_SLICEPROFILE']._serialized_end=250
   _globals['_GPUTYPE']._serialized_start=253
@@ -42,15 +42,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SLICE']._serialized_start=508
   _globals['_SLICE']._serialized_end=583
   _globals['_GPU']._serialized_start=586
-  _globals['_GPU']._serialized_end=754
-  _globals['_SEGMENTSPEC']._serialized_start=757
-  _globals['_SEGMENTSPEC']._serialized_end=933
-  _globals['_SEGMENT']._serialized_start=936
-  _globals['_SEGMENT']._serialized_end=1086
-  _globals['_NODE']._serialized_start=1089
-  _globals['_NODE']._serialized_end=1236
-  _globals['_GPUENERGY']._serialized_start=1239
-  _globals['_GPUENERGY']._serialized_end=1415
-  _globals['_SEGMENTENERGY']._serialized_start=1417
-  _globals['_SEGMENTENERGY']._serialized_end=1536
+  _globals['_GPU']._serialized_end=804
+  _globals['_SEGMENTSPEC']._serialized_start=807
+  _globals['_SEGMENTSPEC']._serialized_end=983
+  _globals['_SEGMENT']._serialized_start=986
+  _globals['_SEGMENT']._serialized_end=1136
+  _globals['_NODE']._serialized_start=1139
+  _globals['_NODE']._serialized_end=1286
+  _globals['_GPUENERGY']._serialized_start=1289
+  _globals['_GPUENERGY']._serialized_end=1465
+  _globals['_SEGMENTENERGY']._serialized_start=1467
+  _globals['_SEGMENTENERGY']._serialized_end=1586
 # @@protoc_insertion_point(module_scope)

@@ -215,6 +215,8 @@ class Gpu(_message.Message):
     MIG_ENABLED_FIELD_NUMBER: _builtins.int
     SLICES_FIELD_NUMBER: _builtins.int
     CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    LOCKED_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    CLOCK_LOCKABLE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """NVML UUID, for example "GPU-6b0d..."."""
     index: _builtins.int
@@ -223,6 +225,10 @@ class Gpu(_message.Message):
     """MIG is in force. False: one "whole" slice."""
     clock_mhz: _builtins.int
     """Current SM clock. Unit: MHz."""
+    locked_clock_mhz: _builtins.int
+    """What the agent holds the SM clock at; 0: not held. Unit: MHz."""
+    clock_lockable: _builtins.bool
+    """The agent may hold its clock; where it may not, plans leave it alone."""
     @_builtins.property
     def type(self) -> Global___GpuType:
         """Geometry."""
@@ -240,10 +246,12 @@ class Gpu(_message.Message):
         mig_enabled: _builtins.bool = ...,
         slices: _abc.Iterable[Global___Slice] | None = ...,
         clock_mhz: _builtins.int = ...,
+        locked_clock_mhz: _builtins.int = ...,
+        clock_lockable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_mhz", b"clock_mhz", "index", b"index", "mig_enabled", b"mig_enabled", "slices", b"slices", "type", b"type", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_lockable", b"clock_lockable", "clock_mhz", b"clock_mhz", "index", b"index", "locked_clock_mhz", b"locked_clock_mhz", "mig_enabled", b"mig_enabled", "slices", b"slices", "type", b"type", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -29,6 +29,7 @@ class Step(_message.Message):
     DESTROY_SLICE_FIELD_NUMBER: _builtins.int
     START_SEGMENT_FIELD_NUMBER: _builtins.int
     STOP_SEGMENT_FIELD_NUMBER: _builtins.int
+    LOCK_CLOCK_FIELD_NUMBER: _builtins.int
     step_id: _builtins.str
     """Unique within the rollout; echoed in the result."""
     @_builtins.property
@@ -47,6 +48,10 @@ class Step(_message.Message):
     def stop_segment(self) -> Global___StopSegment:
         """Drain a segment's workers and stop them."""
 
+    @_builtins.property
+    def lock_clock(self) -> Global___LockClock:
+        """Hold a GPU's SM clock, or give it back."""
+
     def __init__(
         self,
         *,
@@ -55,12 +60,13 @@ class Step(_message.Message):
         destroy_slice: Global___DestroySlice | None = ...,
         start_segment: Global___StartSegment | None = ...,
         stop_segment: Global___StopSegment | None = ...,
+        lock_clock: Global___LockClock | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment"]  # noqa: Y015
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment", "lock_clock"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
@@ -165,6 +171,32 @@ class StopSegment(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StopSegment: _TypeAlias = StopSegment  # noqa: Y015
+
+@_typing.final
+class LockClock(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_UUID_FIELD_NUMBER: _builtins.int
+    CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    gpu_uuid: _builtins.str
+    """The GPU."""
+    clock_mhz: _builtins.int
+    """SM clock to hold; the driver takes the nearest one it supports. 0: give the clock back to the
+    driver. Unit: MHz.
+    """
+    def __init__(
+        self,
+        *,
+        gpu_uuid: _builtins.str = ...,
+        clock_mhz: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_mhz", b"clock_mhz", "gpu_uuid", b"gpu_uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LockClock: _TypeAlias = LockClock  # noqa: Y015
 
 @_typing.final
 class StepResult(_message.Message):

@@ -59,6 +59,26 @@ Global___PlanState: _TypeAlias = PlanState  # noqa: Y015
 class Plan(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ClocksMhzEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -71,6 +91,8 @@ class Plan(_message.Message):
     STEPS_FIELD_NUMBER: _builtins.int
     SLICE_CHANGES_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    DEGRADED_FIELD_NUMBER: _builtins.int
+    CLOCKS_MHZ_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1, 2, 3, ... in order of creation, over the deployment's whole life."""
     state: Global___PlanState.ValueType
@@ -85,6 +107,10 @@ class Plan(_message.Message):
     """Slices created or destroyed by its rollout."""
     failure: _builtins.str
     """When FAILED: the step and its error."""
+    degraded: _builtins.str
+    """What the plan cannot keep and why, for example "digits: 40.0 of 100.0 req/s are not served: 2
+    GPUs are too few". Empty: it keeps everything.
+    """
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
         """When it was decided."""
@@ -105,6 +131,10 @@ class Plan(_message.Message):
     def outcome(self) -> Global___Outcome:
         """What was seen while it was active; absent until then."""
 
+    @_builtins.property
+    def clocks_mhz(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """SM clock that each GPU is held at, by UUID; GPUs left out run at the driver's own. Unit: MHz."""
+
     def __init__(
         self,
         *,
@@ -120,10 +150,12 @@ class Plan(_message.Message):
         steps: _builtins.int = ...,
         slice_changes: _builtins.int = ...,
         failure: _builtins.str = ...,
+        degraded: _builtins.str = ...,
+        clocks_mhz: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks_mhz", b"clocks_mhz", "created_at", b"created_at", "degraded", b"degraded", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,12 +225,38 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LoadForecastEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___LoadForecast: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___LoadForecast | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     CARBON_WEIGHT_FIELD_NUMBER: _builtins.int
+    ACCURACY_FLOOR_FIELD_NUMBER: _builtins.int
+    GOALS_FIELD_NUMBER: _builtins.int
+    LOAD_FORECAST_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
+    accuracy_floor: _builtins.float
+    """Least mean accuracy relative to the best variant, 0..1."""
     @_builtins.property
     def intensity_gco2e_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Carbon intensity by zone. Unit: gCO2e per kWh."""
@@ -211,6 +269,14 @@ class PlanInputs(_message.Message):
     def gpus(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """GPUs by type."""
 
+    @_builtins.property
+    def goals(self) -> Global___Goals:
+        """Weights of the goals in the objective."""
+
+    @_builtins.property
+    def load_forecast(self) -> _containers.MessageMap[_builtins.str, Global___LoadForecast]:
+        """What `demand_rps` was chosen from, by model; absent where it was given by hand."""
+
     def __init__(
         self,
         *,
@@ -218,14 +284,77 @@ class PlanInputs(_message.Message):
         demand_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         gpus: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         carbon_weight: _builtins.float = ...,
+        accuracy_floor: _builtins.float = ...,
+        goals: Global___Goals | None = ...,
+        load_forecast: _abc.Mapping[_builtins.str, Global___LoadForecast] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanInputs: _TypeAlias = PlanInputs  # noqa: Y015
+
+@_typing.final
+class Goals(_message.Message):
+    """Weights of the goals in the objective; only their ratios matter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLOVER_FIELD_NUMBER: _builtins.int
+    FEWEST_GPUS_FIELD_NUMBER: _builtins.int
+    INFADAPTER_FIELD_NUMBER: _builtins.int
+    clover: _builtins.float
+    """CLOVER's f: carbon against accuracy."""
+    fewest_gpus: _builtins.float
+    """Fewest GPUs (ParvaGPU)."""
+    infadapter: _builtins.float
+    """Accuracy against resources and loading (InfAdapter, Eq. 1)."""
+    def __init__(
+        self,
+        *,
+        clover: _builtins.float = ...,
+        fewest_gpus: _builtins.float = ...,
+        infadapter: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clover", b"clover", "fewest_gpus", b"fewest_gpus", "infadapter", b"infadapter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Goals: _TypeAlias = Goals  # noqa: Y015
+
+@_typing.final
+class LoadForecast(_message.Message):
+    """The largest load expected within the next interval. Unit: requests per second."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEAN_RPS_FIELD_NUMBER: _builtins.int
+    LOW_RPS_FIELD_NUMBER: _builtins.int
+    HIGH_RPS_FIELD_NUMBER: _builtins.int
+    mean_rps: _builtins.float
+    """Expected."""
+    low_rps: _builtins.float
+    """Lower bound of the interval."""
+    high_rps: _builtins.float
+    """Upper bound of the interval: what is provided for."""
+    def __init__(
+        self,
+        *,
+        mean_rps: _builtins.float = ...,
+        low_rps: _builtins.float = ...,
+        high_rps: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_rps", b"high_rps", "low_rps", b"low_rps", "mean_rps", b"mean_rps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadForecast: _TypeAlias = LoadForecast  # noqa: Y015
 
 @_typing.final
 class PlannedSegment(_message.Message):
@@ -409,11 +538,32 @@ class Outcome(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AccuracyEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ACTIVE_S_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     ENERGY_J_FIELD_NUMBER: _builtins.int
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
+    ACCURACY_FIELD_NUMBER: _builtins.int
     active_s: _builtins.float
     """Time active so far. Unit: s."""
     requests: _builtins.int
@@ -426,6 +576,10 @@ class Outcome(_message.Message):
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency at the SLO's percentile, by model, as the routers last reported. Unit: s."""
 
+    @_builtins.property
+    def accuracy(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Mean accuracy of the answers, in the models' unit, by model."""
+
     def __init__(
         self,
         *,
@@ -434,10 +588,11 @@ class Outcome(_message.Message):
         energy_j: _builtins.float = ...,
         carbon_gco2e: _builtins.float = ...,
         latency_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        accuracy: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_s", b"active_s", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "latency_s", b"latency_s", "requests", b"requests"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "active_s", b"active_s", "carbon_gco2e", b"carbon_gco2e", "energy_j", b"energy_j", "latency_s", b"latency_s", "requests", b"requests"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,61 +24,106 @@ _sym_db = _symbol_database.Default()
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as cinquefoil_dot_gpuagent_dot_v1_dot_inventory__pb2
 from cinquefoil.gpuagent.v1 import steps_pb2 as cinquefoil_dot_gpuagent_dot_v1_dot_steps__pb2
+from cinquefoil.planner.v1 import explanation_pb2 as cinquefoil_dot_planner_dot_v1_dot_explanation__pb2
 from cinquefoil.planner.v1 import plan_pb2 as cinquefoil_dot_planner_dot_v1_dot_plan__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/planner.proto\x12\x15\x63inquefoil.planner.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\"cinquefoil/gpuagent/v1/steps.proto\x1a cinquefoil/planner/v1/plan.proto\x1a\x1egoogle/protobuf/duration.proto\"\x0e\n\x0cWatchRequest\"p\n\rWatchResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\x12\x34\n\x07routing\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.RoutingTable\"!\n\x0eGetPlanRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"<\n\x0fGetPlanResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\"9\n\x10ListPlansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"X\n\x11ListPlansResponse\x12*\n\x05plans\x18\x01 \x03(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x11\n\x0fGetFleetRequest\"\x8a\x03\n\x10GetFleetResponse\x12/\n\x05nodes\x18\x01 \x03(\x0b\x32 .cinquefoil.planner.v1.FleetNode\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x03 \x01(\x01\x12\x62\n\x17intensity_gco2e_per_kwh\x18\x04 \x03(\x0b\x32\x41.cinquefoil.planner.v1.GetFleetResponse.IntensityGco2ePerKwhEntry\x12J\n\ndemand_rps\x18\x05 \x03(\x0b\x32\x36.cinquefoil.planner.v1.GetFleetResponse.DemandRpsEntry\x1a;\n\x19IntensityGco2ePerKwhEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x44\x65mandRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"}\n\tFleetNode\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x31\n\x06\x65nergy\x18\x03 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy\"U\n\x13SetObjectiveRequest\x12\x1a\n\rcarbon_weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08strategy\x18\x02 \x01(\tB\x10\n\x0e_carbon_weight\"\x16\n\x14SetObjectiveResponse\"\xa5\x01\n\x0bJoinRequest\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\x12\x37\n\x0bstep_result\x18\x02 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.StepResult\x12\x31\n\x06\x65nergy\x18\x03 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy\":\n\x0cJoinResponse\x12*\n\x04step\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Step\"\x9d\x01\n\x11ReportLoadRequest\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x18\n\x10routing_revision\x18\x02 \x01(\x04\x12)\n\x06window\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x06models\x18\x04 \x03(\x0b\x32 .cinquefoil.planner.v1.ModelLoad\"\xe5\x01\n\tModelLoad\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x61rrivals\x18\x02 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x04\x12\x0c\n\x04late\x18\x05 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x06 \x01(\r\x12\x41\n\tlatency_s\x18\x07 \x03(\x0b\x32..cinquefoil.planner.v1.ModelLoad.LatencySEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x14\n\x12ReportLoadResponse2\xa0\x05\n\x0ePlannerService\x12T\n\x05Watch\x12#.cinquefoil.planner.v1.WatchRequest\x1a$.cinquefoil.planner.v1.WatchResponse0\x01\x12X\n\x07GetPlan\x12%.cinquefoil.planner.v1.GetPlanRequest\x1a&.cinquefoil.planner.v1.GetPlanResponse\x12^\n\tListPlans\x12\'.cinquefoil.planner.v1.ListPlansRequest\x1a(.cinquefoil.planner.v1.ListPlansResponse\x12[\n\x08GetFleet\x12&.cinquefoil.planner.v1.GetFleetRequest\x1a\'.cinquefoil.planner.v1.GetFleetResponse\x12g\n\x0cSetObjective\x12*.cinquefoil.planner.v1.SetObjectiveRequest\x1a+.cinquefoil.planner.v1.SetObjectiveResponse\x12S\n\x04Join\x12\".cinquefoil.planner.v1.JoinRequest\x1a#.cinquefoil.planner.v1.JoinResponse(\x01\x30\x01\x12\x63\n\nReportLoad\x12(.cinquefoil.planner.v1.ReportLoadRequest\x1a).cinquefoil.planner.v1.ReportLoadResponse(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/planner/v1/planner.proto\x12\x15\x63inquefoil.planner.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\"cinquefoil/gpuagent/v1/steps.proto\x1a\'cinquefoil/planner/v1/explanation.proto\x1a cinquefoil/planner/v1/plan.proto\x1a\x1egoogle/protobuf/duration.proto\"<\n\x0cWatchRequest\x12\x1a\n\rafter_version\x18\x01 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_after_version\"p\n\rWatchResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\x12\x34\n\x07routing\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.RoutingTable\"!\n\x0eGetPlanRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"<\n\x0fGetPlanResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\"\xfc\x03\n\x06WhatIf\x12@\n\ndemand_rps\x18\x01 \x03(\x0b\x32,.cinquefoil.planner.v1.WhatIf.DemandRpsEntry\x12X\n\x17intensity_gco2e_per_kwh\x18\x02 \x03(\x0b\x32\x37.cinquefoil.planner.v1.WhatIf.IntensityGco2ePerKwhEntry\x12\x1a\n\rcarbon_weight\x18\x03 \x01(\x01H\x00\x88\x01\x01\x12\x1b\n\x0e\x61\x63\x63uracy_floor\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12+\n\x05goals\x18\x05 \x01(\x0b\x32\x1c.cinquefoil.planner.v1.Goals\x12\x10\n\x08strategy\x18\x06 \x01(\t\x12\x14\n\x0cwithout_gpus\x18\x07 \x03(\t\x12\x34\n\nadded_gpus\x18\x08 \x03(\x0b\x32 .cinquefoil.planner.v1.AddedGpus\x1a\x30\n\x0e\x44\x65mandRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a;\n\x19IntensityGco2ePerKwhEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\x10\n\x0e_carbon_weightB\x11\n\x0f_accuracy_floor\"6\n\tAddedGpus\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\"?\n\rDryRunRequest\x12.\n\x07what_if\x18\x01 \x01(\x0b\x32\x1d.cinquefoil.planner.v1.WhatIf\"\xb8\x01\n\x0e\x44ryRunResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\x12\x37\n\x0b\x65xplanation\x18\x02 \x01(\x0b\x32\".cinquefoil.planner.v1.Explanation\x12-\n\x04\x64iff\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.planner.v1.PlanDiff\x12\x13\n\x0bproposal_id\x18\x04 \x01(\t\"!\n\x0e\x45xplainRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"J\n\x0f\x45xplainResponse\x12\x37\n\x0b\x65xplanation\x18\x01 \x01(\x0b\x32\".cinquefoil.planner.v1.Explanation\"7\n\x0b\x44iffRequest\x12\x14\n\x0c\x66rom_version\x18\x01 \x01(\x04\x12\x12\n\nto_version\x18\x02 \x01(\x04\"=\n\x0c\x44iffResponse\x12-\n\x04\x64iff\x18\x01 \x01(\x0b\x32\x1f.cinquefoil.planner.v1.PlanDiff\"#\n\x0c\x41pplyRequest\x12\x13\n\x0bproposal_id\x18\x01 \x01(\t\":\n\rApplyResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\"\x1d\n\nPinRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"\x1e\n\x0bPinResponse\x12\x0f\n\x07version\x18\x01 \x01(\x04\"\x0e\n\x0cUnpinRequest\"\x0f\n\rUnpinResponse\"\"\n\x0fRollbackRequest\x12\x0f\n\x07version\x18\x01 \x01(\x04\"=\n\x10RollbackResponse\x12)\n\x04plan\x18\x01 \x01(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\"9\n\x10ListPlansRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"p\n\x11ListPlansResponse\x12*\n\x05plans\x18\x01 \x03(\x0b\x32\x1b.cinquefoil.planner.v1.Plan\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x16\n\x0epinned_version\x18\x03 \x01(\x04\"\x11\n\x0fGetFleetRequest\"\x8a\x03\n\x10GetFleetResponse\x12/\n\x05nodes\x18\x01 \x03(\x0b\x32 .cinquefoil.planner.v1.FleetNode\x12\x10\n\x08\x65nergy_j\x18\x02 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x03 \x01(\x01\x12\x62\n\x17intensity_gco2e_per_kwh\x18\x04 \x03(\x0b\x32\x41.cinquefoil.planner.v1.GetFleetResponse.IntensityGco2ePerKwhEntry\x12J\n\ndemand_rps\x18\x05 \x03(\x0b\x32\x36.cinquefoil.planner.v1.GetFleetResponse.DemandRpsEntry\x1a;\n\x19IntensityGco2ePerKwhEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x44\x65mandRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"}\n\tFleetNode\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\x12\x11\n\tconnected\x18\x02 \x01(\x08\x12\x31\n\x06\x65nergy\x18\x03 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy\"U\n\x13SetObjectiveRequest\x12\x1a\n\rcarbon_weight\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08strategy\x18\x02 \x01(\tB\x10\n\x0e_carbon_weight\"\x16\n\x14SetObjectiveResponse\"\xa5\x01\n\x0bJoinRequest\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\x12\x37\n\x0bstep_result\x18\x02 \x01(\x0b\x32\".cinquefoil.gpuagent.v1.StepResult\x12\x31\n\x06\x65nergy\x18\x03 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy\":\n\x0cJoinResponse\x12*\n\x04step\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Step\"\x9d\x01\n\x11ReportLoadRequest\x12\x11\n\trouter_id\x18\x01 \x01(\t\x12\x18\n\x10routing_revision\x18\x02 \x01(\x04\x12)\n\x06window\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\x06models\x18\x04 \x03(\x0b\x32 .cinquefoil.planner.v1.ModelLoad\"\xf5\x02\n\tModelLoad\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08\x61rrivals\x18\x02 \x01(\x04\x12\x10\n\x08\x61nswered\x18\x03 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x04 \x01(\x04\x12\x0c\n\x04late\x18\x05 \x01(\x04\x12\x13\n\x0bqueue_depth\x18\x06 \x01(\r\x12\x41\n\tlatency_s\x18\x07 \x03(\x0b\x32..cinquefoil.planner.v1.ModelLoad.LatencySEntry\x12T\n\x13\x61nswered_by_variant\x18\x08 \x03(\x0b\x32\x37.cinquefoil.planner.v1.ModelLoad.AnsweredByVariantEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x38\n\x16\x41nsweredByVariantEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x14\n\x12ReportLoadResponse2\xf5\t\n\x0ePlannerService\x12T\n\x05Watch\x12#.cinquefoil.planner.v1.WatchRequest\x1a$.cinquefoil.planner.v1.WatchResponse0\x01\x12X\n\x07GetPlan\x12%.cinquefoil.planner.v1.GetPlanRequest\x1a&.cinquefoil.planner.v1.GetPlanResponse\x12^\n\tListPlans\x12\'.cinquefoil.planner.v1.ListPlansRequest\x1a(.cinquefoil.planner.v1.ListPlansResponse\x12U\n\x06\x44ryRun\x12$.cinquefoil.planner.v1.DryRunRequest\x1a%.cinquefoil.planner.v1.DryRunResponse\x12X\n\x07\x45xplain\x12%.cinquefoil.planner.v1.ExplainRequest\x1a&.cinquefoil.planner.v1.ExplainResponse\x12O\n\x04\x44iff\x12\".cinquefoil.planner.v1.DiffRequest\x1a#.cinquefoil.planner.v1.DiffResponse\x12R\n\x05\x41pply\x12#.cinquefoil.planner.v1.ApplyRequest\x1a$.cinquefoil.planner.v1.ApplyResponse\x12L\n\x03Pin\x12!.cinquefoil.planner.v1.PinRequest\x1a\".cinquefoil.planner.v1.PinResponse\x12R\n\x05Unpin\x12#.cinquefoil.planner.v1.UnpinRequest\x1a$.cinquefoil.planner.v1.UnpinResponse\x12[\n\x08Rollback\x12&.cinquefoil.planner.v1.RollbackRequest\x1a\'.cinquefoil.planner.v1.RollbackResponse\x12[\n\x08GetFleet\x12&.cinquefoil.planner.v1.GetFleetRequest\x1a\'.cinquefoil.planner.v1.GetFleetResponse\x12g\n\x0cSetObjective\x12*.cinquefoil.planner.v1.SetObjectiveRequest\x1a+.cinquefoil.planner.v1.SetObjectiveResponse\x12S\n\x04Join\x12\".cinquefoil.planner.v1.JoinRequest\x1a#.cinquefoil.planner.v1.JoinResponse(\x01\x30\x01\x12\x63\n\nReportLoad\x12(.cinquefoil.planner.v1.ReportLoadRequest\x1a).cinquefoil.planner.v1.ReportLoadResponse(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.planner.v1.planner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_WHATIF_DEMANDRPSENTRY']._loaded_options = None
+  _globals['_WHATIF_DEMANDRPSENTRY']._serialized_options = b'8\001'
+  _globals['_WHATIF_INTENSITYGCO2EPERKWHENTRY']._loaded_options = None
+  _globals['_WHATIF_INTENSITYGCO2EPERKWHENTRY']._serialized_options = b'8\001'
   _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._loaded_options = None
   _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._serialized_options = b'8\001'
   _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._loaded_options = None
   _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._serialized_options = b'8\001'
   _globals['_MODELLOAD_LATENCYSENTRY']._loaded_options = None
   _globals['_MODELLOAD_LATENCYSENTRY']._serialized_options = b'8\001'
-  _globals['_WATCHREQUEST']._serialized_start=204
-  _globals['_WATCHREQUEST']._serialized_end=218
-  _globals['_WATCHRESPONSE']._serialized_start=220
-  _globals['_WATCHRESPONSE']._serialized_end=332
-  _globals['_GETPLANREQUEST']._serialized_start=334
-  _globals['_GETPLANREQUEST']._serialized_end=367
-  _globals['_GETPLANRESPONSE']._serialized_start=369
-  _globals['_GETPLANRESPONSE']._serialized_end=429
-  _globals['_LISTPLANSREQUEST']._serialized_start=431
-  _globals['_LISTPLANSREQUEST']._serialized_end=488
-  _globals['_LISTPLANSRESPONSE']._serialized_start=490
-  _globals['_LISTPLANSRESPONSE']._serialized_end=578
-  _globals['_GETFLEETREQUEST']._serialized_start=580
-  _globals['_GETFLEETREQUEST']._serialized_end=597
-  _globals['_GETFLEETRESPONSE']._serialized_start=600
-  _globals['_GETFLEETRESPONSE']._serialized_end=994
-  _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._serialized_start=885
-  _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._serialized_end=944
-  _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._serialized_start=946
-  _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._serialized_end=994
-  _globals['_FLEETNODE']._serialized_start=996
-  _globals['_FLEETNODE']._serialized_end=1121
-  _globals['_SETOBJECTIVEREQUEST']._serialized_start=1123
-  _globals['_SETOBJECTIVEREQUEST']._serialized_end=1208
-  _globals['_SETOBJECTIVERESPONSE']._serialized_start=1210
-  _globals['_SETOBJECTIVERESPONSE']._serialized_end=1232
-  _globals['_JOINREQUEST']._serialized_start=1235
-  _globals['_JOINREQUEST']._serialized_end=1400
-  _globals['_JOINRESPONSE']._serialized_start=1402
-  _globals['_JOINRESPONSE']._serialized_end=1460
-  _globals['_REPORTLOADREQUEST']._serialized_start=1463
-  _globals['_REPORTLOADREQUEST']._serialized_end=1620
-  _globals['_MODELLOAD']._serialized_start=1623
-  _globals['_MODELLOAD']._serialized_end=1852
-  _globals['_MODELLOAD_LATENCYSENTRY']._serialized_start=1805
-  _globals['_MODELLOAD_LATENCYSENTRY']._serialized_end=1852
-  _globals['_REPORTLOADRESPONSE']._serialized_start=1854
-  _globals['_REPORTLOADRESPONSE']._serialized_end=1874
-  _globals['_PLANNERSERVICE']._serialized_start=1877
-  _globals['_PLANNERSERVICE']._serialized_end=2549
+  _globals['_MODELLOAD_ANSWEREDBYVARIANTENTRY']._loaded_options = None
+  _globals['_MODELLOAD_ANSWEREDBYVARIANTENTRY']._serialized_options = b'8\001'
+  _globals['_WATCHREQUEST']._serialized_start=245
+  _globals['_WATCHREQUEST']._serialized_end=305
+  _globals['_WATCHRESPONSE']._serialized_start=307
+  _globals['_WATCHRESPONSE']._serialized_end=419
+  _globals['_GETPLANREQUEST']._serialized_start=421
+  _globals['_GETPLANREQUEST']._serialized_end=454
+  _globals['_GETPLANRESPONSE']._serialized_start=456
+  _globals['_GETPLANRESPONSE']._serialized_end=516
+  _globals['_WHATIF']._serialized_start=519
+  _globals['_WHATIF']._serialized_end=1027
+  _globals['_WHATIF_DEMANDRPSENTRY']._serialized_start=881
+  _globals['_WHATIF_DEMANDRPSENTRY']._serialized_end=929
+  _globals['_WHATIF_INTENSITYGCO2EPERKWHENTRY']._serialized_start=931
+  _globals['_WHATIF_INTENSITYGCO2EPERKWHENTRY']._serialized_end=990
+  _globals['_ADDEDGPUS']._serialized_start=1029
+  _globals['_ADDEDGPUS']._serialized_end=1083
+  _globals['_DRYRUNREQUEST']._serialized_start=1085
+  _globals['_DRYRUNREQUEST']._serialized_end=1148
+  _globals['_DRYRUNRESPONSE']._serialized_start=1151
+  _globals['_DRYRUNRESPONSE']._serialized_end=1335
+  _globals['_EXPLAINREQUEST']._serialized_start=1337
+  _globals['_EXPLAINREQUEST']._serialized_end=1370
+  _globals['_EXPLAINRESPONSE']._serialized_start=1372
+  _globals['_EXPLAINRESPONSE']._serialized_end=1446
+  _globals['_DIFFREQUEST']._serialized_start=1448
+  _globals['_DIFFREQUEST']._serialized_end=1503
+  _globals['_DIFFRESPONSE']._serialized_start=1505
+  _globals['_DIFFRESPONSE']._serialized_end=1566
+  _globals['_APPLYREQUEST']._serialized_start=1568
+  _globals['_APPLYREQUEST']._serialized_end=1603
+  _globals['_APPLYRESPONSE']._serialized_start=1605
+  _globals['_APPLYRESPONSE']._serialized_end=1663
+  _globals['_PINREQUEST']._serialized_start=1665
+  _globals['_PINREQUEST']._serialized_end=1694
+  _globals['_PINRESPONSE']._serialized_start=1696
+  _globals['_PINRESPONSE']._serialized_end=1726
+  _globals['_UNPINREQUEST']._serialized_start=1728
+  _globals['_UNPINREQUEST']._serialized_end=1742
+  _globals['_UNPINRESPONSE']._serialized_start=1744
+  _globals['_UNPINRESPONSE']._serialized_end=1759
+  _globals['_ROLLBACKREQUEST']._serialized_start=1761
+  _globals['_ROLLBACKREQUEST']._serialized_end=1795
+  _globals['_ROLLBACKRESPONSE']._serialized_start=1797
+  _globals['_ROLLBACKRESPONSE']._serialized_end=1858
+  _globals['_LISTPLANSREQUEST']._serialized_start=1860
+  _globals['_LISTPLANSREQUEST']._serialized_end=1917
+  _globals['_LISTPLANSRESPONSE']._serialized_start=1919
+  _globals['_LISTPLANSRESPONSE']._serialized_end=2031
+  _globals['_GETFLEETREQUEST']._serialized_start=2033
+  _globals['_GETFLEETREQUEST']._serialized_end=2050
+  _globals['_GETFLEETRESPONSE']._serialized_start=2053
+  _globals['_GETFLEETRESPONSE']._serialized_end=2447
+  _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._serialized_start=931
+  _globals['_GETFLEETRESPONSE_INTENSITYGCO2EPERKWHENTRY']._serialized_end=990
+  _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._serialized_start=881
+  _globals['_GETFLEETRESPONSE_DEMANDRPSENTRY']._serialized_end=929
+  _globals['_FLEETNODE']._serialized_start=2449
+  _globals['_FLEETNODE']._serialized_end=2574
+  _globals['_SETOBJECTIVEREQUEST']._serialized_start=2576
+  _globals['_SETOBJECTIVEREQUEST']._serialized_end=2661
+  _globals['_SETOBJECTIVERESPONSE']._serialized_start=2663
+  _globals['_SETOBJECTIVERESPONSE']._serialized_end=2685
+  _globals['_JOINREQUEST']._serialized_start=2688
+  _globals['_JOINREQUEST']._serialized_end=2853
+  _globals['_JOINRESPONSE']._serialized_start=2855
+  _globals['_JOINRESPONSE']._serialized_end=2913
+  _globals['_REPORTLOADREQUEST']._serialized_start=2916
+  _globals['_REPORTLOADREQUEST']._serialized_end=3073
+  _globals['_MODELLOAD']._serialized_start=3076
+  _globals['_MODELLOAD']._serialized_end=3449
+  _globals['_MODELLOAD_LATENCYSENTRY']._serialized_start=3344
+  _globals['_MODELLOAD_LATENCYSENTRY']._serialized_end=3391
+  _globals['_MODELLOAD_ANSWEREDBYVARIANTENTRY']._serialized_start=3393
+  _globals['_MODELLOAD_ANSWEREDBYVARIANTENTRY']._serialized_end=3449
+  _globals['_REPORTLOADRESPONSE']._serialized_start=3451
+  _globals['_REPORTLOADRESPONSE']._serialized_end=3471
+  _globals['_PLANNERSERVICE']._serialized_start=3474
+  _globals['_PLANNERSERVICE']._serialized_end=4743
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ What should run where?"""
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
 from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
+from cinquefoil.planner.v1 import explanation_pb2 as _explanation_pb2
 from cinquefoil.planner.v1 import plan_pb2 as _plan_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -26,14 +27,21 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class WatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_VERSION_FIELD_NUMBER: _builtins.int
+    after_version: _builtins.int
+    """The newest plan that the reader has seen; 0: none. Unset: the reader wants the present only."""
     def __init__(
         self,
+        *,
+        after_version: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_after_version", b"_after_version", "after_version", b"after_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__after_version: _TypeAlias = _typing.Literal["after_version"]  # noqa: Y015
+    _WhichOneofArgType__after_version: _TypeAlias = _typing.Literal["_after_version", b"_after_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__after_version) -> _WhichOneofReturnType__after_version | None: ...
 
 Global___WatchRequest: _TypeAlias = WatchRequest  # noqa: Y015
 
@@ -108,6 +116,443 @@ class GetPlanResponse(_message.Message):
 Global___GetPlanResponse: _TypeAlias = GetPlanResponse  # noqa: Y015
 
 @_typing.final
+class WhatIf(_message.Message):
+    """Circumstances that differ from the present; whatever is unset is as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DemandRpsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class IntensityGco2ePerKwhEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DEMAND_RPS_FIELD_NUMBER: _builtins.int
+    INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
+    CARBON_WEIGHT_FIELD_NUMBER: _builtins.int
+    ACCURACY_FLOOR_FIELD_NUMBER: _builtins.int
+    GOALS_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    WITHOUT_GPUS_FIELD_NUMBER: _builtins.int
+    ADDED_GPUS_FIELD_NUMBER: _builtins.int
+    carbon_weight: _builtins.float
+    """CLOVER's lambda, 0..1."""
+    accuracy_floor: _builtins.float
+    """Least mean accuracy relative to the best variant, 0..1."""
+    strategy: _builtins.str
+    """Strategy name."""
+    @_builtins.property
+    def demand_rps(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Demand by model. Unit: requests per second."""
+
+    @_builtins.property
+    def intensity_gco2e_per_kwh(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Carbon intensity by zone. Unit: gCO2e per kWh."""
+
+    @_builtins.property
+    def goals(self) -> _plan_pb2.Goals:
+        """Weights of the goals."""
+
+    @_builtins.property
+    def without_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """GPUs that are taken away, by UUID."""
+
+    @_builtins.property
+    def added_gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddedGpus]:
+        """GPUs that are added."""
+
+    def __init__(
+        self,
+        *,
+        demand_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        intensity_gco2e_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        carbon_weight: _builtins.float | None = ...,
+        accuracy_floor: _builtins.float | None = ...,
+        goals: _plan_pb2.Goals | None = ...,
+        strategy: _builtins.str = ...,
+        without_gpus: _abc.Iterable[_builtins.str] | None = ...,
+        added_gpus: _abc.Iterable[Global___AddedGpus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "goals", b"goals"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor", "_carbon_weight", b"_carbon_weight", "accuracy_floor", b"accuracy_floor", "added_gpus", b"added_gpus", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "strategy", b"strategy", "without_gpus", b"without_gpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__accuracy_floor: _TypeAlias = _typing.Literal["accuracy_floor"]  # noqa: Y015
+    _WhichOneofArgType__accuracy_floor: _TypeAlias = _typing.Literal["_accuracy_floor", b"_accuracy_floor"]  # noqa: Y015
+    _WhichOneofReturnType__carbon_weight: _TypeAlias = _typing.Literal["carbon_weight"]  # noqa: Y015
+    _WhichOneofArgType__carbon_weight: _TypeAlias = _typing.Literal["_carbon_weight", b"_carbon_weight"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__accuracy_floor) -> _WhichOneofReturnType__accuracy_floor | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__carbon_weight) -> _WhichOneofReturnType__carbon_weight | None: ...
+
+Global___WhatIf: _TypeAlias = WhatIf  # noqa: Y015
+
+@_typing.final
+class AddedGpus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """GPU type; the fleet must have one of it."""
+    node: _builtins.str
+    """A node of the deployment file, whose zone and PUE they get."""
+    count: _builtins.int
+    """How many, >= 1."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        node: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "node", b"node", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddedGpus: _TypeAlias = AddedGpus  # noqa: Y015
+
+@_typing.final
+class DryRunRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHAT_IF_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def what_if(self) -> Global___WhatIf:
+        """Circumstances. Unset: the present."""
+
+    def __init__(
+        self,
+        *,
+        what_if: Global___WhatIf | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["what_if", b"what_if"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["what_if", b"what_if"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DryRunRequest: _TypeAlias = DryRunRequest  # noqa: Y015
+
+@_typing.final
+class DryRunResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    PROPOSAL_ID_FIELD_NUMBER: _builtins.int
+    proposal_id: _builtins.str
+    """For Apply; empty where the circumstances were not the present ones. Valid for 10 minutes."""
+    @_builtins.property
+    def plan(self) -> _plan_pb2.Plan:
+        """What would be decided. Version 0."""
+
+    @_builtins.property
+    def explanation(self) -> _explanation_pb2.Explanation:
+        """Why."""
+
+    @_builtins.property
+    def diff(self) -> _explanation_pb2.PlanDiff:
+        """Against the active plan; absent where none is."""
+
+    def __init__(
+        self,
+        *,
+        plan: _plan_pb2.Plan | None = ...,
+        explanation: _explanation_pb2.Explanation | None = ...,
+        diff: _explanation_pb2.PlanDiff | None = ...,
+        proposal_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "explanation", b"explanation", "plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff", "explanation", b"explanation", "plan", b"plan", "proposal_id", b"proposal_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DryRunResponse: _TypeAlias = DryRunResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Plan version. 0: the newest."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def explanation(self) -> _explanation_pb2.Explanation:
+        """The explanation."""
+
+    def __init__(
+        self,
+        *,
+        explanation: _explanation_pb2.Explanation | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class DiffRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_VERSION_FIELD_NUMBER: _builtins.int
+    TO_VERSION_FIELD_NUMBER: _builtins.int
+    from_version: _builtins.int
+    """Plan version. 0: the active plan."""
+    to_version: _builtins.int
+    """Plan version. 0: the newest."""
+    def __init__(
+        self,
+        *,
+        from_version: _builtins.int = ...,
+        to_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_version", b"from_version", "to_version", b"to_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffRequest: _TypeAlias = DiffRequest  # noqa: Y015
+
+@_typing.final
+class DiffResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIFF_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def diff(self) -> _explanation_pb2.PlanDiff:
+        """The difference."""
+
+    def __init__(
+        self,
+        *,
+        diff: _explanation_pb2.PlanDiff | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["diff", b"diff"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffResponse: _TypeAlias = DiffResponse  # noqa: Y015
+
+@_typing.final
+class ApplyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROPOSAL_ID_FIELD_NUMBER: _builtins.int
+    proposal_id: _builtins.str
+    """Required. proposal_id of a DryRunResponse."""
+    def __init__(
+        self,
+        *,
+        proposal_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["proposal_id", b"proposal_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyRequest: _TypeAlias = ApplyRequest  # noqa: Y015
+
+@_typing.final
+class ApplyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> _plan_pb2.Plan:
+        """The plan, with its version."""
+
+    def __init__(
+        self,
+        *,
+        plan: _plan_pb2.Plan | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApplyResponse: _TypeAlias = ApplyResponse  # noqa: Y015
+
+@_typing.final
+class PinRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Plan version; must be the active one. 0: the active one."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinRequest: _TypeAlias = PinRequest  # noqa: Y015
+
+@_typing.final
+class PinResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version that is held."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinResponse: _TypeAlias = PinResponse  # noqa: Y015
+
+@_typing.final
+class UnpinRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinRequest: _TypeAlias = UnpinRequest  # noqa: Y015
+
+@_typing.final
+class UnpinResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnpinResponse: _TypeAlias = UnpinResponse  # noqa: Y015
+
+@_typing.final
+class RollbackRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Required. Version to go back to."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackRequest: _TypeAlias = RollbackRequest  # noqa: Y015
+
+@_typing.final
+class RollbackResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def plan(self) -> _plan_pb2.Plan:
+        """The plan that carries the old one out again."""
+
+    def __init__(
+        self,
+        *,
+        plan: _plan_pb2.Plan | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RollbackResponse: _TypeAlias = RollbackResponse  # noqa: Y015
+
+@_typing.final
 class ListPlansRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -137,8 +582,11 @@ class ListPlansResponse(_message.Message):
 
     PLANS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PINNED_VERSION_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for the next page. Empty: there is none."""
+    pinned_version: _builtins.int
+    """The plan that is held; 0: none."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
         """Plans, newest first."""
@@ -148,10 +596,11 @@ class ListPlansResponse(_message.Message):
         *,
         plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
         next_page_token: _builtins.str = ...,
+        pinned_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "plans", b"plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pinned_version", b"pinned_version", "plans", b"plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,6 +892,26 @@ class ModelLoad(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class AnsweredByVariantEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     MODEL_FIELD_NUMBER: _builtins.int
     ARRIVALS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
@@ -450,6 +919,7 @@ class ModelLoad(_message.Message):
     LATE_FIELD_NUMBER: _builtins.int
     QUEUE_DEPTH_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
+    ANSWERED_BY_VARIANT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -466,6 +936,10 @@ class ModelLoad(_message.Message):
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles over the window, "50", "95", "99" and the SLO's percentile. Unit: s."""
 
+    @_builtins.property
+    def answered_by_variant(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Requests answered in the window, by variant."""
+
     def __init__(
         self,
         *,
@@ -476,10 +950,11 @@ class ModelLoad(_message.Message):
         late: _builtins.int = ...,
         queue_depth: _builtins.int = ...,
         latency_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        answered_by_variant: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "arrivals", b"arrivals", "failed", b"failed", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

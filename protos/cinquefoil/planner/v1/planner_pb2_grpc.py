@@ -50,6 +50,41 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansResponse.FromString,
                 _registered_method=True)
+        self.DryRun = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/DryRun',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.FromString,
+                _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Explain',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.Diff = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Diff',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffResponse.FromString,
+                _registered_method=True)
+        self.Apply = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Apply',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyResponse.FromString,
+                _registered_method=True)
+        self.Pin = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Pin',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinResponse.FromString,
+                _registered_method=True)
+        self.Unpin = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Unpin',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinResponse.FromString,
+                _registered_method=True)
+        self.Rollback = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Rollback',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.FromString,
+                _registered_method=True)
         self.GetFleet = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/GetFleet',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
@@ -80,7 +115,11 @@ class PlannerServiceServicer:
         """Sends the present plan and routing table, then both again after each change of either.
 
         Every response is a full snapshot, so a reader that reconnects has missed nothing that still
-        matters. Ends when the service drains.
+        matters. One that must see every plan says which it saw last: the stream then begins with all
+        later plans in order of version, and skips none afterwards. Ends when the service drains.
+
+        Errors:
+        INVALID_ARGUMENT after_version is above the newest plan's
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,6 +140,80 @@ class PlannerServiceServicer:
 
         Errors:
         INVALID_ARGUMENT page_size is above 1000, or page_token was not given out by this call
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DryRun(self, request, context):
+        """Returns what would be decided now, or under other circumstances, and why. Changes nothing.
+
+        Errors:
+        INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
+        FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Explain(self, request, context):
+        """Explains a plan: what binds it, what it promises, the runner-up, and BASE beside it.
+
+        Computed anew from what was known when the plan was made.
+
+        Errors:
+        NOT_FOUND no plan has that version
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Diff(self, request, context):
+        """Compares two plans.
+
+        Errors:
+        NOT_FOUND no plan has one of the versions
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Apply(self, request, context):
+        """Carries out the plan of an earlier dry run; returns once it is stored and announced.
+
+        Errors:
+        NOT_FOUND           no such proposal, or it is older than 10 minutes
+        FAILED_PRECONDITION what runs is no longer what the proposal was made for
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pin(self, request, context):
+        """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
+        longer hold the pinned plan, what is left of it serves on.
+
+        Errors:
+        NOT_FOUND           no plan has that version
+        FAILED_PRECONDITION the plan is not the active one (roll back to it instead)
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unpin(self, request, context):
+        """Plans anew by itself again. Nothing is pinned: nothing happens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rollback(self, request, context):
+        """Carries out an earlier plan again, as a new version, and pins it.
+
+        Errors:
+        NOT_FOUND           no plan has that version
+        FAILED_PRECONDITION the fleet lacks what the plan needs
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -167,6 +280,41 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.ListPlans,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansResponse.SerializeToString,
+            ),
+            'DryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.DryRun,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Diff': grpc.unary_unary_rpc_method_handler(
+                    servicer.Diff,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffResponse.SerializeToString,
+            ),
+            'Apply': grpc.unary_unary_rpc_method_handler(
+                    servicer.Apply,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyResponse.SerializeToString,
+            ),
+            'Pin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pin,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinResponse.SerializeToString,
+            ),
+            'Unpin': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unpin,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinResponse.SerializeToString,
+            ),
+            'Rollback': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rollback,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleet,
@@ -271,6 +419,195 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/ListPlans',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListPlansResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/DryRun',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DryRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Explain',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Diff(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Diff',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.DiffResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Apply(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Apply',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ApplyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Pin',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.PinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unpin(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Unpin',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnpinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rollback(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Rollback',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.FromString,
             options,
             channel_credentials,
             insecure,

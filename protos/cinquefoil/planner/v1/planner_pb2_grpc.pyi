@@ -37,7 +37,11 @@ class PlannerServiceStub:
     """Sends the present plan and routing table, then both again after each change of either.
 
     Every response is a full snapshot, so a reader that reconnects has missed nothing that still
-    matters. Ends when the service drains.
+    matters. One that must see every plan says which it saw last: the stream then begins with all
+    later plans in order of version, and skips none afterwards. Ends when the service drains.
+
+    Errors:
+      INVALID_ARGUMENT after_version is above the newest plan's
     """
     GetPlan: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetPlanRequest, _planner_pb2.GetPlanResponse]
     """Returns one plan.
@@ -50,6 +54,51 @@ class PlannerServiceStub:
 
     Errors:
       INVALID_ARGUMENT page_size is above 1000, or page_token was not given out by this call
+    """
+    DryRun: _grpc.UnaryUnaryMultiCallable[_planner_pb2.DryRunRequest, _planner_pb2.DryRunResponse]
+    """Returns what would be decided now, or under other circumstances, and why. Changes nothing.
+
+    Errors:
+      INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
+      FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+    """
+    Explain: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ExplainRequest, _planner_pb2.ExplainResponse]
+    """Explains a plan: what binds it, what it promises, the runner-up, and BASE beside it.
+
+    Computed anew from what was known when the plan was made.
+
+    Errors:
+      NOT_FOUND no plan has that version
+    """
+    Diff: _grpc.UnaryUnaryMultiCallable[_planner_pb2.DiffRequest, _planner_pb2.DiffResponse]
+    """Compares two plans.
+
+    Errors:
+      NOT_FOUND no plan has one of the versions
+    """
+    Apply: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ApplyRequest, _planner_pb2.ApplyResponse]
+    """Carries out the plan of an earlier dry run; returns once it is stored and announced.
+
+    Errors:
+      NOT_FOUND           no such proposal, or it is older than 10 minutes
+      FAILED_PRECONDITION what runs is no longer what the proposal was made for
+    """
+    Pin: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]
+    """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
+    longer hold the pinned plan, what is left of it serves on.
+
+    Errors:
+      NOT_FOUND           no plan has that version
+      FAILED_PRECONDITION the plan is not the active one (roll back to it instead)
+    """
+    Unpin: _grpc.UnaryUnaryMultiCallable[_planner_pb2.UnpinRequest, _planner_pb2.UnpinResponse]
+    """Plans anew by itself again. Nothing is pinned: nothing happens."""
+    Rollback: _grpc.UnaryUnaryMultiCallable[_planner_pb2.RollbackRequest, _planner_pb2.RollbackResponse]
+    """Carries out an earlier plan again, as a new version, and pins it.
+
+    Errors:
+      NOT_FOUND           no plan has that version
+      FAILED_PRECONDITION the fleet lacks what the plan needs
     """
     GetFleet: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]
     """Returns the nodes that have joined and the fleet's energy account."""
@@ -88,7 +137,11 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """Sends the present plan and routing table, then both again after each change of either.
 
     Every response is a full snapshot, so a reader that reconnects has missed nothing that still
-    matters. Ends when the service drains.
+    matters. One that must see every plan says which it saw last: the stream then begins with all
+    later plans in order of version, and skips none afterwards. Ends when the service drains.
+
+    Errors:
+      INVALID_ARGUMENT after_version is above the newest plan's
     """
     GetPlan: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetPlanRequest, _planner_pb2.GetPlanResponse]  # type: ignore[assignment]
     """Returns one plan.
@@ -101,6 +154,51 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT page_size is above 1000, or page_token was not given out by this call
+    """
+    DryRun: _aio.UnaryUnaryMultiCallable[_planner_pb2.DryRunRequest, _planner_pb2.DryRunResponse]  # type: ignore[assignment]
+    """Returns what would be decided now, or under other circumstances, and why. Changes nothing.
+
+    Errors:
+      INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
+      FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+    """
+    Explain: _aio.UnaryUnaryMultiCallable[_planner_pb2.ExplainRequest, _planner_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explains a plan: what binds it, what it promises, the runner-up, and BASE beside it.
+
+    Computed anew from what was known when the plan was made.
+
+    Errors:
+      NOT_FOUND no plan has that version
+    """
+    Diff: _aio.UnaryUnaryMultiCallable[_planner_pb2.DiffRequest, _planner_pb2.DiffResponse]  # type: ignore[assignment]
+    """Compares two plans.
+
+    Errors:
+      NOT_FOUND no plan has one of the versions
+    """
+    Apply: _aio.UnaryUnaryMultiCallable[_planner_pb2.ApplyRequest, _planner_pb2.ApplyResponse]  # type: ignore[assignment]
+    """Carries out the plan of an earlier dry run; returns once it is stored and announced.
+
+    Errors:
+      NOT_FOUND           no such proposal, or it is older than 10 minutes
+      FAILED_PRECONDITION what runs is no longer what the proposal was made for
+    """
+    Pin: _aio.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]  # type: ignore[assignment]
+    """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
+    longer hold the pinned plan, what is left of it serves on.
+
+    Errors:
+      NOT_FOUND           no plan has that version
+      FAILED_PRECONDITION the plan is not the active one (roll back to it instead)
+    """
+    Unpin: _aio.UnaryUnaryMultiCallable[_planner_pb2.UnpinRequest, _planner_pb2.UnpinResponse]  # type: ignore[assignment]
+    """Plans anew by itself again. Nothing is pinned: nothing happens."""
+    Rollback: _aio.UnaryUnaryMultiCallable[_planner_pb2.RollbackRequest, _planner_pb2.RollbackResponse]  # type: ignore[assignment]
+    """Carries out an earlier plan again, as a new version, and pins it.
+
+    Errors:
+      NOT_FOUND           no plan has that version
+      FAILED_PRECONDITION the fleet lacks what the plan needs
     """
     GetFleet: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]  # type: ignore[assignment]
     """Returns the nodes that have joined and the fleet's energy account."""
@@ -142,7 +240,11 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Sends the present plan and routing table, then both again after each change of either.
 
         Every response is a full snapshot, so a reader that reconnects has missed nothing that still
-        matters. Ends when the service drains.
+        matters. One that must see every plan says which it saw last: the stream then begins with all
+        later plans in order of version, and skips none afterwards. Ends when the service drains.
+
+        Errors:
+          INVALID_ARGUMENT after_version is above the newest plan's
         """
 
     @_abc_1.abstractmethod
@@ -167,6 +269,93 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT page_size is above 1000, or page_token was not given out by this call
+        """
+
+    @_abc_1.abstractmethod
+    def DryRun(
+        self,
+        request: _planner_pb2.DryRunRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.DryRunResponse, _abc.Awaitable[_planner_pb2.DryRunResponse]]:
+        """Returns what would be decided now, or under other circumstances, and why. Changes nothing.
+
+        Errors:
+          INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
+          FAILED_PRECONDITION nothing can be decided yet: no GPU, or no carbon intensity, is known
+        """
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _planner_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ExplainResponse, _abc.Awaitable[_planner_pb2.ExplainResponse]]:
+        """Explains a plan: what binds it, what it promises, the runner-up, and BASE beside it.
+
+        Computed anew from what was known when the plan was made.
+
+        Errors:
+          NOT_FOUND no plan has that version
+        """
+
+    @_abc_1.abstractmethod
+    def Diff(
+        self,
+        request: _planner_pb2.DiffRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.DiffResponse, _abc.Awaitable[_planner_pb2.DiffResponse]]:
+        """Compares two plans.
+
+        Errors:
+          NOT_FOUND no plan has one of the versions
+        """
+
+    @_abc_1.abstractmethod
+    def Apply(
+        self,
+        request: _planner_pb2.ApplyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ApplyResponse, _abc.Awaitable[_planner_pb2.ApplyResponse]]:
+        """Carries out the plan of an earlier dry run; returns once it is stored and announced.
+
+        Errors:
+          NOT_FOUND           no such proposal, or it is older than 10 minutes
+          FAILED_PRECONDITION what runs is no longer what the proposal was made for
+        """
+
+    @_abc_1.abstractmethod
+    def Pin(
+        self,
+        request: _planner_pb2.PinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.PinResponse, _abc.Awaitable[_planner_pb2.PinResponse]]:
+        """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
+        longer hold the pinned plan, what is left of it serves on.
+
+        Errors:
+          NOT_FOUND           no plan has that version
+          FAILED_PRECONDITION the plan is not the active one (roll back to it instead)
+        """
+
+    @_abc_1.abstractmethod
+    def Unpin(
+        self,
+        request: _planner_pb2.UnpinRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.UnpinResponse, _abc.Awaitable[_planner_pb2.UnpinResponse]]:
+        """Plans anew by itself again. Nothing is pinned: nothing happens."""
+
+    @_abc_1.abstractmethod
+    def Rollback(
+        self,
+        request: _planner_pb2.RollbackRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.RollbackResponse, _abc.Awaitable[_planner_pb2.RollbackResponse]]:
+        """Carries out an earlier plan again, as a new version, and pins it.
+
+        Errors:
+          NOT_FOUND           no plan has that version
+          FAILED_PRECONDITION the fleet lacks what the plan needs
         """
 
     @_abc_1.abstractmethod
