@@ -9,10 +9,11 @@ from itertools import count
 
 from services.gpuagent import gpu_table
 from services.kit.deployment import Objective
-from services.kit.mig import Geometry
+from services.kit.mig import Geometry, Placement
 from services.kit.profiles.analytic import AnalyticProfile
 from services.planner import catalog
 from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
+from services.planner.placement import clocks
 
 EFFICIENTNET = {
     "b1": (0.70, 78.382),
@@ -28,7 +29,14 @@ def gpu_type(name: str) -> GpuType:
     model = gpu_table.load(name)
     kinds = tuple(kind for kind in model.geometry.kinds if "+" not in kind.name)
     geometry = Geometry(model.geometry.memory_slices, kinds)
-    return GpuType(name, geometry, model.sm_count, model.idle_power_w, model.max_power_w)
+    return GpuType(
+        name,
+        geometry,
+        model.sm_count,
+        model.idle_power_w,
+        model.max_power_w,
+        max_clock_mhz=model.max_clock_mhz if model.clock_lock else 0,
+    )
 
 
 def fleet(pools: Iterable[tuple[Pool, int]]) -> tuple[Gpu, ...]:
@@ -49,12 +57,15 @@ def efficientnet(name: str, *, demand_rps: float, slo_s: float, scale: float = 1
     return Model(name, slo_s, 95.0, demand_rps, variants)
 
 
-def problem(
+def problem(  # noqa: PLR0913  # what planners know, with defaults
     gpus: Sequence[Gpu],
     models: Sequence[Model],
     objective: Objective,
     running: Sequence[Segment] = (),
+    *,
     seed: int = 0,
+    clock_ratios: Sequence[float] = (1.0,),
+    time_limit_s: float = 5.0,
 ) -> Problem:
     """Return the problem that a planner with default settings would pose."""
     batch_sizes = (1, 2, 4, 8, 16, 32)
@@ -62,10 +73,13 @@ def problem(
     return Problem(
         gpus=tuple(gpus),
         models=tuple(models),
-        catalog=catalog.build(models, pools, objective, batch_sizes, max_processes=3),
+        catalog=catalog.build(
+            models, pools, objective, batch_sizes, max_processes=3, clock_ratios=clock_ratios
+        ),
         objective=objective,
         running=tuple(running),
         seed=seed,
+        time_limit_s=time_limit_s,
         batch_sizes=batch_sizes,
     )
 
@@ -74,11 +88,16 @@ def rolled_out(
     gpus: Iterable[Gpu], segments: Sequence[Segment], intensities: Mapping[str, float]
 ) -> tuple[tuple[Gpu, ...], tuple[Segment, ...]]:
     """Return the fleet with a plan on it, at the zones' carbon intensities, gCO2e/kWh."""
+    held_mhz = clocks(segments)
+    slices: dict[str, list[Placement]] = {}
+    for segment in segments:
+        slices.setdefault(segment.gpu_uuid, []).append(segment.placement)
     moved = {
         gpu.uuid: replace(
             gpu,
             pool=replace(gpu.pool, intensity_gco2e_per_kwh=intensities[gpu.pool.zone]),
-            slices=tuple(s.placement for s in segments if s.gpu_uuid == gpu.uuid),
+            slices=tuple(slices.get(gpu.uuid, ())),
+            clock_mhz=held_mhz.get(gpu.uuid, 0),
         )
         for gpu in gpus
     }

@@ -8,7 +8,7 @@ from itertools import product
 
 from services.kit.deployment import Objective
 from services.kit.mig import SliceKind
-from services.planner.domain import Model, Pool, Problem, SegmentKind, Variant
+from services.planner.domain import GpuType, Model, Pool, Problem, SegmentKind, Variant
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,20 @@ class Place:
     slice_kind: SliceKind
 
 
-def build(
+def build(  # noqa: PLR0913  # the dimensions of the catalog
     models: Iterable[Model],
     pools: Iterable[Pool],
     objective: Objective,
     batch_sizes: Sequence[int],
     max_processes: int,
+    *,
+    clock_ratios: Sequence[float] = (1.0,),
 ) -> tuple[SegmentKind, ...]:
     """Return the segment kinds that a strategy may choose from.
 
     A kind stays if a full batch with every process busy takes at most theta x SLO (ParvaGPU IV-A),
-    its memory fits, and no other kind of the same variant on the same slice is better in
-    throughput, energy and latency alike.
+    its memory fits, and no other kind of the same variant on the same slice at the same clock is
+    better in throughput, energy and latency alike.
 
     Args:
         models: What is to be served.
@@ -40,6 +42,8 @@ def build(
         objective: Its `latency_share` is theta.
         batch_sizes: Batch sizes to consider.
         max_processes: Most processes per segment, >= 1.
+        clock_ratios: SM clocks to consider, as shares of a GPU's highest, 0 < ratio <= 1; where
+            the highest is not known, only the highest.
     """
     pools = tuple(pools)
     found: list[SegmentKind] = []
@@ -47,16 +51,21 @@ def build(
         for variant, pool in product(model.variants, pools):
             for slice_kind in pool.type.geometry.kinds:
                 place = Place(model, variant, pool, slice_kind)
-                points = measure(place, batch_sizes, max_processes)
-                found.extend(pareto(p for p in points if in_time(objective, model, p)))
+                for ratio in _ratios(pool.type, clock_ratios):
+                    points = measure(place, batch_sizes, max_processes, clock_ratio=ratio)
+                    found.extend(pareto(p for p in points if in_time(objective, model, p)))
     return tuple(found)
 
 
-def measure(place: Place, batch_sizes: Sequence[int], max_processes: int) -> Iterator[SegmentKind]:
-    """Yield what the profile knows of a place, whatever the latency."""
-    shape = place.pool.type.shape(place.slice_kind)
+def measure(
+    place: Place, batch_sizes: Sequence[int], max_processes: int, *, clock_ratio: float = 1.0
+) -> Iterator[SegmentKind]:
+    """Yield what the profile knows of a place at one clock, whatever the latency."""
+    gpu = place.pool.type
+    shape = gpu.shape(place.slice_kind)
+    clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     for processes, batch_size in product(range(1, max_processes + 1), batch_sizes):
-        cost = place.variant.profile.batch(shape, batch_size, processes)
+        cost = place.variant.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if cost is not None:
             yield SegmentKind(
                 model=place.model.name,
@@ -69,7 +78,12 @@ def measure(place: Place, batch_sizes: Sequence[int], max_processes: int) -> Ite
                 throughput_rps=processes * batch_size / cost.latency_s,
                 energy_j=cost.energy_j / batch_size,
                 accuracy=place.variant.accuracy,
+                clock_mhz=clock_mhz,
             )
+
+
+def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
+    return dict.fromkeys(clock_ratios) if gpu.max_clock_mhz else (1.0,)
 
 
 def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
@@ -81,7 +95,7 @@ def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[Segmen
     """Return the kinds that no other beats in throughput, energy and (if asked) latency.
 
     Args:
-        kinds: Of one variant on one slice kind. Of equals, the first stays.
+        kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.
         latency: A kind also stays where it is the faster one to answer.
     """
     kept: list[SegmentKind] = []

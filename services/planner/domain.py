@@ -203,7 +203,7 @@ class Period:
     """A stretch of time with one carbon intensity per zone.
 
     Attributes:
-        length_s: How long it lasts, s.
+        length_s: How long it lasts, s; grid time, which under replay runs faster than clocks.
         intensity_gco2e_per_kwh: By zone.
     """
 
@@ -251,7 +251,7 @@ class Configuration:
     Attributes:
         segments: How many of each kind.
         load_rps: Load sent to each kind, all its segments together, req/s.
-        gap: Proven relative optimality gap, or None where nothing is proven.
+        gap: Proven relative optimality gap of the objective, or None where nothing is proven.
     """
 
     segments: Mapping[SegmentKind, int]
@@ -265,8 +265,7 @@ class Score:
 
     Attributes:
         unserved_rps: Demand per model that is not served within the SLO, req/s.
-        objective: CLOVER's f (Eq. 3) over all served requests, less `reconfiguration`, percentage
-            points.
+        objective: Weighted sum of `goals`, less `reconfiguration`, percentage points.
         accuracy: Mean accuracy per model over its served load.
         latency_s: Predicted latency per model at the SLO's percentile, s.
         power_w: Fleet power, W.
@@ -275,6 +274,16 @@ class Score:
         floor_violation: By how much mean accuracy misses the floor, as a share of the best
             variant's, weighted by demand.
         reconfiguration: Price of getting there from what runs, percentage points.
+        worst_unserved: Largest share of a model's demand that is not served, among the models that
+            the fleet can serve at all, 0..1.
+        goals: What each goal of the objective is worth by itself, percentage points: CLOVER's f
+            (Eq. 3), ParvaGPU's GPUs in use, InfAdapter's
+            Eq. 1. Also those without weight.
+        gpus_in_use: The fewest GPUs that hold the slices.
+        gpcs: Compute slices in use.
+        loading_s: Longest loading time of a variant that does not run yet for its model, s.
+        active_power_w: Power beyond idle, W.
+        ties: What decides between equal objectives, larger is better.
     """
 
     unserved_rps: Mapping[str, float]
@@ -286,12 +295,24 @@ class Score:
     powered_gpus: int
     floor_violation: float = 0.0
     reconfiguration: float = 0.0
+    worst_unserved: float = 0.0
+    goals: Mapping[str, float] = field(default_factory=dict)
+    gpus_in_use: int = 0
+    gpcs: int = 0
+    loading_s: float = 0.0
+    active_power_w: float = 0.0
+    ties: tuple[float, ...] = ()
 
     @property
-    def worth(self) -> tuple[float, float, float]:
+    def shortage(self) -> tuple[float, float, float]:
+        """What no objective makes up for, 0 is best: starving a model, refusing, bad answers."""
+        unserved_rps = round(sum(self.unserved_rps.values()), 6)
+        return round(self.worst_unserved, 9), unserved_rps, round(self.floor_violation, 9)
+
+    @property
+    def worth(self) -> tuple[float, ...]:
         """Larger is better: first serve, then keep the accuracy floor, then the objective."""
-        unserved = round(sum(self.unserved_rps.values()), 6)
-        return (-unserved, -round(self.floor_violation, 9), self.objective)
+        return (*(-each for each in self.shortage), self.objective, *self.ties)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,212 +1,165 @@
-"""Mixed-integer linear programs, solved by HiGHS.
+"""Mixed-integer linear programs with several goals.
 
-A thin, typed builder: columns and rows are added one by one and handed over as arrays at once.
-Goals are solved in order of importance: each later goal may not worsen the earlier ones.
+A thin, typed builder: columns, rows and terms are added one by one or as arrays, and handed over at
+once. Goals are solved in order of importance: each later goal may not worsen the earlier ones.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
 
-Terms = Mapping[int, float]
-"""Coefficients by column."""
+from services.planner.highs import SLACK, Goal, Numbers, Outcome, Solution, Solver, Terms, Values
 
-SLACK = 1e-9
-"""By how much a later goal may worsen an earlier one: what floating point needs."""
+__all__ = ["Goal", "Numbers", "Outcome", "Program", "Solution", "Terms"]
 
-ABSOLUTE_GAP = 1e-7
-"""An answer this close to its bound counts as optimal."""
-
-LARGE = 300
-"""Integer columns from which a start of our own saves time."""
-
-LEAST_TIME_S = 0.01
-"""What a search gets whose time is over, so that it can at least take over a start, s."""
-
-OPTIONS = {
-    "output_flag": False,
-    "threads": 1,
-    "mip_abs_gap": ABSOLUTE_GAP,
-    "mip_feasibility_tolerance": 1e-9,
-    "primal_feasibility_tolerance": 1e-9,
-    "dual_feasibility_tolerance": 1e-9,
-}
-"""One thread and fixed tolerances: equal programs have equal answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """An answer.
-
-    Attributes:
-        values: By column.
-        value: Of the last goal.
-        distance: How far below `value` the optimum of the last goal can be at most; 0 where proven
-            optimal, infinite where time ended on an earlier goal.
-    """
-
-    values: NDArray[np.float64]
-    value: float
-    distance: float
-
-    def count(self, column: int) -> int:
-        """Return the value of an integer column."""
-        return round(float(self.values[column]))
+HOPE = 0.2
+"""Share of the time for hoping; mostly a small part of it is needed."""
 
 
 @dataclass(slots=True)
 class Program:
-    """A program under construction. Columns are numbered as they are added."""
+    """A program under construction. Columns and rows are numbered as they are added."""
 
-    _costs: list[float] = field(default_factory=list)
-    _upper: list[float] = field(default_factory=list)
-    _integer: list[bool] = field(default_factory=list)
-    _rows: list[tuple[dict[int, float], float, float]] = field(default_factory=list)
+    _uppers: list[Values] = field(default_factory=list)
+    _integers: list[NDArray[np.bool_]] = field(default_factory=list)
+    _bounds: list[Values] = field(default_factory=list)
+    _entries: list[tuple[Numbers, Numbers, Values]] = field(default_factory=list)
+    _width: int = 0
+    _height: int = 0
+
+    def columns(
+        self, count: int, *, upper: ArrayLike = highspy.kHighsInf, integer: bool = False
+    ) -> Numbers:
+        """Add variables in 0..`upper`; return their numbers."""
+        self._uppers.append(np.broadcast_to(np.asarray(upper, dtype=float), count))
+        self._integers.append(np.full(count, integer))
+        self._width += count
+        return np.arange(self._width - count, self._width, dtype=np.int32)
+
+    def rows(
+        self,
+        count: int,
+        *,
+        low: ArrayLike = -highspy.kHighsInf,
+        high: ArrayLike = highspy.kHighsInf,
+    ) -> Numbers:
+        """Add constraints `low` <= sum of the row's terms <= `high`; return their numbers."""
+        bounds = np.empty((2, count))
+        bounds[0], bounds[1] = low, high
+        self._bounds.append(bounds)
+        self._height += count
+        return np.arange(self._height - count, self._height, dtype=np.int32)
+
+    def terms(self, rows: ArrayLike, columns: ArrayLike, coefficients: ArrayLike) -> None:
+        """Add coefficient x column to rows; arrays are broadcast, and what meets is summed."""
+        spread = np.broadcast_arrays(rows, columns, np.asarray(coefficients, dtype=float))
+        where, what, by = (np.ravel(each) for each in spread)
+        self._entries.append((where.astype(np.int32), what.astype(np.int32), by))
 
     def column(self, *, upper: float = highspy.kHighsInf, integer: bool = False) -> int:
         """Add a variable in 0..`upper`; return its number."""
-        self._upper.append(upper)
-        self._integer.append(integer)
-        return len(self._upper) - 1
+        return int(self.columns(1, upper=upper, integer=integer)[0])
 
     def row(
         self,
         terms: Iterable[tuple[int, float]],
         *,
-        low: float | None = None,
-        high: float | None = None,
+        low: float = -highspy.kHighsInf,
+        high: float = highspy.kHighsInf,
     ) -> None:
-        """Demand `low` <= sum of coefficient x column <= `high`; None: no bound."""
-        coefficients: dict[int, float] = {}
-        for column, coefficient in terms:
-            coefficients[column] = coefficients.get(column, 0.0) + coefficient
-        self._rows.append(
-            (
-                coefficients,
-                -highspy.kHighsInf if low is None else low,
-                highspy.kHighsInf if high is None else high,
-            )
-        )
+        """Demand `low` <= sum of coefficient x column <= `high`."""
+        given = list(terms)
+        row = self.rows(1, low=low, high=high)
+        self.terms(row, [column for column, _ in given], [by for _, by in given])
 
     def minimise(
-        self, goals: Iterable[Terms], *, time_limit_s: float, relative_gap: float = 0.0
+        self, goals: Sequence[Goal], *, time_limit_s: float, hopes: int = 0
     ) -> Solution | None:
         """Minimise the goals in lexicographic order.
 
         Args:
-            goals: The most important first; all but the last with positive coefficients.
+            goals: The most important first.
             time_limit_s: For all goals together, s.
-            relative_gap: Share of its value by which the last goal may miss its optimum.
+            hopes: How many of the first goals can mostly be brought to 0 all together, the least
+                they can be; this is then tried before they are minimised one by one.
 
         Returns:
-            The best answer found, or None where there is none (or none was found in time).
+            The best answer found, or None where there is none (or none was found in time). Goals
+            after the first whose proof time cut short are not looked at.
         """
         solver = self._solver()
-        solver.setOptionValue("mip_rel_gap", relative_gap)
-        held: Terms | None = None
-        answer: Solution | None = None
-        for goal in goals:
-            if answer is not None and held is not None:
-                if answer.distance > 0 or solver.getRunTime() >= time_limit_s:
-                    return replace(answer, distance=math.inf)
-                _hold(solver, held, answer)
-            answer = self._search(solver, goal, time_limit_s)
-            held = goal
-            if answer is None:
-                return None
+        answer = self._hope(solver, goals[: hopes + 1], time_limit_s) if hopes else None
+        for goal in goals[len(answer.outcomes) if answer else 0 :]:
+            found = self._reach(solver, goal, answer, time_limit_s)
+            if found is None:
+                return answer
+            answer = found
+            if not goal.met(answer.outcomes[-1]):
+                return answer
+            solver.hold(goal, answer.outcomes[-1])
         return answer
 
-    def _search(self, solver: Any, goal: Terms, time_limit_s: float) -> Solution | None:
-        costs = np.zeros(len(self._upper))
-        costs[list(goal)] = list(goal.values())
-        solver.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
-        if sum(self._integer) > LARGE:
-            self._sketch(solver, time_limit_s)
-        return _run(solver, time_limit_s)
+    def _hope(self, solver: Solver, goals: Sequence[Goal], time_limit_s: float) -> Solution | None:
+        """Bring all goals but the last to 0, and the last to its optimum; None: none was found.
 
-    def _sketch(self, solver: Any, time_limit_s: float) -> None:
-        """Start the search from the best answer that uses only what the relaxation uses.
-
-        HiGHS finds the same kind of answer by itself, but only after seconds of cuts.
+        Where they cannot all be 0, that is mostly seen at once, but not always: hence HOPE.
         """
-        solver.setOptionValue("solve_relaxation", True)
-        relaxed = _run(solver, time_limit_s)
-        solver.setOptionValue("solve_relaxation", False)
-        if relaxed is None:
-            return
-        lp = solver.getLp()
-        lower, upper = np.array(lp.col_lower_), np.array(lp.col_upper_)
-        unused = np.flatnonzero(np.array(self._integer) & (relaxed.values < SLACK))
-        unused = unused.astype(np.int32)
-        nothing = np.zeros(len(unused))
-        solver.changeColsBounds(len(unused), unused, nothing, nothing)
-        sketch = _run(solver, time_limit_s)
-        solver.changeColsBounds(len(unused), unused, lower[unused], upper[unused])
-        if sketch is not None:
-            _start_from(solver, sketch)
+        *zeros, goal = goals
+        columns = np.array(sorted({each for zero in zeros for each in zero.terms}), dtype=np.int32)
+        solver.bar(columns)
+        found = solver.search(goal, HOPE * time_limit_s)
+        if found is None:
+            solver.free(columns)
+            return None
+        met = Solution(found.values, (Outcome(0.0, 0.0),) * len(zeros))
+        if goal.met(found.outcomes[0]):
+            met = Solution(found.values, met.outcomes + found.outcomes)
+            solver.hold(goal, found.outcomes[0])
+        return met
 
-    def _solver(self) -> Any:
+    def _reach(
+        self, solver: Solver, goal: Goal, answer: Solution | None, time_limit_s: float
+    ) -> Solution | None:
+        """Return the answer to the next goal, or None where there is none in time."""
+        if answer is None:
+            return solver.search(goal, time_limit_s)
+        if _is_zero(goal, answer):
+            return Solution(answer.values, (*answer.outcomes, Outcome(0.0, 0.0)))
+        if solver.run_time_s >= time_limit_s:
+            return None
+        found = solver.search(goal, time_limit_s, answer)
+        return found and Solution(found.values, answer.outcomes + found.outcomes)
+
+    def _solver(self) -> Solver:
+        matrix = self._matrix()
         lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self._upper), len(self._rows)
-        lp.col_cost_ = np.zeros(lp.num_col_)
-        lp.col_lower_, lp.col_upper_ = np.zeros(lp.num_col_), np.array(self._upper)
-        lp.row_lower_ = np.array([low for _, low, _ in self._rows])
-        lp.row_upper_ = np.array([high for _, _, high in self._rows])
+        lp.num_col_, lp.num_row_ = self._width, self._height
+        lp.col_cost_, lp.col_lower_ = np.zeros(self._width), np.zeros(self._width)
+        lp.col_upper_ = np.concatenate(self._uppers)
+        lp.row_lower_, lp.row_upper_ = np.hstack([np.zeros((2, 0)), *self._bounds])
         lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        sizes = [len(terms) for terms, _, _ in self._rows]
-        lp.a_matrix_.start_ = np.cumsum([0, *sizes], dtype=np.int32)
-        lp.a_matrix_.index_ = np.array([c for row in self._rows for c in row[0]], dtype=np.int32)
-        lp.a_matrix_.value_ = np.array([v for row in self._rows for v in row[0].values()])
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        lp.integrality_ = [kinds[integer] for integer in self._integer]
-        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # the package has no types
-        for option, value in OPTIONS.items():
-            solver.setOptionValue(option, value)
-        solver.passModel(lp)
-        return solver
+        lp.a_matrix_.start_, lp.a_matrix_.index_ = matrix.indptr, matrix.indices
+        lp.a_matrix_.value_ = matrix.data
+        return Solver(lp, np.concatenate(self._integers))
+
+    def _matrix(self) -> Any:
+        """Return the coefficients by row; terms that meet are summed."""
+        where, what, by = (
+            (np.concatenate(each) for each in zip(*self._entries, strict=True))
+            if self._entries
+            else (np.zeros(0, dtype=np.int32),) * 3
+        )
+        return csr_array((by, (where, what)), shape=(self._height, self._width))
 
 
-def _hold(solver: Any, goal: Terms, answer: Solution) -> None:
-    """Keep `goal` at what `answer` reached, and start the next search from `answer`."""
-    counted = {column: weight for column, weight in goal.items() if weight}
-    columns = np.array(list(counted), dtype=np.int32)
-    weights = np.array(list(counted.values()))
-    if answer.value <= SLACK:  # bounds of 0 let presolve drop the columns
-        zeros = np.zeros(len(columns))
-        solver.changeColsBounds(len(columns), columns, zeros, zeros)
-    else:
-        limit = answer.value + SLACK
-        solver.addRow(-highspy.kHighsInf, limit, len(columns), columns, weights)
-    _start_from(solver, answer)
-
-
-def _start_from(solver: Any, answer: Solution) -> None:
-    start = highspy.HighsSolution()
-    start.col_value = list(answer.values)
-    solver.setSolution(start)
-
-
-def _run(solver: Any, time_limit_s: float) -> Solution | None:
-    """Run until the time limit, which counts from the solver's first run."""
-    left_s = time_limit_s - solver.getRunTime()
-    solver.setOptionValue("time_limit", max(left_s, LEAST_TIME_S))
-    solver.run()
-    info = solver.getInfo()
-    if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
-        return None
-    value = float(info.objective_function_value)
-    proven = solver.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    bound = float(info.mip_dual_bound)
-    distance = value - bound if math.isfinite(bound) else (0.0 if proven else math.inf)
-    return Solution(
-        values=np.array(solver.getSolution().col_value),
-        value=value,
-        distance=distance if distance > ABSOLUTE_GAP else 0.0,
-    )
+def _is_zero(goal: Goal, answer: Solution) -> bool:
+    """Tell whether an answer cannot be improved, as columns are never below 0."""
+    positive = all(weight >= 0 for weight in goal.terms.values())
+    return positive and goal.value(answer.values) <= SLACK

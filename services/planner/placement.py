@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Layout, Placement
+from services.kit.mig import Placement
 from services.planner.domain import Configuration, Gpu, Problem, Segment, SegmentKind
 from services.planner.packing import gpus_needed
 from services.planner.pricing import Row, row
-from services.planner.siting import Running, choose_layouts
+from services.planner.siting import Running, Site, choose_sites
 
 Spot = tuple[str, Placement]
 """A place for a segment: GPU uuid and slice."""
@@ -30,8 +31,9 @@ def place(
         new_id: Gives ids that were never used; segments that stay keep theirs.
 
     Returns:
-        Segments in order of the problem's GPUs and of placement. Shares follow the configuration's
-        loads, equal among equal segments; each model's sum to 1.
+        Segments in order of the problem's GPUs and of placement; those of one GPU have one clock
+        (see `clocks`). Shares follow the configuration's loads, equal among equal segments; each
+        model's sum to 1.
 
     Raises:
         FailedPrecondition: The configuration does not fit on the fleet.
@@ -44,10 +46,20 @@ def place(
     for pool, fewest in needed.items():
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
         wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
-        most = fewest if problem.objective.park_idle_gpus else len(gpus)
-        layouts = choose_layouts(gpus.values(), running, wanted, most_gpus=most)
-        spots |= _fill(layouts, gpus, running, wanted)
+        most = fewest if _gathers(problem.objective) else len(gpus)
+        sites = choose_sites(gpus.values(), running, wanted, most_gpus=most)
+        spots |= _fill(sites, gpus, running, wanted)
     return tuple(_segments(problem, configuration, spots, new_id))
+
+
+def clocks(segments: Iterable[Segment]) -> dict[str, int]:
+    """Return the SM clock of each GPU that has segments, by uuid, MHz; 0: not to be lowered."""
+    return {segment.gpu_uuid: segment.kind.clock_mhz for segment in segments}
+
+
+def _gathers(objective: Objective) -> bool:
+    """Tell whether GPUs without segments are worth something."""
+    return objective.park_idle_gpus or objective.goals.fewest_gpus > 0
 
 
 def _running(problem: Problem) -> Running:
@@ -58,29 +70,30 @@ def _running(problem: Problem) -> Running:
 
 
 def _fill(
-    layouts: Mapping[str, Layout],
+    sites: Mapping[str, Site],
     gpus: Mapping[str, Gpu],
     running: Running,
     wanted: Mapping[SegmentKind, int],
 ) -> dict[Spot, SegmentKind]:
-    rows: dict[Row | None, SegmentKind] = {row(kind): kind for kind in wanted}
+    rows: dict[tuple[Row | None, int], SegmentKind] = {}
+    rows |= {(row(kind), kind.clock_mhz): kind for kind in wanted}
     left = Counter(wanted)
     spots: dict[Spot, SegmentKind] = {}
     free: list[Spot] = []
-    for spot in ((uuid, slot) for uuid, layout in layouts.items() for slot in layout):
-        stays = rows.get(_at(running, spot))
+    for spot in ((uuid, slot) for uuid, (layout, _) in sites.items() for slot in layout):
+        stays = rows.get((_at(running, spot), sites[spot[0]][1]))
         if stays is not None and left[stays]:
             spots[spot] = stays
             left[stays] -= 1
         else:
             free.append(spot)
-    stock: dict[str, list[SegmentKind]] = {}
+    stock: dict[tuple[str, int], list[SegmentKind]] = {}
     for kind in left.elements():
-        stock.setdefault(kind.profile, []).append(kind)
+        stock.setdefault((kind.profile, kind.clock_mhz), []).append(kind)
     used = {uuid for uuid, _ in spots}
     free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
     for spot in free:
-        kinds = stock.get(spot[1].profile)
+        kinds = stock.get((spot[1].profile, sites[spot[0]][1]))
         if kinds:
             before = _at(running, spot)
             same = (i for i, kind in enumerate(kinds) if before and kind.model == before[0])

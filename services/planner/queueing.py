@@ -22,7 +22,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BISECTIONS = 60
+BISECTIONS = 30
 NEWTON_STEPS = 50
 IDLE = 1e-6
 """Utilisation below which the decay does not matter any more, and floating point ends."""

@@ -9,6 +9,9 @@ Three kinds of change, in this order:
    too. As many components at a time as leave every model its demand; where not even one does, the
    one that leaves most.
 3. *shrink*: what is no longer needed serves until all else is done.
+
+Clocks that rise do so first of all, those that fall last: capacity is never less than it would be
+at the lower clock. Workers run on meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from services.planner.changes import Change, ordered, sort_changes, starts
-from services.planner.domain import Gpu, Model, Rollout, Segment, Stage
+from services.planner.domain import Gpu, LockClock, Model, Rollout, Segment, Stage
+from services.planner.placement import clocks
 
 Rates = Mapping[str, float]
 """Throughput over demand, by model."""
@@ -40,9 +44,13 @@ def plan_rollout(
         models: For their demand, and for what fits beside what.
     """
     changes = sort_changes(gpus, running, target, models)
+    rising, falling = _clock_changes(gpus, target)
     serving = {segment.segment_id: segment for segment in running}
-    stages = [Stage(frozenset(serving), ordered(changes.create, starts(changes.warm)))]
-    serving |= {segment.segment_id: segment for segment in changes.warm}
+    grow = ordered(rising, changes.create, starts(changes.warm))
+    stages = [Stage(frozenset(serving), grow)]
+    serving |= {
+        each.segment_id: each for each in (*_raised(rising, target, serving), *changes.warm)
+    }
     relieved = {segment.segment_id for segment in changes.relieved}
     rates = _rates((s for s in serving.values() if s.segment_id not in relieved), models)
     least = dict.fromkeys(rates, math.inf)
@@ -54,10 +62,41 @@ def plan_rollout(
         for segment in change.stop:
             del serving[segment.segment_id]
         stages.append(Stage(frozenset(serving), change.actions))
-        rates = _rates(serving.values(), models)
-        least = {name: min(least[name], rate) for name, rate in rates.items()}
+        least = _least(least, _rates(serving.values(), models))
         serving |= {segment.segment_id: segment for segment in change.start}
+    if falling:
+        stages.append(Stage(frozenset(serving), ordered(falling)))
+        least = _least(least, _rates(target, models))
     return Rollout(tuple(stage for stage in stages if stage.actions), least)
+
+
+def _clock_changes(
+    gpus: Sequence[Gpu], target: Iterable[Segment]
+) -> tuple[list[LockClock], list[LockClock]]:
+    """Return the clocks that rise and those that fall; a GPU without segments is given back."""
+    wanted_mhz = clocks(target)
+    rising: list[LockClock] = []
+    falling: list[LockClock] = []
+    for gpu in gpus:
+        clock_mhz = wanted_mhz.get(gpu.uuid, 0)
+        if clock_mhz != gpu.clock_mhz:
+            rises = (clock_mhz or math.inf) > (gpu.clock_mhz or math.inf)
+            (rising if rises else falling).append(LockClock(gpu.uuid, clock_mhz))
+    return rising, falling
+
+
+def _raised(
+    rising: Iterable[LockClock], target: Iterable[Segment], serving: Mapping[str, Segment]
+) -> Iterator[Segment]:
+    """Yield the segments that run on and get faster."""
+    gpus = {action.gpu_uuid for action in rising}
+    for segment in target:
+        if segment.gpu_uuid in gpus and segment.segment_id in serving:
+            yield segment
+
+
+def _least(one: Rates, other: Rates) -> dict[str, float]:
+    return {name: min(one[name], rate) for name, rate in other.items()}
 
 
 def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -> Iterator[Change]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from services.kit.errors import FailedPrecondition
 from services.kit.units import S_PER_H
 from services.planner.catalog import in_time
 from services.planner.domain import Configuration, Model, Pool, Problem, Score, SegmentKind
 from services.planner.packing import gpus_needed
-from services.planner.pricing import Prices, prices, row
+from services.planner.pricing import Prices, Row, gpcs, prices, row
 from services.planner.queueing import Station, latency_s
+
+Served = Mapping[str, Mapping[SegmentKind, float]]
+"""Load that is served in time, by model and kind, req/s."""
 
 
 def score(problem: Problem, configuration: Configuration, known: Prices | None = None) -> Score:
@@ -30,57 +34,131 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
         FailedPrecondition: The slices do not fit on the fleet.
     """
     known = known or prices(problem)
-    powered = _powered(problem, configuration)
     served = {name: _served(problem, model, configuration) for name, model in known.models.items()}
-    watts = _watts(powered, configuration)
+    use = _Use.of(known, configuration)
+    watts = use.watts
+    goals = _goals(known, served, use)
     reconfiguration = reconfiguration_points(known, configuration.segments)
-    points = _load_points(known, served) - sum(
-        count * known.idle_points(pool) for pool, count in powered.items()
-    )
     return Score(
         unserved_rps={
             name: max(0.0, model.demand_rps - sum(served[name].values()))
             for name, model in known.models.items()
         },
-        objective=points - reconfiguration,
+        objective=known.weighted(goals) - reconfiguration,
         accuracy={name: _accuracy(load) for name, load in served.items()},
         latency_s={name: _latency_s(model, configuration) for name, model in known.models.items()},
         power_w=float(sum(watts.values())),
         carbon_gco2e_per_h=sum(pool.carbon_gco2e(w * S_PER_H) for pool, w in watts.items()),
-        powered_gpus=sum(powered.values()),
+        powered_gpus=sum(use.powered.values()),
         floor_violation=_floor_violation(known, served),
         reconfiguration=reconfiguration,
+        worst_unserved=_worst_unserved(known, served),
+        goals=goals,
+        gpus_in_use=use.gpus,
+        gpcs=use.gpcs,
+        loading_s=use.loading_s,
+        active_power_w=use.active_power_w,
+        ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
     )
 
 
 def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
     """Return the price of getting from what runs to `segments`.
 
-    Counts, not places: the segments beyond those of the same kind that run, and the slices beyond
-    those of the same kind that exist, on each pool.
+    Counts, not places: the segments beyond those of the same row that run, and the slices beyond
+    those of the same kind that exist, on each pool. Clocks change without a restart.
     """
     slices: Counter[tuple[Pool, str]] = Counter()
-    started = 0
+    rows: Counter[Row] = Counter()
     for kind, count in segments.items():
         slices[kind.pool, kind.profile] += count
-        started += max(0, count - known.running.get(row(kind), 0))
+        rows[row(kind)] += count
+    started = sum(max(0, count - known.running.get(key, 0)) for key, count in rows.items())
     created = sum(max(0, count - known.existing.get(key, 0)) for key, count in slices.items())
     return known.switch_points * started + known.layout_points * created
 
 
-def _powered(problem: Problem, configuration: Configuration) -> Mapping[Pool, int]:
-    needed = gpus_needed(problem, configuration.segments)
-    if needed is None:
-        raise FailedPrecondition("the configuration's slices do not fit on the fleet")
-    return needed if problem.objective.park_idle_gpus else problem.pools
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a configuration takes.
+
+    Attributes:
+        gpus: The fewest GPUs that hold its slices.
+        gpcs: Compute slices.
+        powered: GPUs whose idle power counts.
+        active_w: Power beyond idle.
+        loading_s: InfAdapter's LC.
+    """
+
+    gpus: int
+    gpcs: int
+    powered: Mapping[Pool, int]
+    active_w: Mapping[Pool, float]
+    loading_s: float
+
+    @classmethod
+    def of(cls, known: Prices, configuration: Configuration) -> _Use:
+        """Count.
+
+        Raises:
+            FailedPrecondition: The slices do not fit on the fleet.
+        """
+        problem = known.problem
+        segments = {kind: count for kind, count in configuration.segments.items() if count > 0}
+        needed = gpus_needed(problem, segments)
+        if needed is None:
+            raise FailedPrecondition("the configuration's slices do not fit on the fleet")
+        variants = {(kind.model, kind.variant) for kind in segments}
+        return cls(
+            gpus=sum(needed.values()),
+            gpcs=sum(count * gpcs(kind) for kind, count in segments.items()),
+            powered=needed if problem.objective.park_idle_gpus else problem.pools,
+            active_w=_active_w(configuration),
+            loading_s=max((known.loading_s.get(each, 0.0) for each in variants), default=0.0),
+        )
+
+    @property
+    def active_power_w(self) -> float:
+        """Power beyond idle of the fleet, W."""
+        return float(sum(self.active_w.values()))
+
+    @property
+    def watts(self) -> dict[Pool, float]:
+        """Power by pool, W."""
+        return {
+            pool: count * pool.type.idle_power_w + self.active_w.get(pool, 0.0)
+            for pool, count in self.powered.items()
+        }
 
 
-def _watts(powered: Mapping[Pool, int], configuration: Configuration) -> dict[Pool, float]:
-    watts = {pool: count * pool.type.idle_power_w for pool, count in powered.items()}
+def _active_w(configuration: Configuration) -> dict[Pool, float]:
+    """Return the power beyond idle; segments draw no more than they do at full throughput."""
+    watts: dict[Pool, float] = {}
     for kind, count in configuration.segments.items():
         rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
         watts[kind.pool] = watts.get(kind.pool, 0.0) + rps * kind.energy_j
     return watts
+
+
+def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
+    """Return what each goal is worth by itself; see `services.planner.pricing`."""
+    shares = [
+        (kind, rps / known.models[name].demand_rps)
+        for name, load in served.items()
+        for kind, rps in load.items()
+    ]
+    idle = sum(count * known.idle_points(pool) for pool, count in use.powered.items())
+    weights = known.problem.objective.infadapter
+    return {
+        "clover": sum(known.clover_points(kind) * share for kind, share in shares) - idle,
+        "fewest_gpus": -100.0 * use.gpus / max(1, len(known.problem.gpus)),
+        "infadapter": 100.0
+        * (
+            weights.accuracy * sum(known.accuracy_share(kind) * share for kind, share in shares)
+            - weights.resources * use.gpcs / known.fleet_gpcs
+            - weights.loading * use.loading_s
+        ),
+    }
 
 
 def _served(
@@ -97,15 +175,14 @@ def _served(
     return served
 
 
-def _load_points(known: Prices, served: Mapping[str, Mapping[SegmentKind, float]]) -> float:
-    return sum(
-        known.load_points(kind) * rps / known.models[name].demand_rps
-        for name, load in served.items()
-        for kind, rps in load.items()
+def _worst_unserved(known: Prices, served: Served) -> float:
+    served_share = (
+        sum(served[name].values()) / known.models[name].demand_rps for name in known.servable
     )
+    return max(0.0, 1.0 - min(served_share, default=1.0))
 
 
-def _floor_violation(known: Prices, served: Mapping[str, Mapping[SegmentKind, float]]) -> float:
+def _floor_violation(known: Prices, served: Served) -> float:
     short = {
         name: sum(known.shortfall(kind) * rps for kind, rps in load.items())
         for name, load in served.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from services.gpuagent import gpu_table
 from services.kit.deployment import Objective
@@ -10,6 +11,7 @@ from services.kit.mig import Geometry, Placement
 from services.kit.profiles.analytic import AnalyticProfile
 from services.planner import catalog
 from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
+from services.planner.placement import clocks
 
 
 def gpu_type(name: str = "a100-40gb") -> GpuType:
@@ -22,6 +24,7 @@ def gpu_type(name: str = "a100-40gb") -> GpuType:
         sm_count=model.sm_count,
         idle_power_w=model.idle_power_w,
         max_power_w=model.max_power_w,
+        max_clock_mhz=model.max_clock_mhz if model.clock_lock else 0,
     )
 
 
@@ -51,11 +54,14 @@ def model(
     accuracies: Sequence[float] = (78.4, 81.5, 83.8, 84.6),
     demand_rps: float = 500.0,
     slo_s: float = 0.15,
+    load_s: Sequence[float] = (),
 ) -> Model:
     """By default EfficientNet B1, B3, B5, B7: published top-1 and multiply-accumulates."""
     variants = tuple(
-        Variant(f"v{index}", accuracy, AnalyticProfile(work, memory_mib=1024))
-        for index, (work, accuracy) in enumerate(zip(gmacs, accuracies, strict=True))
+        Variant(f"v{index}", accuracy, AnalyticProfile(work, memory_mib=1024), seconds)
+        for index, (work, accuracy, seconds) in enumerate(
+            zip(gmacs, accuracies, load_s or [0.0] * len(gmacs), strict=True)
+        )
     )
     return Model(name, slo_s, 95.0, demand_rps, variants)
 
@@ -68,6 +74,7 @@ def problem(
     running: Sequence[Segment] = (),
     batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32),
     max_processes: int = 3,
+    clock_ratios: Sequence[float] = (1.0,),
     time_limit_s: float = 20.0,
     seed: int = 0,
 ) -> Problem:
@@ -77,7 +84,9 @@ def problem(
     return Problem(
         gpus=tuple(gpus),
         models=tuple(models),
-        catalog=catalog.build(models, pools, objective, batch_sizes, max_processes),
+        catalog=catalog.build(
+            models, pools, objective, batch_sizes, max_processes, clock_ratios=clock_ratios
+        ),
         objective=objective,
         running=tuple(running),
         seed=seed,
@@ -87,10 +96,12 @@ def problem(
 
 
 def with_plan(gpus: Sequence[Gpu], segments: Sequence[Segment]) -> tuple[Gpu, ...]:
-    """The fleet after a plan was rolled out: with the plan's slices."""
+    """The fleet after a plan was rolled out: with the plan's slices and clocks."""
     slices: dict[str, tuple[Placement, ...]] = {}
     for segment in segments:
         slices[segment.gpu_uuid] = (*slices.get(segment.gpu_uuid, ()), segment.placement)
+    held_mhz = clocks(segments)
     return tuple(
-        Gpu(gpu.uuid, gpu.node, gpu.pool, slices.get(gpu.uuid, gpu.slices)) for gpu in gpus
+        replace(gpu, slices=slices.get(gpu.uuid, gpu.slices), clock_mhz=held_mhz.get(gpu.uuid, 0))
+        for gpu in gpus
     )

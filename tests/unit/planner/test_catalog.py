@@ -93,3 +93,22 @@ def test_a_dedicated_place_runs_even_where_it_is_too_slow() -> None:
 def test_the_whole_slice_is_the_one_with_all_the_memory() -> None:
     assert catalog.whole(A100).name == "7g.40gb"
     assert catalog.whole(T4).name == "whole"
+
+
+def test_clocks_are_shares_of_the_highest_and_only_where_that_is_known() -> None:
+    """The highest is not held (0); a lower one takes longer and, near 0.7, less energy."""
+    unknown = replace(A100, zone="FR", type=replace(A100.type, name="a100-80gb", max_clock_mhz=0))
+    model = fleets.model(slo_s=10.0)
+    kinds = catalog.build([model], [A100, unknown], Objective(), (8,), 1, clock_ratios=(1.0, 0.7))
+    assert {kind.clock_mhz for kind in kinds if kind.pool == A100} == {0, 987}
+    assert {kind.clock_mhz for kind in kinds if kind.pool == unknown} == {0}
+    fast, slow = (
+        next(
+            k
+            for k in kinds
+            if (k.pool, k.variant, k.profile, k.clock_mhz) == (A100, "v3", "1g.5gb", mhz)
+        )
+        for mhz in (0, 987)
+    )
+    assert slow.latency_s > fast.latency_s
+    assert slow.energy_j < fast.energy_j

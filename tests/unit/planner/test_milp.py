@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import product
 
@@ -10,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.planner import milp
-from services.planner.milp import Program
+from services.planner import highs
+from services.planner.milp import Goal, Program
 
 UPPER = 3
 weights = st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3)
@@ -36,10 +35,10 @@ def dot(coefficients: list[float], values: tuple[int, ...]) -> float:
     return sum(c * v for c, v in zip(coefficients, values, strict=True))
 
 
-@pytest.mark.parametrize("large", [0, milp.LARGE], ids=["with a sketch", "without"])
+@pytest.mark.parametrize("large", [0, highs.LARGE], ids=["with a sketch", "without"])
 def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> None:
     """The first goal's optimum, then the second's among those; the last may be a gain."""
-    monkeypatch.setattr(milp, "LARGE", large)
+    monkeypatch.setattr(highs, "LARGE", large)
 
     @settings(deadline=None, max_examples=40)
     @given(rows, weights, weights)
@@ -47,7 +46,7 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
         demands: list[tuple[list[float], int]], first: list[float], last: list[float]
     ) -> None:
         gain = [-each for each in last]
-        goals = [dict(enumerate(first)), dict(enumerate(gain))]
+        goals = [Goal(dict(enumerate(first))), Goal(dict(enumerate(gain)))]
         found = program(demands).minimise(goals, time_limit_s=10.0)
         ranked = sorted((dot(first, v), dot(gain, v)) for v in answers(demands))
         if not ranked:
@@ -56,7 +55,8 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
         assert found is not None
         values = tuple(found.count(column) for column in range(3))
         assert (dot(first, values), dot(gain, values)) == pytest.approx(ranked[0], abs=1e-6)
-        assert found.distance == 0
+        assert [each.distance for each in found.outcomes] == [0, 0]
+        assert [each.value for each in found.outcomes] == pytest.approx(ranked[0], abs=1e-6)
 
     check()
 
@@ -65,19 +65,52 @@ def test_bounds_of_both_kinds_hold() -> None:
     made = Program()
     column = made.column()
     made.row([(column, 2.0), (column, 1.0)], low=3.0, high=6.0)
-    least, most = (made.minimise([{column: sign}], time_limit_s=1.0) for sign in (1.0, -1.0))
+    least, most = (made.minimise([Goal({column: sign})], time_limit_s=1.0) for sign in (1.0, -1.0))
     assert least is not None
     assert most is not None
     assert (least.values[column], most.values[column]) == pytest.approx((1.0, 2.0))
 
 
 def test_what_time_cuts_short_is_not_called_proven() -> None:
-    """An answer to the first goal alone says so by an infinite distance."""
+    """An answer to the first goal alone says nothing of the second."""
     made = Program()
     columns = [made.column(upper=9, integer=True) for _ in range(4)]
     made.row([(column, 1.0) for column in columns], low=5.0)
-    goals = [dict.fromkeys(columns, 1.0), {columns[0]: 1.0}]
+    goals = [Goal(dict.fromkeys(columns, 1.0)), Goal({columns[0]: 1.0})]
     found = made.minimise(goals, time_limit_s=0.0)
     assert found is not None
-    assert found.distance == math.inf
+    assert len(found.outcomes) == 1
     assert found.values.sum() == pytest.approx(5.0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows, weights, weights)
+def test_hoping_changes_no_answer(
+    demands: list[tuple[list[float], int]], first: list[float], last: list[float]
+) -> None:
+    """Whether the first goal can be 0 or not, trying that first ends at the same optimum."""
+    goals = [Goal(dict(enumerate(first))), Goal(dict(enumerate([-each for each in last])))]
+    hoped, plain = (
+        program(demands).minimise(goals, time_limit_s=10.0, hopes=hopes) for hopes in (1, 0)
+    )
+    assert (hoped is None) == (plain is None)
+    if hoped is not None and plain is not None:
+        reached = [[each.value for each in found.outcomes] for found in (hoped, plain)]
+        assert reached[0] == pytest.approx(reached[1], abs=1e-6)
+
+
+def test_a_goal_may_stop_at_its_tolerance_and_says_how_far_it_may_be() -> None:
+    """What is proven holds: the true optimum lies within the distance."""
+    made = Program()
+    columns = made.columns(40, upper=9, integer=True)
+    shares = [1.0 + (7 * index % 11) / 10 for index in range(40)]
+    for offset in range(5):
+        made.row(zip(columns[offset::5].tolist(), shares, strict=False), low=17.3)
+    costs = {int(column): 1.0 + (3 * index % 7) / 10 for index, column in enumerate(columns)}
+    loose = made.minimise([Goal(costs, tolerance=0.5)], time_limit_s=10.0)
+    tight = made.minimise([Goal(costs)], time_limit_s=10.0)
+    assert loose is not None
+    assert tight is not None
+    (stopped,), (proven,) = loose.outcomes, tight.outcomes
+    assert proven.distance == 0
+    assert stopped.value - stopped.distance <= proven.value + 1e-6 <= stopped.value + 2e-6

@@ -15,31 +15,35 @@ from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement, maximal_layouts
 from services.planner.domain import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
-from services.planner.placement import place
+from services.planner.placement import clocks, place
 from tests.unit.planner import fleets
 
 POOLS = (fleets.pool(), fleets.pool("a30", zone="GB"), fleets.pool("t4", zone="GB"))
 MODELS = [fleets.model("one"), fleets.model("two", gmacs=(0.5, 4.0), accuracies=(70.0, 80.0))]
 FLEET = fleets.fleet((POOLS[0], 3), (POOLS[1], 2), (POOLS[2], 1))
-PROBLEM = fleets.problem(FLEET, MODELS, batch_sizes=(1, 8), max_processes=1)
+PROBLEM = fleets.problem(
+    FLEET, MODELS, batch_sizes=(1, 8), max_processes=1, clock_ratios=(1.0, 0.6)
+)
 
 
 def ids(prefix: str = "s") -> Iterator[str]:
     return (f"{prefix}{number}" for number in range(10_000))
 
 
-def kinds_for(pool: Pool, profile: str) -> list[SegmentKind]:
-    return [k for k in PROBLEM.catalog if k.pool == pool and k.profile == profile]
+def kinds_for(pool: Pool, profile: str, clock_mhz: int = 0) -> list[SegmentKind]:
+    place_of = (pool, profile, clock_mhz)
+    return [k for k in PROBLEM.catalog if (k.pool, k.profile, k.clock_mhz) == place_of]
 
 
 @st.composite
 def configurations(draw: st.DrawFn) -> Configuration:
-    """What fits by construction: a layout per GPU, some of its slots used."""
+    """What fits by construction: a layout and a clock per GPU, some of its slots used."""
     segments: Counter[SegmentKind] = Counter()
     for gpu in FLEET:
         layout = draw(st.sampled_from(maximal_layouts(gpu.pool.type.geometry)))
+        clock_mhz = draw(st.sampled_from([0, round(0.6 * gpu.pool.type.max_clock_mhz)]))
         for placement in layout:
-            offers = (None, *kinds_for(gpu.pool, placement.profile))
+            offers = (None, *kinds_for(gpu.pool, placement.profile, clock_mhz))
             kind = draw(st.sampled_from(offers))
             if kind is not None:
                 segments[kind] += 1
@@ -61,7 +65,7 @@ def counts(segments: tuple[Segment, ...]) -> Counter[SegmentKind]:
 def test_what_is_placed_is_the_configuration_on_valid_layouts(
     before: Configuration, wanted: Configuration
 ) -> None:
-    """From an empty fleet and from any other plan; ids are unique; shares sum to 1 per model."""
+    """From nothing and from any other plan; one clock per GPU, unique ids, shares that sum to 1."""
     fresh = ids()
     placed = place(PROBLEM, before, lambda: next(fresh))
     moved = place(after(PROBLEM, placed), wanted, lambda: next(fresh))
@@ -71,6 +75,8 @@ def test_what_is_placed_is_the_configuration_on_valid_layouts(
         for gpu in FLEET:
             layout = [s.placement for s in segments if s.gpu_uuid == gpu.uuid]
             assert gpu.pool.type.geometry.problem(layout) == ""
+            held_mhz = {s.kind.clock_mhz for s in segments if s.gpu_uuid == gpu.uuid}
+            assert held_mhz <= {clocks(segments).get(gpu.uuid, 0)}
         for name in {segment.kind.model for segment in segments}:
             shares = [segment.share for segment in segments if segment.kind.model == name]
             assert sum(shares) == pytest.approx(1.0)
@@ -134,6 +140,25 @@ def test_an_empty_gpu_is_taken_before_a_running_segment_is_pushed_aside() -> Non
     placed = place(PROBLEM, Configuration({old: 1}, {old: 1.0}), lambda: next(fresh))
     moved = place(after(PROBLEM, placed), Configuration({new: 1}, {new: 1.0}), lambda: next(fresh))
     assert moved[0].gpu_uuid != placed[0].gpu_uuid
+
+
+def test_a_gpu_that_only_changes_its_clock_keeps_its_segments() -> None:
+    """No restart: same ids and slices; and of equal GPUs, those of the wanted clock keep it."""
+    pool = POOLS[0]
+    slow_mhz = round(0.6 * pool.type.max_clock_mhz)
+    fast, slow = (
+        next(k for k in kinds_for(pool, "7g.40gb", mhz) if (k.variant, k.batch_size) == ("v0", 8))
+        for mhz in (0, slow_mhz)
+    )
+    fresh = ids()
+    first = Configuration({fast: 2, slow: 1}, {fast: 2.0, slow: 1.0})
+    placed = place(PROBLEM, first, lambda: next(fresh))
+    slower = Configuration({fast: 1, slow: 2}, {fast: 1.0, slow: 2.0})
+    moved = place(after(PROBLEM, placed), slower, lambda: pytest.fail("a new segment"))
+    assert {s.identity for s in moved} == {s.identity for s in placed}
+    before, now = clocks(placed), clocks(moved)
+    assert sorted(now.values()) == [0, slow_mhz, slow_mhz]
+    assert sum(before[uuid] != now[uuid] for uuid in now) == 1
 
 
 def test_parking_gathers_segments_on_the_fewest_gpus() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 
 from services.kit.mig import Placement
@@ -16,13 +17,14 @@ from services.planner.domain import (
     CreateSlice,
     DestroySlice,
     Gpu,
+    LockClock,
     Problem,
     Rollout,
     Segment,
     StartSegment,
     StopSegment,
 )
-from services.planner.placement import place
+from services.planner.placement import clocks, place
 from services.planner.rollout import plan_rollout
 from tests.unit.planner import fleets
 from tests.unit.planner.test_placement import MODELS, PROBLEM, configurations, ids, kinds_for
@@ -35,6 +37,7 @@ class Replay:
     gpus: dict[str, Gpu]
     slices: dict[str, set[Placement]]
     running: dict[str, Segment] = field(default_factory=dict)
+    clocks_mhz: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, problem: Problem) -> Replay:
@@ -42,9 +45,11 @@ class Replay:
             gpus={gpu.uuid: gpu for gpu in problem.gpus},
             slices={gpu.uuid: set(gpu.slices) for gpu in problem.gpus},
             running={segment.segment_id: segment for segment in problem.running},
+            clocks_mhz={gpu.uuid: gpu.clock_mhz for gpu in problem.gpus},
         )
 
     def run(self, rollout: Rollout) -> None:
+        check_clocks(self.clocks_mhz, rollout)
         for stage in rollout.stages:
             assert stage.serving <= set(self.running), "serving names what does not run"
             stopping = {
@@ -76,6 +81,19 @@ class Replay:
                 self.running[segment.segment_id] = segment
             case StopSegment(segment_id, gpu_uuid):
                 assert self.running.pop(segment_id).gpu_uuid == gpu_uuid
+            case LockClock(gpu_uuid, clock_mhz):
+                assert self.clocks_mhz[gpu_uuid] != clock_mhz
+                self.clocks_mhz[gpu_uuid] = clock_mhz
+
+
+def check_clocks(now_mhz: Mapping[str, int], rollout: Rollout) -> None:
+    """What rises does so before anything else, what falls after everything else."""
+    order = [step for stage in rollout.stages for step in stage.actions]
+    for position, step in enumerate(order):
+        for action in step:
+            if isinstance(action, LockClock):
+                rises = (action.clock_mhz or math.inf) > (now_mhz[action.gpu_uuid] or math.inf)
+                assert position == (0 if rises else len(order) - 1)
 
 
 def rolled(problem: Problem, target: Sequence[Segment]) -> tuple[Rollout, Replay]:
@@ -99,10 +117,17 @@ def test_every_rollout_is_safe_and_ends_in_its_target(
         assert replay.running == {s.segment_id: running_or(problem, s) for s in target}
         for segment in target:
             assert segment.placement in replay.slices[segment.gpu_uuid]
+        held_mhz = clocks(target)
+        assert replay.clocks_mhz == {g.uuid: held_mhz.get(g.uuid, 0) for g in problem.gpus}
         problem = replace(
             problem,
             gpus=tuple(
-                replace(gpu, slices=tuple(sorted(replay.slices[gpu.uuid]))) for gpu in problem.gpus
+                replace(
+                    gpu,
+                    slices=tuple(sorted(replay.slices[gpu.uuid])),
+                    clock_mhz=replay.clocks_mhz[gpu.uuid],
+                )
+                for gpu in problem.gpus
             ),
             running=target,
         )
@@ -272,3 +297,22 @@ def test_whatever_runs_beyond_the_reported_slices_is_stopped_too() -> None:
     gpus, segments = many(1, "7g.40gb", "v0", "s")
     bare = [replace(gpu, slices=()) for gpu in gpus]
     assert steps(plan_rollout(bare, segments, [], MODELS[:1])) == [[["StopSegment"]]]
+
+
+def test_a_clock_falls_last_and_rises_first() -> None:
+    """Two segments run on; the one whose GPU slows down counts as slow in the end, not before."""
+    spot = Placement("3g.20gb", 0)
+    fast = segment("one", "v0", spot)
+    slow = replace(
+        fast, kind=replace(fast.kind, clock_mhz=846, throughput_rps=0.6 * fast.kind.throughput_rps)
+    )
+    demanding = [replace(MODELS[0], demand_rps=fast.kind.throughput_rps)]
+    held = replace(GPU, slices=(spot,), clock_mhz=846)
+    lowered = plan_rollout([replace(held, clock_mhz=0)], [fast], [slow], demanding)
+    raised = plan_rollout([held], [slow], [fast], demanding)
+    assert steps(lowered) == steps(raised) == [[["LockClock"]]]
+    assert lowered.stages[0].serving == raised.stages[0].serving == {"one"}
+    assert lowered.least_capacity["one"] == pytest.approx(0.6)
+    assert raised.least_capacity["one"] == pytest.approx(1.0)
+    emptied = plan_rollout([held], [], [], demanding)
+    assert emptied.stages[0].actions == ((LockClock("GPU-0", 0),),)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import combinations_with_replacement
 from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.deployment import Goals, InfAdapter, Objective
 from services.kit.mig import WHOLE, Geometry, SliceKind
 from services.planner.domain import GpuType, Model, Pool, Problem, Score
 from services.planner.packing import gpus_needed
@@ -21,23 +22,28 @@ from services.planner.sharing import with_load
 from services.planner.strategies import REGISTRY
 from services.planner.strategies.annealing import accept, energy
 from services.planner.strategies.exact import exact
+from services.planner.strategies.exact_program import ENERGY_GAP
 from tests.unit.planner import fleets
 
 TOLERANCE = 1e-6
+ENERGY = 5
+"""Position of energy in a worth; the last tie of `fewest_gpus`."""
 
 models = st.builds(
-    lambda name, works, accuracies, demand, slo: fleets.model(
+    lambda name, works, accuracies, demand, slo, load_s: fleets.model(
         name,
         gmacs=sorted(works),
         accuracies=sorted(accuracies),
         demand_rps=demand,
         slo_s=slo,
+        load_s=load_s,
     ),
     st.just("model"),
     st.lists(st.floats(0.2, 60.0), min_size=2, max_size=2),
     st.lists(st.floats(40.0, 95.0), min_size=2, max_size=2),
     st.floats(1.0, 20_000.0),
     st.floats(0.005, 1.0),
+    st.lists(st.floats(0.0, 60.0), min_size=2, max_size=2),
 )
 pools = st.builds(
     lambda name, intensity, zone, pue: fleets.pool(name, intensity=intensity, zone=zone, pue=pue),
@@ -46,8 +52,23 @@ pools = st.builds(
     st.sampled_from(["FR", "PL"]),
     st.sampled_from([1.0, 1.6]),
 )
+GOALS = (
+    Goals(),
+    Goals(clover=0, fewest_gpus=1),
+    Goals(clover=0, infadapter=1),
+    Goals(clover=1, fewest_gpus=0.3),
+    Goals(clover=0, fewest_gpus=2, infadapter=1),
+    Goals(clover=1, fewest_gpus=1, infadapter=1),
+)
 objectives = st.builds(
     Objective,
+    goals=st.sampled_from(GOALS),
+    infadapter=st.builds(
+        InfAdapter,
+        accuracy=st.sampled_from([1.0, 0.0]),
+        resources=st.sampled_from([0.05, 0.5]),
+        loading=st.sampled_from([0.0, 0.001, 0.05]),
+    ),
     carbon_weight=st.floats(0.0, 1.0),
     accuracy_floor=st.sampled_from([0.0, 0.0, 0.9, 0.99, 1.0]),
     max_utilisation=st.sampled_from([0.5, 0.7, 1.0]),
@@ -80,6 +101,7 @@ def cases(draw: st.DrawFn) -> Case:
         draw(objectives),
         batch_sizes=(1, 4, 16),
         max_processes=2,
+        clock_ratios=draw(st.sampled_from([(1.0,), (1.0, 0.6)])),
         seed=draw(st.integers(0, 5)),
     )
     past = draw(st.sampled_from(["none", *sorted(REGISTRY)]))
@@ -102,14 +124,15 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def no_worse(one: Score, other: Score) -> bool:
-    """Compare worths in order of importance, up to rounding."""
-    for mine, theirs in zip(one.worth, other.worth, strict=True):
-        if abs(mine - theirs) > TOLERANCE * max(1.0, abs(theirs)):
+    """Compare worths in order of importance, up to rounding; energy ties up to what is promised."""
+    for position, (mine, theirs) in enumerate(zip(one.worth, other.worth, strict=True)):
+        tolerance = ENERGY_GAP if position == ENERGY else TOLERANCE
+        if abs(mine - theirs) > tolerance * max(1.0, abs(theirs)):
             return mine > theirs
     return True
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(cases())
 def test_exact_is_never_worse_than_any_other_strategy(case: Case) -> None:
     problem = case.problem
@@ -139,38 +162,37 @@ def test_every_strategy_answers_with_something_placeable_and_repeats_itself(
     assert dict(again.load_rps) == dict(found.load_rps)
 
 
-@settings(deadline=None, max_examples=25)
-@given(
-    model=models,
-    weight=st.floats(0.0, 1.0),
-    gpus=st.integers(1, 2),
-    park=st.booleans(),
-    floor=st.sampled_from([0.0, 0.97]),
-)
+@settings(deadline=None, max_examples=40)
+@given(model=models, gpus=st.integers(1, 2), objective=objectives, clocks=st.booleans())
 def test_exact_equals_trying_everything(
-    model: Model, weight: float, gpus: int, park: bool, floor: float
+    model: Model, gpus: int, objective: Objective, clocks: bool
 ) -> None:
     """On GPUs that can be halved, against all counts of all kinds with all splits that matter.
 
     Loads are split in order of worth; with a floor, any vertex of the splits may be best, so that
-    only the bound is compared.
+    only the bound is compared. So are ties: here load beyond capacity is sent all the same, and
+    takes energy.
     """
-    objective = Objective(carbon_weight=weight, park_idle_gpus=park, accuracy_floor=floor)
     problem = fleets.problem(
-        fleets.fleet((halvable(), gpus)), [model], objective, batch_sizes=(1, 8), max_processes=1
+        fleets.fleet((halvable(), gpus)),
+        [model],
+        objective,
+        batch_sizes=(1, 8),
+        max_processes=1,
+        clock_ratios=(1.0, 0.7) if clocks else (1.0,),
     )
     known = prices(problem)
-    counts = [range(2 * gpus + 1) for _ in problem.catalog]
     best: Score | None = None
-    for chosen in product(*counts):
-        segments = dict(zip(problem.catalog, chosen, strict=True))
-        if sum(chosen) <= 2 * gpus and gpus_needed(problem, segments) is not None:
-            found = score(problem, with_load(known, segments), known)
-            best = found if best is None or found.worth > best.worth else best
+    for size in range(2 * gpus + 1):
+        for chosen in combinations_with_replacement(problem.catalog, size):
+            segments = Counter(chosen)
+            if gpus_needed(problem, segments) is not None:
+                found = score(problem, with_load(known, segments), known)
+                best = found if best is None or found.worth > best.worth else best
     mine = score(problem, exact(problem))
     assert no_worse(mine, cast("Score", best))
-    if not floor:
-        assert no_worse(cast("Score", best), mine)
+    if not objective.accuracy_floor:
+        assert no_worse(replace(cast("Score", best), ties=()), replace(mine, ties=()))
 
 
 def halvable() -> Pool:
@@ -180,7 +202,7 @@ def halvable() -> Pool:
         SliceKind("1g.12gb", 1, 1, (0, 1), 2, 28, memory),
         SliceKind("2g.24gb", 2, 2, (0,), 1, 56, 2 * memory),
     )
-    return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0), "GB", 1.2, 250.0)
+    return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0, 1440), "GB", 1.2, 250.0)
 
 
 def test_exact_proves_its_answer_on_small_fleets() -> None:
@@ -190,7 +212,7 @@ def test_exact_proves_its_answer_on_small_fleets() -> None:
 
 
 def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() -> None:
-    """Above 32 GPUs the gap may be up to 0.01 %; the other strategies are then asked as well."""
+    """Above 32 GPUs the gap may be up to 0.1 %, and nobody else finds what is left."""
     models = [
         fleets.model(f"model-{index}", demand_rps=20_000.0 + 7_000.0 * index) for index in range(3)
     ]
@@ -198,7 +220,7 @@ def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() 
     problem = fleets.problem(gpus, models, Objective(carbon_weight=0.2, park_idle_gpus=True))
     found = exact(problem)
     assert found.gap is not None
-    assert found.gap <= 1e-4
+    assert found.gap <= 1e-3
     for strategy in REGISTRY.values():
         assert no_worse(score(problem, found), score(problem, strategy(problem)))
 
@@ -254,7 +276,7 @@ def test_the_accuracy_floor_is_kept_where_it_can_be() -> None:
         Objective(carbon_weight=1.0, accuracy_floor=0.97),
     )
     judged = score(problem, exact(problem))
-    assert judged.floor_violation == 0
+    assert judged.floor_violation == pytest.approx(0, abs=1e-9)
     assert judged.accuracy["vision"] == pytest.approx(0.97 * 84.6, rel=1e-4)
 
 
