@@ -1,6 +1,6 @@
 """What every benchmark shares: the command line, the table, the JSON file.
 
-python -m benchmarks.NAME [--json FILE]
+python -m benchmarks.NAME [--json FILE] [--plots [DIR]]
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ P = ParamSpec("P")
 Row = Mapping[str, Any]
 SMALL = 1e-3
 WIDTH = 140
+PLOTS = Path("out/bench")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,60 @@ class Figures:
     note: str = ""
 
 
-def main(name: str, measure: Callable[[], Sequence[Figures]]) -> None:
-    """Run a benchmark: print its tables, and write its figures where --json says."""
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a benchmark found, where tables alone do not say it.
+
+    Attributes:
+        tables: For people.
+        document: What --json writes, instead of the tables.
+        draw: Writes plots into a folder that exists.
+    """
+
+    tables: Sequence[Figures]
+    document: Mapping[str, Any] | None = None
+    draw: Callable[[Path], None] | None = None
+
+
+class Skipped(Exception):
+    """A benchmark cannot run here; the message says what it lacks."""
+
+
+Measure = Callable[[], Sequence[Figures] | Report]
+
+
+def main(name: str, measure: Measure, *, quick: Measure | None = None) -> None:
+    """Run a benchmark: print its tables, and write figures and plots where the options say.
+
+    Args:
+        name: Its module's.
+        measure: Runs it.
+        quick: Runs a small part of it, for --quick.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
+    parser.add_argument(
+        "--plots", type=Path, metavar="DIR", nargs="?", const=PLOTS, help="draw plots here"
+    )
+    if quick is not None:
+        parser.add_argument("--quick", action="store_true", help="run a small part only")
     arguments = parser.parse_args()
-    tables = measure()
     console = Console(width=WIDTH)
-    for figures in tables:
+    try:
+        found = quick() if quick is not None and arguments.quick else measure()
+    except Skipped as reason:
+        console.print(f"{name}: skipped, {reason}", highlight=False)
+        return
+    report = found if isinstance(found, Report) else Report(found)
+    for figures in report.tables:
         console.print(_table(figures))
     if arguments.json:
+        figures_by_name = report.document or document(name, report.tables)
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(_document(name, tables), indent=2) + "\n")
+        arguments.json.write_text(json.dumps(figures_by_name, indent=2) + "\n")
+    if arguments.plots and report.draw:
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+        report.draw(arguments.plots)
 
 
 def timed_s(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T, float]:
@@ -61,7 +104,8 @@ def timed_s(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> tuple[T,
     return found, time.perf_counter() - started_s
 
 
-def _document(name: str, tables: Sequence[Figures]) -> dict[str, Any]:
+def document(name: str, tables: Sequence[Figures]) -> dict[str, Any]:
+    """Return the tables as JSON has them."""
     return {
         "benchmark": name,
         "python": platform.python_version(),

@@ -13,6 +13,7 @@ Without measured energy, power comes from the analytic model at the measured spe
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -122,12 +123,23 @@ def _points(frame: pl.DataFrame, gpu: str) -> Iterable[tuple[Series, Point]]:
 
 def _series(points: Iterable[tuple[Series, Point]]) -> dict[Series, tuple[Point, ...]]:
     found: dict[Series, dict[int, Point]] = {}
-    for series, point in points:
-        numbers = (point.batch_size, series[2], point.latency_s or 1.0)
-        if any(number <= 0 for number in numbers):
-            raise InvalidArgument(f"numbers must be positive, got {series} {point}")
+    for row, (series, point) in enumerate(points, start=2):
+        _check(row, series, point)
         found.setdefault(series, {})[point.batch_size] = point
     return {key: tuple(sizes[size] for size in sorted(sizes)) for key, sizes in found.items()}
+
+
+def _check(row: int, series: Series, point: Point) -> None:
+    """Refuse a row of the file that cannot have been measured."""
+    numbers: Mapping[str, object] = {
+        "batch size": point.batch_size,
+        "processes": series[2],
+        "latency (or throughput)": point.latency_s or 1.0,
+        "energy": point.energy_j or 1.0,
+    }
+    for name, number in numbers.items():
+        if not isinstance(number, int | float) or not 0 < number < math.inf:
+            raise InvalidArgument(f"row {row}: {name} must be a positive number, got {number}")
 
 
 def _at(points: tuple[Point, ...], batch_size: int) -> Point | None:

@@ -115,9 +115,21 @@ def test_a_lower_clock_stretches_measured_latency(ours: Path) -> None:
         "profile,batch_size,processes,latency_s\n1g.10gb,0,1,0.1\n",
         "profile,batch_size,processes,latency_s\n1g.10gb,1,1,-0.1\n",
         "profile,batch_size,processes,latency_s\n1g.10gb,one,1,0.1\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,1,1,NaN\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,1,1,inf\n",
+        "profile,batch_size,processes,latency_s\n1g.10gb,,1,0.1\n",
         "",
     ],
-    ids=["columns", "batch size 0", "negative latency", "not a number", "empty"],
+    ids=[
+        "columns",
+        "batch size 0",
+        "negative latency",
+        "not a number",
+        "NaN",
+        "inf",
+        "gap",
+        "empty",
+    ],
 )
 def test_a_wrong_table_is_refused_with_its_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.csv"
@@ -125,6 +137,15 @@ def test_a_wrong_table_is_refused_with_its_path(tmp_path: Path, text: str) -> No
     with pytest.raises(InvalidArgument, match=r"wrong\.csv") as caught:
         TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=1.0)
     assert caught.value.field == "profile.path"
+
+
+def test_a_wrong_number_is_named_with_its_row(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.csv"
+    path.write_text(
+        "Mig instance,Batch size,Workload Number,Throughput,Latency\n1,1,1,0,0\n1,2,1,NaN,0.01\n"
+    )
+    with pytest.raises(InvalidArgument, match=r"row 3: latency \(or throughput\).* got nan"):
+        TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=1.0)
 
 
 def test_a_missing_table_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""`cinquefoil plan solve`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.commands.options import Json
+
+
+class Aim(StrEnum):
+    """What a good plan is."""
+
+    FEWEST_GPUS = "fewest-gpus"
+    INFADAPTER = "infadapter"
+
+
+def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    profiles: Annotated[Path, typer.Option(help="Folder of measured tables, one per model.")],
+    services: Annotated[
+        Path | None,
+        typer.Option(help="What to serve, CSV or YAML: model, rate_rps, latency_s."),
+    ] = None,
+    rates: Annotated[
+        Path | None, typer.Option(help="Or ParvaGPU's format: requests/s, a row per scenario ...")
+    ] = None,
+    latencies: Annotated[
+        Path | None, typer.Option(help="... and latency objectives, ms, a row per scenario.")
+    ] = None,
+    scenario: Annotated[int, typer.Option(help="Row of --rates and --latencies; 1: first.")] = 1,
+    objective: Annotated[Aim, typer.Option(help="What a good plan is.")] = Aim.FEWEST_GPUS,
+    strategy: Annotated[
+        str, typer.Option(help="exact, parvagpu, parvagpu-single, parvagpu-unoptimized, ...")
+    ] = "exact",
+    gpu: Annotated[str, typer.Option(help="GPU type that was measured.")] = "a100-80gb",
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs there are. Default: as many as it takes.")
+    ] = None,
+    latency_share: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of the latency a batch may take.")
+    ] = 0.5,
+    max_utilisation: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of a segment's throughput to use.")
+    ] = 1.0,
+    max_processes: Annotated[int, typer.Option(min=1, help="Most processes per segment.")] = 5,
+    time_limit: Annotated[float, typer.Option(min=0.01, help="Longest search, seconds.")] = 10.0,
+    json: Json = False,
+) -> None:
+    """Plan capacity from measured profiles: which segments on how many GPUs, without a suite.
+
+    Reads ParvaGPU's files (--rates, --latencies) or a list of services (--services). Exit status 1
+    if something is wrong with them, or if the GPUs cannot serve everything.
+    """
+    from services.cli.outcome import explained
+    from services.cli.plan.solve import Request, show_solution
+    from services.kit.deployment import Goals
+    from services.planner.capacity import Terms
+
+    theirs = [each is not None for each in (rates, latencies)]
+    if any(theirs) != all(theirs) or any(theirs) == (services is not None):
+        raise typer.BadParameter("give --services, or both --rates and --latencies")
+    weights = {goal: float(goal is objective) for goal in Aim}
+    terms = Terms(
+        goals=Goals(
+            clover=0.0, fewest_gpus=weights[Aim.FEWEST_GPUS], infadapter=weights[Aim.INFADAPTER]
+        ),
+        gpus=gpus,
+        latency_share=latency_share,
+        max_utilisation=max_utilisation,
+        max_processes=max_processes,
+        time_limit_s=time_limit,
+    )
+    request = Request(profiles, services, rates, latencies, scenario, gpu, strategy)
+    with explained():
+        complete = show_solution(request, terms, as_json=json)
+    if not complete:
+        raise typer.Exit(1)
