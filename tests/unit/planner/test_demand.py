@@ -2,61 +2,200 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.demand import Demand
+from services.kit.deployment import LoadForecast
+from services.planner.demand import LATE_S, Demand
+from services.planner.load_forecast import MARGIN
+
+START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
 
 
-def test_what_is_configured_is_the_least() -> None:
-    demand = Demand({"digits": 60.0})
+class Time:
+    """Unix time that moves when told."""
+
+    def __init__(self) -> None:
+        self.now_s = START_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def pass_(self, length_s: float) -> None:
+        self.now_s += length_s
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+def demand_of(time: Time, *, digits: float = 1.0, interval_s: float = 60.0) -> Demand:
+    return Demand({"digits": digits}, LoadForecast(interval_s=interval_s), time)
+
+
+def report(
+    demand: Demand, time: Time, load_rps: Callable[[int], float], seconds: int, router: str = "r-1"
+) -> None:
+    """Let a router report every second."""
+    for second in range(seconds):
+        time.pass_(1.0)
+        demand.observe(router, {"digits": round(load_rps(second))}, 1.0)
+
+
+def test_what_is_configured_is_the_least(time: Time) -> None:
+    demand = demand_of(time, digits=60.0)
+    time.pass_(1.0)
     demand.observe("r-1", {"digits": 1}, 1.0)
 
     assert demand.rates_rps() == {"digits": 60.0}
 
 
-@given(st.floats(70, 1e4), st.floats(0.2, 5))
-def test_a_steady_load_is_seen_as_it_is_from_the_first_seconds_on(
+@given(rate_rps=st.floats(70, 1e4), window_s=st.floats(0.2, 5))
+def test_a_steady_load_is_provided_for_from_the_first_seconds_on(
     rate_rps: float, window_s: float
 ) -> None:
-    demand = Demand({"digits": 1.0})
+    """With the margin of a planner that knows nothing yet, and never less than what arrives."""
+    time = Time()
+    demand = demand_of(time)
     for _ in range(10):
+        time.pass_(window_s)
         demand.observe("r-1", {"digits": round(rate_rps * window_s)}, window_s)
 
-    assert demand.rates_rps()["digits"] == pytest.approx(rate_rps, rel=0.06)
+    assert demand.rates_rps()["digits"] == pytest.approx(MARGIN * rate_rps, rel=0.05)
 
 
-def test_routers_add_up_and_one_that_leaves_takes_its_load_along() -> None:
-    demand = Demand({"digits": 10.0})
-    demand.observe("r-1", {"digits": 400}, 4.0)
-    demand.observe("r-2", {"digits": 200}, 4.0)
-    assert demand.rates_rps()["digits"] == pytest.approx(150.0)
-    demand.forget("r-1")
+def test_the_busiest_second_of_an_interval_is_what_the_next_one_is_expected_to_need(
+    time: Time,
+) -> None:
+    demand = demand_of(time)
+    report(demand, time, lambda second: 300 if second == 20 else 100, 61)
 
-    assert demand.rates_rps()["digits"] == pytest.approx(50.0)
+    forecast = demand.forecasts()["digits"]
+    assert forecast.start_s == START_S + 60
+    assert forecast.expected_rps == pytest.approx(300)
+    assert demand.rates_rps()["digits"] == pytest.approx(forecast.high_rps)
 
 
-def test_a_burst_of_milliseconds_is_not_a_load() -> None:
+def test_a_load_above_its_forecast_counts_at_once(time: Time) -> None:
+    demand = demand_of(time)
+    report(demand, time, lambda _: 100, 70)
+    report(demand, time, lambda _: 500, 1)
+
+    assert demand.rates_rps()["digits"] == pytest.approx(500)
+
+
+def test_routers_add_up_second_by_second(time: Time) -> None:
+    """Not their maxima, which need not come at the same time."""
+    demand = demand_of(time)
+    for second in range(61):
+        time.pass_(1.0)
+        demand.observe("r-1", {"digits": 200 if second % 2 else 100}, 1.0)
+        demand.observe("r-2", {"digits": 100 if second % 2 else 200}, 1.0)
+
+    assert demand.forecasts()["digits"].expected_rps == pytest.approx(300)
+
+
+def test_a_router_that_left_is_not_waited_for(time: Time) -> None:
+    demand = demand_of(time)
+    time.pass_(1.0)
+    demand.observe("r-2", {"digits": 10}, 1.0)
+    report(demand, time, lambda _: 100, 59)
+    assert not demand.forecasts()  # r-2 may still report the end of the interval
+    demand.forget("r-2")
+
+    assert demand.forecasts()["digits"].start_s == START_S + 60
+
+
+def test_a_router_that_falls_silent_is_waited_for_shortly(time: Time) -> None:
+    demand = demand_of(time)
+    time.pass_(1.0)
+    demand.observe("r-2", {"digits": 10}, 1.0)
+    report(demand, time, lambda _: 100, 59)
+    time.pass_(LATE_S)
+
+    assert demand.forecasts()["digits"].start_s == START_S + 60
+
+
+@given(st.lists(st.floats(-0.4, 0.4), min_size=30, max_size=60))
+def test_reports_that_come_a_little_early_or_late_make_no_peaks(jitter_s: list[float]) -> None:
+    time = Time()
+    demand = demand_of(time)
+    demand.observe("r-1", {"digits": 100}, 1.0)
+    for second, late_s in enumerate(jitter_s, start=1):
+        time.now_s = START_S + second + late_s
+        demand.observe("r-1", {"digits": 100}, 1.0)
+
+    assert demand.rates_rps()["digits"] <= 100 * MARGIN * (1 + 1e-6)
+
+
+def test_a_burst_of_milliseconds_is_not_a_load(time: Time) -> None:
     """Two arrivals in the first 2 ms would else read as 1000 req/s."""
-    demand = Demand({"digits": 10.0})
+    demand = demand_of(time, digits=10.0)
+    time.pass_(0.002)
     demand.observe("r-1", {"digits": 2}, 0.002)
 
     assert demand.rates_rps()["digits"] == 10.0
 
 
-def test_load_that_ends_is_forgotten_within_minutes() -> None:
-    demand = Demand({"digits": 1.0})
-    demand.observe("r-1", {"digits": 1000}, 10.0)
-    for _ in range(120):
-        demand.observe("r-1", {"digits": 0}, 1.0)
+def test_load_that_ends_is_forgotten_within_minutes(time: Time) -> None:
+    demand = demand_of(time)
+    report(demand, time, lambda _: 100, 600)
+    assert demand.rates_rps()["digits"] >= 100
+    report(demand, time, lambda _: 0, 122)
 
     assert demand.rates_rps()["digits"] < 4.0
 
 
-def test_unknown_models_and_empty_windows_say_nothing() -> None:
-    demand = Demand({"digits": 1.0})
+def test_after_a_silence_nothing_is_known(time: Time) -> None:
+    """Without routers there are no requests; what is configured stays."""
+    demand = demand_of(time, digits=10.0)
+    report(demand, time, lambda _: 100, 120)
+    demand.forget("r-1")
+    assert demand.rates_rps()["digits"] > 90
+    time.pass_(600.0)
+
+    assert demand.rates_rps() == {"digits": 10.0}
+    assert not demand.forecasts()
+
+
+def test_half_an_interval_without_reports_is_a_hole_not_a_calm(time: Time) -> None:
+    demand = demand_of(time)
+    report(demand, time, lambda _: 100, 60)
+    report(demand, time, lambda _: 10, 20)
+    demand.forget("r-1")
+    time.pass_(44.0)
+
+    assert demand.forecasts()["digits"].expected_rps == pytest.approx(100)
+
+
+def test_reports_of_a_closed_interval_come_too_late(time: Time) -> None:
+    demand = demand_of(time)
+    report(demand, time, lambda _: 100, 65)
+    before = demand.forecasts()
+    demand.observe("r-9", {"digits": 3000}, 30.0)
+
+    assert demand.forecasts() == before
+
+
+def test_of_an_endless_window_only_what_is_open_counts(time: Time) -> None:
+    """A router's first report may tell of a year; it costs no more than an interval."""
+    demand = demand_of(time)
+    time.pass_(30.0)
+    demand.observe("r-1", {"digits": 10**14}, 1e12)
+
+    assert demand.rates_rps()["digits"] == pytest.approx(100 * MARGIN, rel=0.01)
+
+
+def test_unknown_models_and_empty_windows_say_nothing(time: Time) -> None:
+    demand = demand_of(time)
     demand.observe("r-1", {"other": 1000, "digits": 50}, 0.0)
+    demand.observe("r-1", {"digits": 50}, float("nan"))
+    demand.observe("r-1", {"digits": 50}, float("inf"))
+    time.pass_(10.0)
     demand.observe("r-1", {"other": 1000}, 10.0)
 
     assert demand.rates_rps() == {"digits": 1.0}

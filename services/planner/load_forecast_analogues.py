@@ -1,0 +1,108 @@
+"""What followed when things were alike: a bounded memory, searched for its nearest neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+ROUNDING = 1e-12
+"""Share that floating point may lose, so that half of two equal outcomes is one of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Outcomes with weights: a distribution.
+
+    Attributes:
+        outcomes: Shape (n,), in ascending order.
+        weights: Shape (n,), > 0, with a sum of 1.
+    """
+
+    outcomes: Vector
+    weights: Vector
+
+    def __len__(self) -> int:
+        return len(self.outcomes)
+
+    @classmethod
+    def of(cls, outcomes: Vector, weights: Vector) -> Sample:
+        """Return a sample of outcomes in any order, with weights of any sum."""
+        order = np.argsort(outcomes, kind="stable")
+        return cls(outcomes[order], weights[order] / weights.sum())
+
+    def quantile(self, level: float) -> float:
+        """Return the least outcome with a share of at least `level` at or below it."""
+        index = int(np.searchsorted(np.cumsum(self.weights), level - ROUNDING))
+        return float(self.outcomes[min(index, len(self) - 1)])
+
+
+def mixture(one: Sample, other: Sample, weight: float) -> Sample:
+    """Return a mixture in which `other` has `weight`, 0..1."""
+    return Sample.of(
+        np.concatenate([one.outcomes, other.outcomes]),
+        np.concatenate([(1.0 - weight) * one.weights, weight * other.weights]),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Likeness:
+    """When situations are alike.
+
+    Attributes:
+        weights: Of each feature, shape (features,); a distance is the weighted Euclidean one.
+        softness: Squared distance at which a neighbour counts half as much as an equal situation.
+        neighbours: How many are asked.
+    """
+
+    weights: Vector
+    softness: float
+    neighbours: int = 40
+
+
+class Analogues:
+    """The last `memory` situations and their outcomes."""
+
+    def __init__(self, memory: int, features: int) -> None:
+        self._situations = np.zeros((memory, features))
+        self._slots = np.zeros(memory, dtype=np.int64)
+        self._outcomes = np.zeros(memory)
+        self._added = 0
+
+    def __len__(self) -> int:
+        return min(self._added, len(self._outcomes))
+
+    def add(self, situation: Vector, slot: int, outcome: float) -> None:
+        """Remember an outcome; the oldest one makes room.
+
+        Args:
+            situation: Shape (features,).
+            slot: Position in the season.
+            outcome: What followed.
+        """
+        row = self._added % len(self._outcomes)
+        self._situations[row] = situation
+        self._slots[row] = slot
+        self._outcomes[row] = outcome
+        self._added += 1
+
+    def near(self, situation: Vector, likeness: Likeness, slot: int | None = None) -> Sample:
+        """Return the outcomes of the most similar situations; empty where there is none.
+
+        Args:
+            situation: Shape (features,).
+            likeness: What similar means.
+            slot: Only at this position in the season; None: anywhere.
+        """
+        count = len(self)
+        rows = slice(count) if slot is None else np.flatnonzero(self._slots[:count] == slot)
+        outcomes = self._outcomes[rows]
+        away = (self._situations[rows] - situation) * likeness.weights
+        distances = np.einsum("ij,ij->i", away, away)
+        if len(outcomes) > likeness.neighbours:
+            nearest = np.argpartition(distances, likeness.neighbours)[: likeness.neighbours]
+            distances, outcomes = distances[nearest], outcomes[nearest]
+        return Sample.of(outcomes, 1.0 / (likeness.softness + distances))
