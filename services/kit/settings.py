@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -21,6 +21,8 @@ from services.kit.deployment import Deployment, Section
 ENV_PREFIX = "CINQUEFOIL_"
 ENV_FILE = "CINQUEFOIL_CONFIG"
 DEFAULT_FILE = Path("cinquefoil.yaml")
+
+AnySection = TypeVar("AnySection", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,20 @@ def load(path: Path) -> Deployment:
     Raises:
         ConfigError: The file is missing, is not YAML, or says something not allowed.
     """
+    data, tree = document(path)
+    try:
+        found = _read(data)
+    except ValidationError as error:
+        raise ConfigError(path, list(mistakes(error, tree))) from error
+    return resolved(found, path.resolve().parent)
+
+
+def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+    """Return a YAML file's mapping, and its nodes for `line_of`.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, or is no mapping.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -82,11 +98,7 @@ def load(path: Path) -> Deployment:
         raise ConfigError(
             path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
         )
-    try:
-        found = _read(data)
-    except ValidationError as error:
-        raise ConfigError(path, list(_mistakes(error, tree))) from error
-    return _resolve(found, path.resolve().parent)
+    return data, tree
 
 
 class _Source(BaseSettings, Deployment):
@@ -130,7 +142,8 @@ def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
                 )
 
 
-def _mistakes(error: ValidationError, tree: yaml.Node | None) -> Iterator[Mistake]:
+def mistakes(error: ValidationError, tree: yaml.Node | None) -> Iterator[Mistake]:
+    """Yield what pydantic found wrong, each with its line in the file."""
     for item in error.errors(include_url=False):
         where = ".".join(str(part) for part in item["loc"])
         message = item["msg"].removeprefix("Value error, ")
@@ -165,7 +178,7 @@ def _child(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Nod
     return None
 
 
-def _resolve(deployment: Deployment, base: Path) -> Deployment:
+def resolved(section: AnySection, base: Path) -> AnySection:
     """Make relative paths relative to the file rather than to where a service was started."""
 
     def walk(value: Any) -> Any:
@@ -173,11 +186,13 @@ def _resolve(deployment: Deployment, base: Path) -> Deployment:
             return value if value.is_absolute() else base / value
         if isinstance(value, dict):
             return {key: walk(entry) for key, entry in value.items()}
+        if isinstance(value, tuple):
+            return tuple(walk(entry) for entry in value)
         if isinstance(value, Section):
             return value.model_copy(
                 update={name: walk(getattr(value, name)) for name in type(value).model_fields}
             )
         return value
 
-    resolved: Deployment = walk(deployment)
-    return resolved
+    found: AnySection = walk(section)
+    return found

@@ -32,6 +32,7 @@ class Report:
     variants: dict[str, int] = field(default_factory=dict)
     energy_j: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
+    sent_s: list[float] = field(default_factory=list)
 
 
 async def infer(client: triton.InferenceServerClient, image: np.ndarray) -> triton.InferResult:
@@ -71,9 +72,10 @@ async def main(address: str, images: str, seconds: str, rate: str, *flags: str) 
     pictures = np.load(images)
     rng, report = random.Random(1), Report()
     async with triton.InferenceServerClient(address) as client, asyncio.TaskGroup() as tasks:
-        end_s = time.monotonic() + float(seconds)
-        while time.monotonic() < end_s:
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + float(seconds):
             report.sent += 1
+            report.sent_s.append(time.monotonic() - began_s)
             picture = pictures[report.sent % len(pictures)]
             tasks.create_task(one(client, picture, report, retry="--retry" in flags))
             await asyncio.sleep(rng.expovariate(float(rate)))

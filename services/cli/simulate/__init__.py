@@ -1,0 +1,1 @@
+"""`cinquefoil simulate`: runs a scenario in virtual time and reports."""

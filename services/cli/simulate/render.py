@@ -1,0 +1,92 @@
+"""The table: one column per policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from services.cli import words
+from services.cli.tables import table
+from services.simulator.figures import Figures, ModelFigures
+from services.simulator.report import Report
+
+Row = tuple[str, ...]
+
+
+def render(report: Report, speeds: Mapping[str, float]) -> RenderableType:
+    """Return a report as a table.
+
+    Args:
+        report: What came of a scenario.
+        speeds: Seconds of virtual time per second, by policy.
+    """
+    policies = {name: result.figures for name, result in report.results.items()}
+    length = timedelta(seconds=report.duration_s)
+    title = f"{report.name}: {length} from {report.start:%Y-%m-%d %H:%M} UTC, seed {report.seed}"
+    made = table(title, "", *(f">{name}" for name in policies))
+    for row in rows(report):
+        made.add_row(*row)
+    made.add_row("speed", *(f"{speeds.get(name, 0):,.0f} x" for name in policies))
+    return Group(made, Text(), *_notes(list(policies.values())))
+
+
+def rows(report: Report) -> Iterator[Row]:
+    """Yield the table's rows: a label, then a cell per policy."""
+    policies = [result.figures for result in report.results.values()]
+    first = policies[0]
+    yield "requests sent", *(f"{one.sent:,}" for one in policies)
+    yield "  in detail", *(f"{one.simulated:,}" for one in policies)
+    yield "lost", *(f"{one.lost:,}" for one in policies)
+    for name in first.models:
+        prefix = f"{name}: " if len(first.models) > 1 else ""
+        for label, *cells in _model_rows([one.models[name] for one in policies]):
+            yield f"{prefix}{label}", *cells
+    yield "energy", *(words.energy(one.energy_j) for one in policies)
+    if any(one.energy_error_j != 0 for one in policies):
+        yield "  uncertain by", *(_uncertain(one) for one in policies)
+    yield "  of it idle", *(words.energy(one.idle_j) for one in policies)
+    yield "carbon", *(words.carbon(one.carbon_gco2e) for one in policies)
+    if len(policies) > 1:
+        yield "  saved", *(_saving(one.carbon_gco2e, first.carbon_gco2e) for one in policies)
+    yield "plans / decisions", *(f"{one.plans} / {one.decisions}" for one in policies)
+    yield "reconfigured", *(str(one.reconfigurations) for one in policies)
+    yield "slices changed", *(str(one.slice_changes) for one in policies)
+
+
+def _model_rows(models: list[ModelFigures]) -> Iterator[Row]:
+    slo = models[0]
+    yield "accuracy", *("-" if m.accuracy is None else f"{m.accuracy:.4f}" for m in models)
+    for percentile in (50, 95, 99):
+        quantiles = (getattr(m, f"p{percentile}_s") for m in models)
+        yield f"latency p{percentile}", *(words.milliseconds(value) for value in quantiles)
+    objective = f"p{slo.slo_percentile:g} <= {words.milliseconds(slo.slo_latency_s)}"
+    yield objective, *("met" if m.met else "missed" for m in models)
+    yield "  later", *(f"{_share(m.late, m.answered)}" for m in models)
+
+
+def _uncertain(one: Figures) -> str:
+    if one.energy_error_j is None:
+        return "?"
+    return f"{100 * one.energy_error_j / one.energy_j:.2f} %" if one.energy_j else "-"
+
+
+def _saving(of: float, against: float) -> str:
+    return words.percent(1 - of / against) if against else "-"
+
+
+def _share(part: int, whole: int) -> str:
+    return words.percent(part / whole) if whole else "-"
+
+
+def _notes(policies: Sequence[Figures]) -> Iterator[Text]:
+    if len(policies) > 1:
+        yield Text(f"Savings are against {policies[0].policy}.", style="dim")
+    if any(one.simulated + one.still_open < one.sent for one in policies):
+        yield Text(
+            "Requests that were not simulated in detail are represented by those that were, in "
+            "the same plan at about the same load; energy is uncertain by that much (95 %).",
+            style="dim",
+        )

@@ -1,0 +1,174 @@
+"""What was seen: the simulated time, cut into cells.
+
+A cell is a stretch that was simulated request by request, and the stretch behind it that was
+skipped and that it stands for. Nothing that matters to a request changes within a cell's skipped
+stretch: neither plan nor carbon intensity, and the load only a little.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.router.domain import Instance
+
+Arrivals = Mapping[str, NDArray[np.float64]]
+"""When requests arrive, s, in order, by model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meters:
+    """Readings, J. Attributes: idle_j (by node), active_j (by node and model)."""
+
+    idle_j: Mapping[str, float] = field(default_factory=dict)
+    active_j: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def __sub__(self, before: Meters) -> Meters:
+        return Meters(
+            {key: value - before.idle_j.get(key, 0.0) for key, value in self.idle_j.items()},
+            {key: value - before.active_j.get(key, 0.0) for key, value in self.active_j.items()},
+        )
+
+
+def _latencies() -> defaultdict[str, array[float]]:
+    return defaultdict(lambda: array("d"))
+
+
+@dataclass(slots=True)
+class Cell:
+    """A stretch of time; counts are of its part that was simulated unless told otherwise.
+
+    Attributes:
+        begin_s, skip_s, end_s: Virtual time; from `skip_s` on it was skipped.
+        table: Revision of the routing table in use when it began.
+        intensity_gco2e_per_kwh: By zone.
+        arrived: Requests by model, in all of it.
+        skipped: Of them, those in its skipped part.
+        latency_s: Of the answered, by model.
+        answers: Answered requests, by model and variant.
+        failures: Requests that failed, by model and reason.
+        spent: Idle energy of all of it; active energy of the part that was simulated.
+    """
+
+    begin_s: float
+    skip_s: float
+    end_s: float
+    table: int
+    intensity_gco2e_per_kwh: Mapping[str, float]
+    arrived: Mapping[str, int] = field(default_factory=dict)
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    latency_s: defaultdict[str, array[float]] = field(default_factory=_latencies)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    spent: Meters = field(default_factory=Meters)
+
+    def ended(self, model: str) -> int:
+        """Return how many requests of a model were answered or failed."""
+        failed = sum(count for (name, _), count in self.failures.items() if name == model)
+        return len(self.latency_s[model]) + failed
+
+
+@dataclass(slots=True)
+class Lately:
+    """What became of requests since it was last asked, as routers report it to the planner.
+
+    Attributes:
+        late: Answered later than the objective, by model.
+        answers: Answered, by model and variant.
+    """
+
+    late: Counter[str] = field(default_factory=Counter)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def by_variant(self) -> dict[str, dict[str, int]]:
+        """Return the answers by model, then by variant."""
+        found: dict[str, dict[str, int]] = {}
+        for (model, variant), count in self.answers.items():
+            found.setdefault(model, {})[variant] = count
+        return found
+
+
+class Recorder:
+    """Keeps cells.
+
+    Attributes:
+        cells: Those that have ended, oldest first.
+        intensity_gco2e_per_kwh: By zone, now.
+        table: Revision of the routing table in use.
+    """
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        intensity_gco2e_per_kwh: dict[str, float],
+        slo_s: Mapping[str, float],
+        client_s: float,
+    ) -> None:
+        self.cells: list[Cell] = []
+        self.intensity_gco2e_per_kwh = intensity_gco2e_per_kwh
+        self.table = 0
+        self._arrivals = arrivals
+        self._slo_s = slo_s
+        self._client_s = client_s
+        self._lately = Lately()
+        self._meters: Callable[[], Meters] = Meters
+        self._read = Meters()
+        self._cell = self._open(0.0)
+
+    def measure(self, meters: Callable[[], Meters]) -> None:
+        """Say how to read the meters."""
+        self._meters = meters
+
+    def answer(self, instance: Instance, latency_s: float) -> None:
+        """Count an answer."""
+        cell = self._cell
+        cell.latency_s[instance.model].append(latency_s + self._client_s)
+        cell.answers[instance.model, instance.variant] += 1
+        self._lately.answers[instance.model, instance.variant] += 1
+        if latency_s > self._slo_s[instance.model]:
+            self._lately.late[instance.model] += 1
+
+    def fail(self, model: str, reason: str) -> None:
+        """Count a request that was refused or failed."""
+        self._cell.failures[model, reason] += 1
+
+    def lately(self) -> Lately:
+        """Return what became of requests since this was last asked."""
+        ended, self._lately = self._lately, Lately()
+        return ended
+
+    def skip(self, now_s: float) -> None:
+        """From now on time is skipped."""
+        self._cell.skip_s = now_s
+
+    def turn(self, now_s: float) -> None:
+        """End the cell, and begin another that is simulated."""
+        cell = self._cell
+        cell.end_s = now_s
+        cell.skip_s = min(cell.skip_s, now_s)
+        cell.arrived = self.arrived(cell.begin_s, now_s)
+        cell.skipped = self.arrived(cell.skip_s, now_s)
+        reading = self._meters()
+        cell.spent, self._read = reading - self._read, reading
+        if cell.end_s > cell.begin_s:
+            self.cells.append(cell)
+        self._cell = self._open(now_s)
+
+    @property
+    def began_s(self) -> float:
+        """When the present cell began, s."""
+        return self._cell.begin_s
+
+    def arrived(self, begin_s: float, end_s: float) -> dict[str, int]:
+        """Return how many requests arrive in [begin_s, end_s), by model."""
+        bounds = (begin_s, end_s)
+        counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self._arrivals.items()}
+        return {name: int(last - first) for name, (first, last) in counts.items()}
+
+    def _open(self, now_s: float) -> Cell:
+        return Cell(now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh))

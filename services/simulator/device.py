@@ -1,0 +1,98 @@
+"""A simulated GPU in virtual time: its slices, its clock, and its energy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import Placement
+from services.planner.domain import GpuType
+
+if TYPE_CHECKING:
+    from services.simulator.worker import Worker
+
+
+@dataclass(slots=True, eq=False)
+class Device:
+    """One GPU.
+
+    Attributes:
+        uuid: Its identity.
+        node: Where it is.
+        type: What it is.
+        parks: It draws no power while no segment is on it.
+        slices: Slices that exist.
+        clock_mhz: What its SM clock is held at, MHz; 0: not held.
+    """
+
+    uuid: str
+    node: str
+    type: GpuType
+    parks: bool = False
+    slices: frozenset[Placement] = frozenset()
+    clock_mhz: int = 0
+    _workers: list[Worker] = field(default_factory=list)
+    _active_j: dict[str, float] = field(default_factory=dict)
+    _idle_s: float = 0.0
+    _powered_since_s: float = 0.0
+
+    @property
+    def clock_ratio(self) -> float:
+        """SM clock over the GPU's highest."""
+        highest_mhz = self.type.max_clock_mhz
+        return self.clock_mhz / highest_mhz if self.clock_mhz and highest_mhz else 1.0
+
+    def create(self, placement: Placement) -> None:
+        """Create a slice.
+
+        Raises:
+            FailedPrecondition: NVIDIA's rules forbid it.
+        """
+        problem = self.type.geometry.problem((*self.slices, placement))
+        if problem:
+            raise FailedPrecondition(f"{self.uuid}: {problem}")
+        self.slices |= {placement}
+
+    def destroy(self, placement: Placement) -> None:
+        """Destroy a slice."""
+        self.slices -= {placement}
+
+    def join(self, workers: Iterable[Worker], now_s: float) -> None:
+        """Let workers begin on it, at `now_s` of virtual time."""
+        if self.parks and not self._workers:
+            self._powered_since_s = now_s
+        self._workers += workers
+
+    def leave(self, workers: Iterable[Worker], now_s: float) -> None:
+        """Let workers end; what they used stays in the account.
+
+        Args:
+            workers: They run no batch.
+            now_s: Virtual time, s.
+        """
+        for worker in workers:
+            self._workers.remove(worker)
+            used_j = worker.slot.active_j
+            self._active_j[worker.job.model] = self._active_j.get(worker.job.model, 0.0) + used_j
+        if self.parks and not self._workers:
+            self._idle_s += now_s - self._powered_since_s
+
+    def idle_j(self, now_s: float) -> float:
+        """Return the idle energy up to `now_s` of virtual time, J."""
+        parked = self.parks and not self._workers
+        powered_s = self._idle_s + (0.0 if parked else now_s - self._powered_since_s)
+        return powered_s * self.type.idle_power_w
+
+    def active_j(self, request_time_s: float) -> dict[str, float]:
+        """Return the active energy by model, batches that run counted in part, J.
+
+        Args:
+            request_time_s: Requests' time, s (`services.simulator.timeline`).
+        """
+        used_j = dict(self._active_j)
+        for worker in self._workers:
+            model = worker.job.model
+            used_j[model] = used_j.get(model, 0.0) + worker.slot.energy_at(request_time_s)
+        return used_j

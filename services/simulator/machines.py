@@ -1,0 +1,204 @@
+"""The nodes in virtual time: what agents do to GPUs and workers, and what they report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from services.gpuagent import gpu_table
+from services.gpuagent.blueprint import tabulate
+from services.gpuagent.domain import SegmentSpec as AgentSpec
+from services.gpuagent.worker.costs import Costs
+from services.kit.deployment import Deployment
+from services.kit.deployment import Node as NodeSettings
+from services.planner.domain import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    GpuType,
+    LockClock,
+    Model,
+    StartSegment,
+    StopSegment,
+    Variant,
+)
+from services.planner.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.plan import SegmentSpec
+from services.router.domain import InstanceId
+from services.simulator.cells import Meters
+from services.simulator.device import Device
+from services.simulator.router import Router
+from services.simulator.scenario import Timing
+from services.simulator.timeline import Timeline, Waiting
+from services.simulator.worker import Job, Worker
+
+
+@dataclass(slots=True)
+class Running:
+    """A segment with its workers."""
+
+    spec: SegmentSpec
+    workers: tuple[Worker, ...]
+    state: SegmentState = SegmentState.READY
+
+    def report(self) -> RunningSegment:
+        """Return it as its agent reports it."""
+        endpoints = tuple(worker.job.instance.endpoint for worker in self.workers)
+        return RunningSegment(self.spec, self.state, endpoints)
+
+
+class Machines:
+    """All nodes.
+
+    Attributes:
+        devices: GPUs by UUID.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        models: tuple[Model, ...],
+        timeline: Timeline,
+        router: Router,
+        link_s: float,
+    ) -> None:
+        parks = deployment.planner.objective.park_idle_gpus
+        self.devices = {each.uuid: each for each in _devices(deployment.nodes, parks=parks)}
+        self._nodes = deployment.nodes
+        self._variants = {(m.name, v.name): v for m in models for v in m.variants}
+        self._time = timeline
+        self._router = router
+        self._link_s = link_s
+        self._segments: dict[str, Running] = {}
+
+    # ---- what is -------------------------------------------------------------------------------
+
+    def report(self, fleet: Fleet) -> None:
+        """Tell the planner what every node has and runs, as the agents do after each change."""
+        for name, node in self._nodes.items():
+            gpus = [device for device in self.devices.values() if device.node == name]
+            uuids = {gpu.uuid for gpu in gpus}
+            segments = (s for s in self._segments.values() if s.spec.gpu_uuid in uuids)
+            found = Node(
+                name=name,
+                zone=node.zone,
+                gpus=tuple(
+                    NodeGpu(gpu.uuid, gpu.type, tuple(sorted(gpu.slices)), gpu.clock_mhz)
+                    for gpu in gpus
+                ),
+                segments=tuple(segment.report() for segment in segments),
+            )
+            fleet.report(found, self._time.env.now)
+
+    def meters(self) -> Meters:
+        """Read every meter."""
+        idle_j: dict[str, float] = {}
+        active_j: dict[tuple[str, str], float] = {}
+        for device in self.devices.values():
+            node = device.node
+            idle_j[node] = idle_j.get(node, 0.0) + device.idle_j(self._time.env.now)
+            for model, used_j in device.active_j(self._time.now_s).items():
+                active_j[node, model] = active_j.get((node, model), 0.0) + used_j
+        return Meters(idle_j, active_j)
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def perform(self, action: Action, grace_s: Mapping[str, float], timing: Timing) -> Waiting:
+        """Do what a step says, in the time that takes.
+
+        Args:
+            action: The step.
+            grace_s: Time that accepted requests get when a segment stops, s, by segment id.
+            timing: How long steps take.
+        """
+        wait = self._time.env.timeout
+        match action:
+            case CreateSlice(gpu_uuid, placement):
+                yield wait(timing.create_slice_s)
+                self.devices[gpu_uuid].create(placement)
+            case DestroySlice(gpu_uuid, placement):
+                yield wait(timing.destroy_slice_s)
+                self.devices[gpu_uuid].destroy(placement)
+            case LockClock(gpu_uuid, clock_mhz):
+                yield wait(timing.lock_clock_s)
+                self.devices[gpu_uuid].clock_mhz = clock_mhz
+            case StartSegment(segment):
+                spec = SegmentSpec.of(segment)
+                variant = self._variants[spec.model, spec.variant]
+                yield wait(timing.start_worker_s and timing.start_worker_s + variant.load_s)
+                self._start(spec, variant)
+            case StopSegment(segment_id):
+                yield from self._stop(segment_id, grace_s.get(segment_id, 0.0), timing)
+
+    def _start(self, spec: SegmentSpec, variant: Variant) -> None:
+        device = self.devices[spec.gpu_uuid]
+        costs = _costs(spec, variant, device.type)
+        workers = tuple(
+            Worker(
+                Job(instance, spec.model, spec.batch_size, costs),
+                device,
+                self._time,
+                self._router,
+                self._link_s,
+            )
+            for instance in _instances(spec)
+        )
+        for worker in workers:
+            worker.crew = workers
+            self._router.workers[worker.job.instance] = worker
+            self._time.env.process(worker.run())
+        device.join(workers, self._time.env.now)
+        self._segments[spec.segment_id] = Running(spec, workers)
+
+    def _stop(self, segment_id: str, grace_s: float, timing: Timing) -> Waiting:
+        """Let a segment's workers finish what they hold; at the end of its grace it is lost."""
+        env, running = self._time.env, self._segments[segment_id]
+        running.state = SegmentState.DRAINING
+        idle = env.all_of([self._router.gone(worker.job.instance) for worker in running.workers])
+        yield idle | env.timeout(grace_s)
+        for worker in running.workers:
+            self._router.broken(worker.job.instance)
+            self._router.workers.pop(worker.job.instance)
+        yield env.timeout(timing.stop_worker_s)
+        self.devices[running.spec.gpu_uuid].leave(running.workers, env.now)
+        del self._segments[segment_id]
+
+
+def _devices(nodes: Mapping[str, NodeSettings], *, parks: bool) -> Iterator[Device]:
+    for name, node in nodes.items():
+        for index, kind in enumerate(node.simulated or ()):
+            yield Device(f"GPU-{name}-{index}", name, gpu_type(kind), parks)
+
+
+@lru_cache
+def gpu_type(name: str) -> GpuType:
+    """Return a GPU type in the planner's words, as a simulated node reports it."""
+    table = gpu_table.load(name)
+    return GpuType(
+        name=table.name,
+        geometry=table.geometry,
+        sm_count=table.sm_count,
+        idle_power_w=table.idle_power_w,
+        max_power_w=table.max_power_w,
+        max_clock_mhz=table.max_clock_mhz if table.clock_lock else 0,
+    )
+
+
+def _instances(spec: SegmentSpec) -> Iterator[InstanceId]:
+    for number in range(spec.processes):
+        yield InstanceId(f"{spec.segment_id}.{number}", spec.segment_id)
+
+
+def _costs(spec: SegmentSpec, variant: Variant, kind: GpuType) -> Costs:
+    """Return what batches cost; agents draw the same table for their workers."""
+    asked = AgentSpec(
+        segment_id=spec.segment_id,
+        model=spec.model,
+        variant=spec.variant,
+        batch_size=spec.batch_size,
+        processes=spec.processes,
+        gpu_uuid=spec.gpu_uuid,
+        placement=spec.placement,
+    )
+    return tabulate(variant.profile, kind.shape(kind.geometry.kind(spec.placement.profile)), asked)

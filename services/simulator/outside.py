@@ -1,0 +1,121 @@
+"""What happens to the suite from outside, in virtual time: requests, and the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.carbon.monitor import Monitor
+from services.carbon.sources.source import Source
+from services.kit.deployment import Carbon, Horizon
+from services.planner import outlook
+from services.planner.domain import Period
+from services.simulator.router import Router
+from services.simulator.timeline import Timeline, Waiting
+
+_CHUNK = 4096
+
+
+def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: Router) -> Waiting:
+    """Send a model's requests; those that arrive while time stands still are not sent.
+
+    Args:
+        model: Its name.
+        times_s: When they arrive, virtual time, s, in order.
+        timeline: Requests' time.
+        router: Where they go.
+    """
+    env, ask = timeline.env, router.ask
+    first = 0
+    while first < len(times_s):
+        if not timeline.going:
+            yield timeline.until_going()
+            first = int(np.searchsorted(times_s, env.now))
+        for at_s in times_s[first : first + _CHUNK].tolist():
+            yield env.timeout(max(at_s - env.now, 0.0))
+            if not timeline.going:
+                break
+            ask(model)
+            first += 1
+
+
+class Grid:
+    """The carbon service in virtual time: its own monitors, and their forecasts.
+
+    Args:
+        carbon: The service's settings; their speed-up is grid seconds per second of virtual time.
+        sources: By zone.
+        start: Grid time at the start.
+        horizon: How far forecasts look; with a length of 0 there are none.
+    """
+
+    def __init__(
+        self, carbon: Carbon, sources: Mapping[str, Source], start: datetime, horizon: Horizon
+    ) -> None:
+        self._start = start
+        self._speedup = carbon.replay.speedup
+        self._horizon = horizon
+        self._monitors = {
+            name: Monitor(
+                name,
+                source,
+                start,
+                signal=carbon.zones[name].signal,
+                average_window=timedelta(seconds=carbon.zones[name].average_window_s),
+            )
+            for name, source in sources.items()
+        }
+
+    def at(self, now_s: float) -> dict[str, float]:
+        """Return the intensity in force by zone, gCO2e/kWh; zones without a value are left out.
+
+        Args:
+            now_s: Virtual time, s, not before that of the last call.
+        """
+        found = {}
+        for zone, monitor in self._monitors.items():
+            monitor.advance(self._when(now_s))
+            if monitor.latest is not None:
+                found[zone] = monitor.latest.sample.intensity_gco2e_per_kwh
+        return found
+
+    def foreseen(self, now_s: float) -> tuple[Period, ...]:
+        """Return what is expected from now on, as the planner takes it in."""
+        if not self._horizon.length_s:
+            return ()
+        when, length = self._when(now_s), timedelta(seconds=self._horizon.length_s)
+        forecasts = {
+            zone: monitor.forecast(when, length) for zone, monitor in self._monitors.items()
+        }
+        steps = {
+            zone: tuple(
+                outlook.Step(
+                    period.since.timestamp(),
+                    period.length.total_seconds(),
+                    period.intensity_gco2e_per_kwh,
+                )
+                for period in forecast.periods
+            )
+            for zone, forecast in forecasts.items()
+            if forecast is not None
+        }
+        return outlook.periods(steps, self._horizon) if len(steps) == len(forecasts) else ()
+
+    def follow(self, timeline: Timeline, learn: Callable[[float], None]) -> Waiting:
+        """Call `learn` with the time of every change, for ever."""
+        env = timeline.env
+        while (change := self._next_change()) is not None:
+            at_s = (change - self._start).total_seconds() / self._speedup
+            yield env.timeout(max(at_s - env.now, 0.0))
+            self.at(at_s)  # monitors take the change in, whatever rounding made of its time
+            learn(at_s)
+
+    def _when(self, now_s: float) -> datetime:
+        return self._start + timedelta(seconds=now_s * self._speedup)
+
+    def _next_change(self) -> datetime | None:
+        changes = (monitor.next_change() for monitor in self._monitors.values())
+        return min((change for change in changes if change is not None), default=None)

@@ -1,0 +1,167 @@
+"""From a scenario file to a setting that can run; the only module here that reads files."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from services.carbon.sources.build import build
+from services.carbon.sources.source import Source
+from services.gpuagent import gpu_table
+from services.kit.deployment import Deployment
+from services.kit.errors import InvalidArgument
+from services.kit.settings import ConfigError, Mistake, document, line_of, load, mistakes, resolved
+from services.planner.domain import Model
+from services.planner.models import load_models
+from services.simulator import scenario as schema
+
+_MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
+
+Numbers = NDArray[np.float64]
+Finding = tuple[tuple[int | str, ...], str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """A scenario with everything read that it names.
+
+    Attributes:
+        scenario: What the file says.
+        deployment: The deployment, with the scenario's carbon sources.
+        models: Its models, with their profiles.
+        start: Grid time at the start.
+        sources: Carbon intensity by zone.
+        columns: Rates (req/s) or arrivals (s) by model, where a file has them.
+    """
+
+    scenario: schema.Scenario
+    deployment: Deployment
+    models: tuple[Model, ...]
+    start: datetime
+    sources: Mapping[str, Source]
+    columns: Mapping[str, Numbers]
+
+
+def read(path: Path) -> Setting:
+    """Read a scenario and all that it refers to; relative paths are relative to the file.
+
+    Raises:
+        ConfigError: The scenario, its deployment or a trace cannot be used; names the line.
+        InvalidArgument: A profile's table cannot be used.
+    """
+    data, tree = document(path)
+    try:
+        found = resolved(schema.Scenario(**data), path.resolve().parent)
+    except ValidationError as error:
+        raise ConfigError(path, list(mistakes(error, tree))) from error
+    deployment = load(found.deployment) if isinstance(found.deployment, Path) else found.deployment
+    _refuse(path, tree, found, deployment)
+    carbon = deployment.carbon
+    zones = {
+        name: zone.model_copy(update={"source": found.carbon[name]})
+        if name in found.carbon
+        else zone
+        for name, zone in carbon.zones.items()
+    }
+    replay = carbon.replay.model_copy(
+        update={"start": found.start or carbon.replay.start, "speedup": found.grid_speedup}
+    )
+    carbon = carbon.model_copy(update={"zones": zones, "replay": replay})
+    deployment = deployment.model_copy(update={"carbon": carbon})
+    start, sources = build(carbon, _MIDNIGHT)
+    return Setting(
+        scenario=found,
+        deployment=deployment,
+        models=load_models(deployment),
+        start=start,
+        sources=sources,
+        columns=dict(_columns(found.load)),
+    )
+
+
+def _refuse(
+    path: Path, tree: yaml.Node | None, found: schema.Scenario, deployment: Deployment
+) -> None:
+    findings = [*_unknown(found, deployment), *_hardware(deployment)]
+    if findings:
+        raise ConfigError(
+            path,
+            [
+                Mistake(".".join(map(str, where)), line_of(tree, where), text)
+                for where, text in findings
+            ],
+        )
+
+
+def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
+    for section, names, known in (
+        ("load", found.load, deployment.models),
+        ("carbon", found.carbon, deployment.carbon.zones),
+    ):
+        what = "model" if section == "load" else "zone"
+        for name in names:
+            if name not in known:
+                have = ", ".join(sorted(known))
+                yield (section, name), f"the deployment has no {what} {name!r}; it has {have}"
+
+
+def _hardware(deployment: Deployment) -> Iterator[Finding]:
+    for name, node in deployment.nodes.items():
+        where = ("deployment", "nodes", name, "simulated")
+        if not node.simulated:
+            yield where, "a simulation must know the GPU types; list them here"
+        for gpu in node.simulated or ():
+            if gpu not in gpu_table.names():
+                yield where, f"no GPU type {gpu!r}; known are {', '.join(gpu_table.names())}"
+
+
+def _columns(loads: Mapping[str, schema.Load]) -> Iterator[tuple[str, Numbers]]:
+    for model, each in loads.items():
+        match each:
+            case schema.TraceLoad():
+                yield model, read_column(each.path, each.column)[each.first_row :] * each.scale
+            case schema.RecordedLoad():
+                times_s = read_column(each.path, each.column)
+                if np.any(np.diff(times_s) < 0):
+                    raise InvalidArgument(f"{each.path}: arrivals must be in order of time")
+                yield model, times_s
+
+
+def read_column(path: Path, column: str) -> Numbers:
+    """Return one column of a CSV file with a header.
+
+    Raises:
+        ConfigError: The file cannot be read, lacks the column, or holds something else there than
+            finite numbers >= 0.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file)
+            if column not in (rows.fieldnames or ()):
+                have = ", ".join(rows.fieldnames or ())
+                raise ConfigError(path, [Mistake("header", 1, f"no column {column!r}: {have}")])
+            values = [_number(path, rows.line_num, column, row[column]) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(path, [Mistake("file", 0, f"cannot be read: {error}")]) from error
+    if not values:
+        raise ConfigError(path, [Mistake("file", 1, "has a header but no values")])
+    return np.array(values, dtype=np.float64)
+
+
+def _number(path: Path, line: int, column: str, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise ConfigError(path, [Mistake(column, line, f"must be a number >= 0, got {text!r}")])
+    return value

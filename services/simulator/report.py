@@ -1,0 +1,115 @@
+"""All that came of a scenario, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from services.kit.errors import InvalidArgument
+from services.simulator.figures import Figures, figures
+from services.simulator.read import Setting
+from services.simulator.run import draw_arrivals, simulate
+from services.simulator.scenario import Policy
+from services.simulator.seen import PlanMade
+from services.simulator.series import Series, series
+
+Progress = Callable[[Policy, float], None]
+"""Called with a policy and how far it is, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one policy. Attributes: figures, series (over time), plans (in order)."""
+
+    figures: Figures
+    series: Series
+    plans: tuple[PlanMade, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What came of a scenario.
+
+    Attributes:
+        name: The scenario's.
+        start: Grid time at the start.
+        duration_s: Length, s.
+        seed: Of everything drawn.
+        detail: "full" or "sampled".
+        variants: Of each model, from the least accurate to the most.
+        results: By policy, in order.
+    """
+
+    name: str
+    start: datetime
+    duration_s: float
+    seed: int
+    detail: str
+    variants: Mapping[str, tuple[str, ...]]
+    results: Mapping[str, Result]
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON can hold it; the same scenario and seed give the same document."""
+        found: dict[str, Any] = _plain(asdict(self))
+        return found
+
+
+def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progress) -> Report:
+    """Simulate policies one after the other, each with the same requests."""
+    requests = draw_arrivals(setting)
+    results = {}
+    for policy in policies:
+
+        def tell(part: float, policy: Policy = policy) -> None:
+            progress(policy, part)
+
+        seen = simulate(setting, policy, requests, tell)
+        results[policy.label] = Result(figures(seen), series(seen), seen.plans)
+    scenario = setting.scenario
+    return Report(
+        name=name,
+        start=setting.start,
+        duration_s=scenario.duration_s,
+        seed=scenario.seed,
+        detail=scenario.detail,
+        variants={
+            model.name: tuple(v.name for v in sorted(model.variants, key=lambda v: v.accuracy))
+            for model in setting.models
+        },
+        results=results,
+    )
+
+
+def chosen(setting: Setting, names: Sequence[str]) -> tuple[Policy, ...]:
+    """Return the policies to simulate: the scenario's, or those asked for.
+
+    Args:
+        setting: The scenario.
+        names: Names of its policies, or of strategies; none: all of its policies.
+
+    Raises:
+        InvalidArgument: There is neither a policy nor a strategy of a name.
+    """
+    known = {policy.label: policy for policy in setting.scenario.policies}
+    strategies = Policy.strategies()
+    for name in names:
+        if name not in known and name not in strategies:
+            have = ", ".join(dict.fromkeys((*known, *strategies)))
+            raise InvalidArgument(f"no policy or strategy {name!r}; there are {have}")
+    if not names:
+        return setting.scenario.policies
+    asked = (known.get(name) or Policy.model_validate({"strategy": name}) for name in names)
+    return tuple({policy.label: policy for policy in asked}.values())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value.isoformat() if isinstance(value, datetime) else value

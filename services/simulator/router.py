@@ -1,0 +1,150 @@
+"""The router in virtual time: its own switchboard and dispatchers decide, this carries out.
+
+What `services.router.engine` and its links do over gRPC, with the link's delay as a number.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+from simpy import Event
+
+from services.kit.deployment import Deployment
+from services.kit.errors import ResourceExhausted
+from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
+from services.router.dispatcher import Dispatcher
+from services.router.domain import Instance, InstanceId, Limits, Request, RoutingTable
+from services.router.switchboard import Switchboard
+from services.simulator.cells import Recorder
+from services.simulator.timeline import Timeline
+from services.simulator.worker import Worker
+
+_DEADLINE = "DEADLINE"
+
+
+class Router:
+    """One router.
+
+    Attributes:
+        workers: Workers that can be dialled.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        table: RoutingTable,
+        timeline: Timeline,
+        recorder: Recorder,
+        link_s: float,
+    ) -> None:
+        attempts = deployment.router.max_attempts
+        limits = {
+            name: Limits(model.max_queue, attempts) for name, model in deployment.models.items()
+        }
+        self.workers: dict[InstanceId, Worker] = {}
+        self._board = Switchboard(table, limits)
+        self._timeout_s = deployment.router.default_timeout_s
+        self._time = timeline
+        self._recorder = recorder
+        self._link_s = link_s
+        self._numbers = count(1)
+        self._links: dict[InstanceId, Dispatcher] = {}
+        self._gone: dict[InstanceId, Event] = {}
+        # All deadlines are equally far away: open requests expire in order of arrival.
+        self._open: Mapping[str, deque[Request]] = {name: deque() for name in deployment.models}
+
+    # ---- callers -------------------------------------------------------------------------------
+
+    def ask(self, model: str) -> None:
+        """Take a request."""
+        now_s = self._time.now_s
+        dispatcher = self._board.model(model)
+        waiting = self._open[model]
+        while waiting and (waiting[0].over or waiting[0].deadline_s <= now_s):
+            self._carry_out(dispatcher.expire(waiting.popleft()))
+        request = Request(next(self._numbers), model, b"", now_s, now_s + self._timeout_s)
+        try:
+            decisions = dispatcher.offer(request)
+        except ResourceExhausted as error:
+            self._recorder.fail(model, error.reason)
+            return
+        waiting.append(request)
+        self._carry_out(decisions)
+
+    @property
+    def backlog(self) -> Mapping[str, int]:
+        """Requests that wait for an instance, by model."""
+        return {dispatcher.routes.model: dispatcher.queue_depth for dispatcher in self._board}
+
+    @property
+    def open(self) -> Mapping[str, int]:
+        """Requests that have not ended, by model."""
+        return {
+            name: sum(not request.over for request in waiting)
+            for name, waiting in self._open.items()
+        }
+
+    # ---- the planner ---------------------------------------------------------------------------
+
+    def swap(self, table: RoutingTable) -> None:
+        """Use a new routing table from now on."""
+        self._recorder.table = table.revision
+        self._carry_out(self._board.swap(table))
+
+    def gone(self, instance: InstanceId) -> Event:
+        """Return what happens when an instance holds nothing and is in no table any more."""
+        return self._gone.get(instance) or self._time.env.timeout(0)
+
+    def broken(self, instance: InstanceId) -> None:
+        """A worker was ended although it held requests."""
+        link = self._links.get(instance)
+        if link is not None:
+            self._carry_out(link.down(instance))
+
+    # ---- workers -------------------------------------------------------------------------------
+
+    def answered(self, instance: InstanceId, numbers: Sequence[int], *, expired: bool) -> None:
+        """A worker is done with requests."""
+        for number in numbers:
+            link = self._links.get(instance)
+            if link is None:  # released by the result before
+                return
+            decisions = link.result(instance, number, refused=False)
+            self._carry_out(decisions, expired=expired)
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _carry_out(self, decisions: Iterable[Decision], *, expired: bool = False) -> None:
+        for decision in decisions:
+            match decision:
+                case Send(instance, request):
+                    request.sent = True
+                    self.workers[instance.id].deliver(request)
+                case Reply(instance, request):
+                    if expired:
+                        self._recorder.fail(request.model, _DEADLINE)
+                    else:
+                        self._recorder.answer(instance, self._time.now_s - request.arrived_s)
+                case Fail(request, error):
+                    self._recorder.fail(request.model, error.reason)
+                case Dial(instance):
+                    self._dial(instance)
+                case Release(instance):
+                    del self._links[instance.id]
+                    self._gone.pop(instance.id).succeed()
+                case Withdraw():  # the worker's own deadline tells it, too
+                    pass
+
+    def _dial(self, instance: Instance) -> None:
+        self._links[instance.id] = self._board.model(instance.model)
+        self._gone[instance.id] = self._time.env.event()
+        greeted = self._time.env.timeout(self._link_s)
+        greeted.callbacks.append(lambda _: self._greet(instance))
+
+    def _greet(self, instance: Instance) -> None:
+        link = self._links.get(instance.id)
+        if link is not None:
+            credits_ = self.workers[instance.id].job.batch_size
+            self._carry_out(link.up(instance.id, credits_))

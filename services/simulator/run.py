@@ -1,0 +1,192 @@
+"""Wires the services' cores together in virtual time: the simulator's composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from simpy import Environment
+
+from services.kit.deployment import Deployment
+from services.planner.demand import Demand
+from services.planner.fleet import Fleet
+from services.planner.service_level import Aim, ServiceLevel
+from services.planner.world import World
+from services.simulator import tables
+from services.simulator.cells import Arrivals, Recorder
+from services.simulator.load import arrivals, rate
+from services.simulator.machines import Machines
+from services.simulator.outside import Grid, send
+from services.simulator.planner import Planner, PlannerClock
+from services.simulator.read import Setting
+from services.simulator.rollout import Executor
+from services.simulator.router import Router
+from services.simulator.sampling import Sampler
+from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad
+from services.simulator.seen import Seen
+from services.simulator.timeline import Timeline, Waiting
+
+_ROUTER = "router"
+_LOOKBACK_S = 10.0
+_TURN_S = 60.0
+_STEPS = 200
+
+Progress = Callable[[float], None]
+"""Called with the part that is done, 0..1."""
+
+
+def draw_arrivals(setting: Setting) -> Arrivals:
+    """Return when requests arrive, s, by model; every policy gets the same."""
+    scenario, start = setting.scenario, setting.start
+    hour = start.hour + start.minute / 60 + start.second / 3600
+    found = {}
+    for number, model in enumerate(setting.models):
+        load = scenario.load.get(model.name) or ConstantLoad(
+            kind="constant", rate_rps=model.demand_rps
+        )
+        column = setting.columns.get(model.name)
+        if isinstance(load, RecordedLoad) and column is not None:
+            found[model.name] = column[column < scenario.duration_s]
+        else:
+            rng = np.random.default_rng((scenario.seed, number))
+            steps = rate(load, column, scenario.duration_s, hour)
+            found[model.name] = arrivals(steps, scenario.arrivals, rng)
+    return found
+
+
+def simulate(
+    setting: Setting,
+    policy: Policy,
+    requests: Arrivals,
+    progress: Progress = lambda _: None,
+) -> Seen:
+    """Simulate one policy.
+
+    Args:
+        setting: The scenario.
+        policy: How to decide.
+        requests: As `draw_arrivals` returns them.
+        progress: Is told how far it is.
+    """
+    suite = _Suite(setting, policy, requests)
+    env = suite.timeline.env
+    env.process(_tell(suite.timeline, setting.scenario.duration_s, progress))
+    env.run(until=setting.scenario.duration_s)
+    suite.recorder.turn(env.now)
+    progress(1.0)
+    return Seen(
+        policy=policy,
+        deployment=suite.deployment,
+        cells=tuple(suite.recorder.cells),
+        plans=tuple(suite.planner.plans),
+        decisions=suite.planner.decisions,
+        open=suite.router.open,
+    )
+
+
+class _Suite:
+    """Every object of one simulation, made once."""
+
+    def __init__(self, setting: Setting, policy: Policy, requests: Arrivals) -> None:
+        scenario = setting.scenario
+        deployment = _seeded(policy.applied(setting.deployment), scenario.seed)
+        timing, planner = scenario.timing, deployment.planner
+        self.deployment = deployment
+        self.timeline = timeline = Timeline(Environment())
+        self._grid = Grid(deployment.carbon, setting.sources, setting.start, planner.horizon)
+        slo_s = {model.name: model.slo_latency_s for model in setting.models}
+        self.recorder = Recorder(requests, self._grid.at(0.0), slo_s, timing.client_s)
+        self.router = Router(
+            deployment, tables.first(deployment), timeline, self.recorder, timing.link_s
+        )
+        machines = Machines(deployment, setting.models, timeline, self.router, timing.link_s)
+        self.recorder.measure(machines.meters)
+        self._world = _world(deployment, PlannerClock(timeline.env, setting.start))
+        machines.report(self._world.fleet)
+        executor = Executor(deployment, timeline, machines, self.router, self._world.fleet)
+        self.planner = Planner(deployment, setting.models, self._world, executor, timing)
+        self._sampler = Sampler(
+            scenario.sampling,
+            timeline,
+            self.recorder,
+            backlog=lambda: self.router.backlog,
+            busy=lambda: self.planner.busy,
+        )
+        self._start(requests, sampled=scenario.detail == "sampled")
+
+    def _start(self, requests: Arrivals, *, sampled: bool) -> None:
+        """Begin every process; the planner first, so that requests find its plan."""
+        env = self.timeline.env
+        self._tell_planner(0.0)
+        processes = [
+            self.planner.run(env, self._sampler.disturb),
+            self._grid.follow(self.timeline, self._learn),
+            self._report(),
+            self._sampler.run() if sampled else self._turn(),
+            *(send(name, at_s, self.timeline, self.router) for name, at_s in requests.items()),
+        ]
+        for process in processes:
+            env.process(process)
+
+    def _learn(self, at_s: float) -> None:
+        """A new intensity may be in force."""
+        intensity = self._grid.at(at_s)
+        if intensity != self.recorder.intensity_gco2e_per_kwh:
+            self._sampler.disturb(0.0)
+            self.recorder.intensity_gco2e_per_kwh = intensity
+            self.recorder.turn(self.timeline.env.now)
+        self._tell_planner(at_s)
+        self.planner.notify()
+
+    def _tell_planner(self, at_s: float) -> None:
+        self._world.foresee(self._grid.foreseen(at_s))
+        self._world.learn(dict(self._grid.at(at_s)))
+
+    def _report(self) -> Waiting:
+        """Tell the planner what has arrived, as the router does, whatever is simulated of it."""
+        env, interval_s = self.timeline.env, self.deployment.router.report_interval_s
+        while True:
+            yield env.timeout(interval_s)
+            counts = self.recorder.arrived(env.now - interval_s, env.now)
+            self._world.demand.observe(_ROUTER, counts, interval_s)
+            lately = self.recorder.lately()
+            self._world.level.observe(lately.late, lately.by_variant(), env.now)
+            seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)
+            self._sampler.watch(seen, _LOOKBACK_S)
+            self.planner.notify()
+
+    def _turn(self) -> Waiting:
+        """Cut the time into cells although all of it is simulated."""
+        while True:
+            yield self.timeline.env.timeout(_TURN_S)
+            self.recorder.turn(self.timeline.env.now)
+
+
+def _world(deployment: Deployment, clock: PlannerClock) -> World:
+    """Return the planner's view of everything else."""
+    planner, models = deployment.planner, deployment.models
+    aims = {
+        name: Aim(
+            late_share=1 - model.slo.percentile / 100,
+            accuracies={variant: each.accuracy for variant, each in model.variants.items()},
+        )
+        for name, model in models.items()
+    }
+    demand = Demand(
+        {name: model.demand_rps for name, model in models.items()},
+        planner.load_forecast,
+        lambda: clock.now().timestamp(),
+    )
+    fleet = Fleet(deployment.nodes, settle_s=0.0)
+    return World(clock, fleet, demand, ServiceLevel(aims), planner.objective, planner.strategy)
+
+
+def _seeded(deployment: Deployment, seed: int) -> Deployment:
+    planner = deployment.planner.model_copy(update={"seed": seed})
+    return deployment.model_copy(update={"planner": planner})
+
+
+def _tell(timeline: Timeline, duration_s: float, progress: Progress) -> Waiting:
+    while True:
+        progress(timeline.env.now / duration_s)
+        yield timeline.env.timeout(duration_s / _STEPS)

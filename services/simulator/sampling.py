@@ -1,0 +1,135 @@
+"""Which stretches of time are simulated request by request.
+
+After every disturbance (a change of plan, of carbon intensity or of load) requests are simulated
+until things have settled; then a window of steady state is, which stands for what follows, until
+the period is over or the next disturbance comes. While requests pile up nothing is skipped: then
+there is no steady state. Systematic sampling, as in Cochran, "Sampling Techniques", chapter 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from simpy import Event
+
+from services.simulator.cells import Recorder
+from services.simulator.scenario import Sampling
+from services.simulator.timeline import Timeline, Waiting
+
+_NOISE = 4.0
+"""Standard deviations by which counted load must differ to count as a change."""
+
+_LOOK_S = 1.0
+_SAME_BACKLOG = 1.1
+_SHORT_QUEUE_S = 1.0
+"""Requests that wait are a backlog once they are more than arrive in so much time."""
+
+
+class Sampler:
+    """Stops and starts the requests' time.
+
+    Args:
+        settings: How much to simulate.
+        timeline: Requests' time.
+        recorder: Is told where cells begin and end.
+        backlog: Returns how many requests wait, by model.
+        busy: Tells whether a rollout is under way.
+    """
+
+    def __init__(
+        self,
+        settings: Sampling,
+        timeline: Timeline,
+        recorder: Recorder,
+        backlog: Callable[[], Mapping[str, int]],
+        busy: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._time = timeline
+        self._recorder = recorder
+        self._backlog = backlog
+        self._busy = busy
+        self._disturbances = 0
+        self._calm_at_s = settings.settle_s
+        self._wake: Event | None = None
+        self._rps: dict[str, float] = {}  # in the window that stands for what is skipped
+
+    def disturb(self, settle_s: float | None = None) -> None:
+        """Something changes for requests now: simulate them until it has settled.
+
+        Args:
+            settle_s: How long that takes; None: as the settings say.
+        """
+        env = self._time.env
+        settle_s = self._settings.settle_s if settle_s is None else settle_s
+        self._disturbances += 1
+        self._calm_at_s = max(self._calm_at_s, env.now + settle_s)
+        self._go()
+        self._recorder.turn(env.now)
+
+    def watch(self, counts: Mapping[str, int], window_s: float) -> None:
+        """Look whether the load is still the window's.
+
+        Args:
+            counts: Requests that have arrived lately, by model.
+            window_s: Time they arrived in, s.
+        """
+        if self._time.going:
+            return
+        for model, rps in self._rps.items():
+            expected = rps * window_s
+            allowed = max(self._settings.load_change * expected, _NOISE * math.sqrt(expected + 1))
+            if abs(counts[model] - expected) > allowed:
+                self.disturb(0.0)
+                return
+
+    def run(self) -> Waiting:
+        """Sample for ever."""
+        env = self._time.env
+        while True:
+            while env.now < self._calm_at_s or self._busy():
+                yield env.timeout(max(self._calm_at_s - env.now, _LOOK_S))
+            self._recorder.turn(env.now)
+            disturbances, waiting = self._disturbances, sum(self._backlog().values())
+            yield env.timeout(self._settings.window_s)
+            while self._arrived() < self._settings.least_requests and env.now < self._period_end_s:
+                yield env.timeout(self._settings.window_s)
+            if disturbances == self._disturbances and self._steady(waiting):
+                yield from self._skip()
+
+    @property
+    def _period_end_s(self) -> float:
+        return self._recorder.began_s + self._settings.period_s
+
+    def _arrived(self) -> int:
+        return sum(self._counts().values())
+
+    def _counts(self) -> Mapping[str, int]:
+        return self._recorder.arrived(self._recorder.began_s, self._time.env.now)
+
+    def _steady(self, waited: int) -> bool:
+        """Tell whether no backlog has grown or shrunk since the window began."""
+        window_s = self._time.env.now - self._recorder.began_s
+        short = _SHORT_QUEUE_S * self._arrived() / window_s
+        waiting = sum(self._backlog().values())
+        return max(waiting, waited) <= max(short, _SAME_BACKLOG * min(waiting, waited))
+
+    def _skip(self) -> Waiting:
+        env = self._time.env
+        left_s = self._period_end_s - env.now
+        if left_s <= 0:
+            return
+        window_s = env.now - self._recorder.began_s
+        self._rps = {model: count / window_s for model, count in self._counts().items()}
+        self._recorder.skip(env.now)
+        self._time.stop()
+        self._wake = env.event()
+        yield env.timeout(left_s) | self._wake
+        self._go()
+
+    def _go(self) -> None:
+        if not self._time.going:
+            self._time.go()
+        if self._wake is not None and not self._wake.triggered:
+            self._wake.succeed()

@@ -1,0 +1,92 @@
+"""What came of one policy, before anything is made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.kit.deployment import Deployment
+from services.planner.decide import Decision
+from services.planner.plan import Plan
+from services.simulator.cells import Cell
+from services.simulator.scenario import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMade:
+    """A plan and how it came true.
+
+    Attributes:
+        version: 1, 2, ...
+        decided_s, active_s: Virtual time, s; None: its rollout was under way at the end.
+        reason: What caused it.
+        degraded: What it cannot keep, and why.
+        shares: Share of each model's load by variant, as planned.
+        slices: Segments by variant and slice.
+        objective, gap: As decided; gap None: nothing is proven.
+        latency_s: Predicted, by model.
+        steps, slice_changes: Of its rollout.
+        least_capacity: Least capacity over demand during its rollout, by model.
+    """
+
+    version: int
+    decided_s: float
+    active_s: float | None
+    reason: str
+    degraded: str
+    shares: Mapping[str, Mapping[str, float]]
+    slices: Mapping[str, int]
+    objective: float
+    gap: float | None
+    latency_s: Mapping[str, float]
+    steps: int
+    slice_changes: int
+    least_capacity: Mapping[str, float]
+
+    @classmethod
+    def of(cls, plan: Plan, decision: Decision, now_s: float) -> PlanMade:
+        """Return a plan whose rollout begins now, s of virtual time."""
+        shares: dict[str, dict[str, float]] = {}
+        for segment in plan.segments:
+            by_variant = shares.setdefault(segment.spec.model, {})
+            variant = segment.spec.variant
+            by_variant[variant] = by_variant.get(variant, 0.0) + segment.share
+        specs_ = (segment.spec for segment in plan.segments)
+        slices = Counter(f"{spec.variant} on {spec.placement.profile}" for spec in specs_)
+        return cls(
+            version=plan.version,
+            decided_s=now_s,
+            active_s=None,
+            reason=plan.reason,
+            degraded=plan.degraded,
+            shares=shares,
+            slices=dict(sorted(slices.items())),
+            objective=plan.prediction.objective,
+            gap=plan.prediction.gap,
+            latency_s=dict(plan.prediction.latency_s),
+            steps=plan.steps,
+            slice_changes=plan.slice_changes,
+            least_capacity=dict(decision.rollout.least_capacity),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """What came of a policy.
+
+    Attributes:
+        policy: It.
+        deployment: Under it.
+        cells: The time, cut into pieces.
+        plans: Plans made.
+        decisions: Times that the strategy was asked.
+        open: Requests that had not ended at the end, by model.
+    """
+
+    policy: Policy
+    deployment: Deployment
+    cells: tuple[Cell, ...]
+    plans: tuple[PlanMade, ...]
+    decisions: int
+    open: Mapping[str, int]

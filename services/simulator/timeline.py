@@ -1,0 +1,60 @@
+"""Time as requests see it: it stands still while the simulation skips ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from simpy import Environment, Event
+
+Waiting = Generator[Event, Any, None]
+
+_ROUNDING_S = 1e-9
+
+
+class Timeline:
+    """The clock of requests and workers, beside the environment's.
+
+    What is in flight when time stops goes on where it was when time goes on.
+
+    Attributes:
+        env: The whole simulation's events and time.
+        going: Requests are simulated now.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.going = True
+        self._skipped_s = 0.0
+        self._stopped_s = 0.0
+        self._gone = env.event()
+
+    @property
+    def now_s(self) -> float:
+        """Time now, s."""
+        return (self.env.now if self.going else self._stopped_s) - self._skipped_s
+
+    def stop(self) -> None:
+        """Let time stand still."""
+        self.going, self._stopped_s = False, self.env.now
+        self._gone = self.env.event()
+
+    def go(self) -> None:
+        """Let time go on."""
+        self._skipped_s += self.env.now - self._stopped_s
+        self.going = True
+        self._gone.succeed()
+
+    def until_going(self) -> Event:
+        """Return what happens when time goes on; call it only while time stands still."""
+        return self._gone
+
+    def wait(self, duration_s: float) -> Waiting:
+        """Wait for so much of this clock's time, s."""
+        end_s = self.now_s + duration_s
+        left_s = duration_s
+        while left_s > _ROUNDING_S:
+            yield self.env.timeout(left_s)
+            if not self.going:
+                yield self._gone
+            left_s = end_s - self.now_s

@@ -1,0 +1,115 @@
+"""One worker process of a segment in virtual time: batches as the real one forms and times them.
+
+What `services.gpuagent.worker` does with asyncio, ONNX Runtime and a clock, this does in virtual
+time: the same batcher decides what runs together, the same table says what a batch costs, the same
+slot keeps the account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from simpy import Event
+
+from services.gpuagent.ledger import Slot
+from services.gpuagent.worker.batcher import Batcher, Pending
+from services.gpuagent.worker.costs import Costs
+from services.router.domain import InstanceId, Request
+from services.simulator.device import Device
+from services.simulator.timeline import Timeline, Waiting
+
+_ONE_KIND = "one"
+"""All requests for a model have the same shape here: they may share a batch."""
+
+
+class Listener(Protocol):
+    """Who takes a worker's answers."""
+
+    def answered(self, instance: InstanceId, numbers: Sequence[int], *, expired: bool) -> None:
+        """The worker is done with these requests; `expired`: their deadline passed unstarted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker is.
+
+    Attributes:
+        instance: Its identity in the routing table.
+        model: What it serves.
+        batch_size: Largest batch.
+        costs: What a batch takes.
+    """
+
+    instance: InstanceId
+    model: str
+    batch_size: int
+    costs: Costs
+
+
+class Worker:
+    """A worker process.
+
+    Attributes:
+        job: What it is.
+        device: The GPU it is on.
+        slot: Its account.
+        crew: All workers of its segment, itself included; set by who starts them.
+    """
+
+    def __init__(
+        self, job: Job, device: Device, timeline: Timeline, listener: Listener, link_s: float
+    ) -> None:
+        self.job = job
+        self.device = device
+        self.slot = Slot()
+        self.crew: Sequence[Worker] = (self,)
+        self._time = timeline
+        self._listener = listener
+        self._link_s = link_s
+        self._batcher: Batcher[int] = Batcher(job.batch_size, bound=2 * job.batch_size)
+        self._work: Event | None = None  # what it sleeps on
+
+    def deliver(self, request: Request) -> None:
+        """Take in a request; the batcher decides when it runs."""
+        now_s = self._time.now_s
+        self._batcher.add(Pending(request.number, _ONE_KIND, 1, now_s, request.deadline_s))
+        if self._work is not None:
+            self._work.succeed()
+            self._work = None
+
+    def run(self) -> Waiting:
+        """Run batches for ever."""
+        while True:
+            chosen = self._batcher.take(self._time.now_s)
+            if chosen.expired:
+                self._answer([pending.work for pending in chosen.expired], expired=True)
+            if chosen.batch:
+                yield from self._execute([pending.work for pending in chosen.batch])
+            else:
+                self._work = self._time.env.event()
+                yield self._work
+                yield from self._time.wait(self._link_s)
+
+    def _execute(self, numbers: Sequence[int]) -> Waiting:
+        busy = 1 + sum(other.slot.busy_since_s > 0 for other in self.crew if other is not self)
+        cost = self.job.costs.at(len(numbers), busy, self.device.clock_ratio)
+        self.slot = replace(
+            self.slot,
+            # The ledger's mark of an idle slot is 0, which virtual time starts with.
+            busy_since_s=max(self._time.now_s, 1e-9),
+            power_w=cost.power_w,
+            batch_energy_j=cost.energy_j,
+        )
+        yield from self._time.wait(cost.latency_s)
+        self.slot = self.slot.ended(self._time.now_s, cost.energy_j, len(numbers))
+        self._answer(numbers, expired=False)
+
+    def _answer(self, numbers: Sequence[int], *, expired: bool) -> None:
+        """Send an answer on its way; the next batch does not wait for it."""
+        sent = self._time.env.timeout(self._link_s)
+        sent.callbacks.append(
+            lambda _: self._listener.answered(self.job.instance, numbers, expired=expired)
+        )
