@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from services.cli.commands import config, demo, health, infer, plan, serve, status, up
+from services.cli.commands import config, demo, health, infer, plan, serve, simulate, status, up
 
 app = typer.Typer(
     name="cinquefoil",
@@ -21,6 +21,7 @@ app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("infer")(infer.infer)
+app.command("simulate")(simulate.simulate)
 app.command("health")(health.health)
 app.add_typer(plan.app)
 app.add_typer(config.app)

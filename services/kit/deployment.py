@@ -6,11 +6,20 @@ variables `CINQUEFOIL_<SECTION>__<KEY>` override single values (see `services.ki
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_serializer,
+    model_validator,
+)
 
 from services.kit.net import split_address
 
@@ -138,6 +147,8 @@ class Node(Endpoint):
         zone: Electricity zone, a key of carbon.zones.
         simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
         gpus: UUIDs the agent may touch. None: all of the node's.
+        control: The agent may change the node: slices, segments, clocks. None: yes where GPUs are
+            simulated; of real ones it reads inventory and energy only (docs/rights.md).
         pue: Power usage effectiveness: wall energy per device energy.
         state_dir: Journal, meters and (simulated) hardware state.
         worker_host: Address workers bind and routers dial.
@@ -150,12 +161,18 @@ class Node(Endpoint):
     zone: Name
     simulated: tuple[Name, ...] | None = None
     gpus: tuple[str, ...] | None = None
+    control: bool | None = None
     pue: Annotated[float, Field(ge=1)] = 1.0
     state_dir: Path = Path("out/state")
     worker_host: str = "127.0.0.1"
     allow_mig_mode: bool = False
     allow_clocks: bool = False
     orphan_timeout_s: Positive = 60.0
+
+    @property
+    def controlled(self) -> bool:
+        """Whether the agent may change the node."""
+        return self.simulated is not None if self.control is None else self.control
 
 
 # ---- models ------------------------------------------------------------------------------------
@@ -240,7 +257,18 @@ class Model(Section):
 # ---- planner -----------------------------------------------------------------------------------
 
 ClockRatio = Annotated[float, Field(gt=0, le=1)]
-Dsn = Annotated[str, Field(pattern=r"^(postgresql|sqlite)(\+\w+)?://")]
+
+
+def _no_other_url(value: object) -> object:
+    """A URL that we do not speak to would else pass for the path of a file."""
+    if isinstance(value, str) and "://" in value and not re.match(_DATABASE_URL, value):
+        raise ValueError("must be a file, or a URL that begins with postgresql:// or sqlite://")
+    return value
+
+
+_DATABASE_URL = r"^(postgresql|sqlite)(\+\w+)?://"
+Dsn = Annotated[str, Field(pattern=_DATABASE_URL)]
+Database = Annotated[Path | Dsn, BeforeValidator(_no_other_url)]
 Strategy = Literal[
     "annealing",
     "base",
@@ -303,8 +331,11 @@ class Objective(Section):
         latency_share: theta: a segment's batch latency may take this share of the SLO; the rest is
             for waiting (ParvaGPU section IV-A uses 0.5).
         max_utilisation: rho: share of a segment's throughput that a plan may use.
-        switch_price: Objective points that replacing a segment costs, per segment and GPU.
-        layout_price: Objective points that creating or destroying a slice costs, per slice and GPU.
+        switch_price: Objective points that replacing a segment costs, per segment and GPU. Paid
+            once, for points that last: the plan must gain them for one hour of grid time to be
+            worth the change. A plan without a horizon takes it that the next hour is like now.
+        layout_price: Objective points that creating or destroying a slice costs, per slice and
+            GPU; paid like `switch_price`.
         park_idle_gpus: Count idle power only of GPUs that serve (consolidation); otherwise all.
     """
 
@@ -339,25 +370,28 @@ class Triggers(Section):
 class Horizon(Section):
     """How far ahead a plan looks (receding horizon).
 
+    In grid time, which replayed sources run faster than clocks: with a speedup of 1440, an hour
+    of horizon passes in 2.5 s.
+
     Attributes:
-        length_s: 0: the present carbon intensity alone.
+        length_s: 0: the present carbon intensity alone; at most 48 h.
         step_s: Length of one period, s.
     """
 
-    length_s: NonNegative = 0.0
-    step_s: Positive = 3600.0
+    length_s: Annotated[float, Field(ge=0, le=172_800)] = 0.0
+    step_s: Annotated[float, Field(ge=300)] = 3600.0
 
 
 class LoadForecast(Section):
     """What load to provide for.
 
     Attributes:
-        interval_s: The forecast is of the largest load within the next interval, s.
-        coverage: Share of intervals whose load must not exceed what is provided for.
+        interval_s: The forecast is of the busiest second within the next interval, s.
+        coverage: Share of intervals whose busiest second must not exceed what is provided for.
     """
 
-    interval_s: Positive = 60.0
-    coverage: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    interval_s: Annotated[float, Field(ge=1)] = 60.0
+    coverage: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
 
 
 class Planner(Endpoint):
@@ -365,7 +399,7 @@ class Planner(Endpoint):
 
     Attributes:
         database: Of plans, inputs, reasons and outcomes: an SQLite file, or the URL of a database
-            ("postgresql://user@host/name"; the password belongs in PGPASSWORD or ~/.pgpass).
+            ("postgresql://user@host/name"; a password belongs in PGPASSWORD or ~/.pgpass).
         strategy: Who decides; `cinquefoil plan strategies` explains them.
         horizon: How far ahead a plan looks.
         load_forecast: What load to provide for.
@@ -378,7 +412,7 @@ class Planner(Endpoint):
     """
 
     listen: Address = "127.0.0.1:8462"
-    database: Path | Dsn = Path("out/state/planner.sqlite3")
+    database: Database = Path("out/state/planner.sqlite3")
     strategy: Strategy = "exact"
     horizon: Horizon = Horizon()
     load_forecast: LoadForecast = LoadForecast()
@@ -389,6 +423,11 @@ class Planner(Endpoint):
     clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
     time_limit_s: Positive = 5.0
     seed: int = 0
+
+    @field_serializer("database", when_used="json")
+    def _without_password(self, database: Path | str) -> str:
+        # Settings are logged and printed as JSON.
+        return re.sub(r"(?<=password=)[^&]*|(?<=:)[^:@/]+(?=@)", "***", str(database))
 
 
 class Router(Endpoint):

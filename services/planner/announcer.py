@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from services.kit import logs
+from services.kit.backoff import Backoff
 from services.kit.deployment import Deployment
+from services.kit.errors import Unavailable
 from services.planner.broadcast import Broadcast
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
 from services.planner.plan import Plan, PlannedSegment
 from services.planner.routing import RoutingTable, routes
 from services.planner.store import Store
+
+_log = logs.get("announcer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +100,17 @@ class Announcer:
 
     async def follow(self, changed: Notice) -> None:
         """Keep the table up to date, for ever."""
+        backoff = Backoff()
         while True:
             seen = changed.count
-            await self.refresh()
-            await changed.after(seen)
+            try:
+                await self.refresh()
+            except Unavailable as error:  # the last table stands: what cannot be kept is not told
+                _log.warning("the routing table was not written", error=error.message)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                backoff.reset()
+                await changed.after(seen)
 
     def _endpoints(self) -> dict[str, tuple[str, ...]]:
         """Return the workers that take requests, by segment id.

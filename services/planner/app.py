@@ -22,8 +22,11 @@ from services.planner.domain import Model
 from services.planner.executor import Executor
 from services.planner.fleet import Fleet
 from services.planner.models import load_models
+from services.planner.planning import Planning
+from services.planner.questions import Questions
 from services.planner.reconciler import Parts, Reconciler
 from services.planner.routers import Routers
+from services.planner.service_level import Aim, ServiceLevel
 from services.planner.servicer import PlannerServicer
 from services.planner.store import Store, open_store
 from services.planner.world import World
@@ -49,7 +52,8 @@ async def run(
         started: Called with the port once the service serves.
 
     Raises:
-        FailedPrecondition: The database has another schema version.
+        FailedPrecondition: Another planner has the database, or its schema is another planner's.
+        Unavailable: The database cannot be reached.
     """
     models = await asyncio.to_thread(load_models, deployment)
     async with (
@@ -81,17 +85,22 @@ class _Planner:
     def __init__(self, deployment: Deployment, models: tuple[Model, ...], store: Store) -> None:
         settings, clock = deployment.planner, RealClock()
         self.zones = frozenset(node.zone for node in deployment.nodes.values())
+        self.horizon = settings.horizon
         fleet = Fleet(deployment.nodes, settings.triggers.settle_s)
-        demand = Demand({name: model.demand_rps for name, model in deployment.models.items()})
-        self.world = World(clock, fleet, demand, settings.objective, settings.strategy)
-        changed = self.world.changed
-        self.books = Books(store, clock, deployment.nodes, self.world.intensity_gco2e_per_kwh)
+        configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
+        demand = Demand(configured_rps, settings.load_forecast, lambda: clock.now().timestamp())
+        aims = _aims(deployment)
+        level = ServiceLevel(aims)
+        self.world = World(clock, fleet, demand, level, settings.objective, settings.strategy)
+        changed, intensity = self.world.changed, self.world.intensity_gco2e_per_kwh
+        self.books = Books(store, clock, deployment.nodes, intensity, aims)
         self.announcer = Announcer(deployment, store, fleet)
         agents = Agents(fleet, self.books, clock, changed)
-        routers = Routers(demand, changed)
+        routers = Routers(demand, level, clock, changed)
         executor = Executor(fleet, agents, routers, self.announcer, changed)
-        parts = Parts(self.world, store, self.books, self.announcer, executor)
-        self.reconciler = Reconciler(settings, models, parts)
+        planning = Planning(settings, deployment.nodes, models, self.world, self.announcer)
+        parts = Parts(self.world, planning, store, self.books, self.announcer, executor)
+        self.reconciler = Reconciler(settings, parts)
         self.servicer = PlannerServicer(
             deployment,
             world=self.world,
@@ -100,7 +109,27 @@ class _Planner:
             announcer=self.announcer,
             agents=agents,
             routers=routers,
+            reconciler=self.reconciler,
+            questions=Questions(
+                settings,
+                models,
+                world=self.world,
+                store=store,
+                books=self.books,
+                reconciler=self.reconciler,
+            ),
         )
+
+
+def _aims(deployment: Deployment) -> dict[str, Aim]:
+    """Return what the deployment promises of each model."""
+    return {
+        name: Aim(
+            late_share=1 - model.slo.percentile / 100,
+            accuracies={variant: each.accuracy for variant, each in model.variants.items()},
+        )
+        for name, model in deployment.models.items()
+    }
 
 
 async def _work(planner: _Planner, carbon: CarbonServiceAsyncStub, stop: asyncio.Event) -> None:
@@ -110,7 +139,7 @@ async def _work(planner: _Planner, carbon: CarbonServiceAsyncStub, stop: asyncio
         background = [
             tasks.create_task(work, name=f"planner.{name}")
             for name, work in (
-                ("grid", grid.follow(carbon, planner.zones, world.learn, world.clock)),
+                ("grid", grid.follow(carbon, planner.zones, planner.horizon, world, world.clock)),
                 ("books", planner.books.keep()),
                 ("announcer", planner.announcer.follow(world.changed)),
                 ("reconciler", planner.reconciler.run()),

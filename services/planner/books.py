@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from services.kit import deployment
+from services.kit import deployment, logs
 from services.kit.clock import Clock
+from services.kit.errors import Unavailable
 from services.planner import metrics
 from services.planner.accounting import Account, Spent
 from services.planner.plan import Outcome, Plan
+from services.planner.routers import LoadReport
+from services.planner.service_level import Aim
 from services.planner.store import Store
+
+_log = logs.get("books")
 
 _SAVE_INTERVAL_S = 2.0
 
@@ -24,11 +29,13 @@ class Books:
         clock: Clock,
         nodes: Mapping[str, deployment.Node],
         intensity_gco2e_per_kwh: Mapping[str, float],
+        aims: Mapping[str, Aim],
     ) -> None:
         self._store = store
         self._clock = clock
         self._nodes = nodes
         self._intensity = intensity_gco2e_per_kwh
+        self._aims = aims
         self._account = Account()
         self._version = 0
         self._outcome = Outcome(clock.now())
@@ -79,13 +86,9 @@ class Books:
             carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
         )
 
-    def answered(self, requests: int, latency_s: Mapping[str, float]) -> None:
-        """Take in what a router answered, and its latencies at the SLO's percentile."""
-        self._outcome = replace(
-            self._outcome,
-            requests=self._outcome.requests + requests,
-            latency_s={**self._outcome.latency_s, **latency_s},
-        )
+    def answered(self, report: LoadReport) -> None:
+        """Take in what a router answered: how many requests, how fast, and how accurately."""
+        self._outcome = _with_answers(self._outcome, report, self._aims)
 
     async def activate(self, version: int) -> None:
         """Close the books of the plan before and open those of `version`, now active."""
@@ -103,4 +106,27 @@ class Books:
         """Write both down every two seconds, for ever."""
         while True:
             await self._clock.sleep(_SAVE_INTERVAL_S)
-            await self.save()
+            try:
+                await self.save()
+            except Unavailable as error:  # the meters keep it for later
+                _log.warning("the books were not written", error=error.message)
+
+
+def _with_answers(outcome: Outcome, report: LoadReport, aims: Mapping[str, Aim]) -> Outcome:
+    """Return the outcome after a router's report."""
+    accuracy, answered = dict(outcome.accuracy), dict(outcome.answered)
+    for model, by_variant in report.by_variant.items():
+        aim, count = aims.get(model), sum(by_variant.values())
+        if aim is None or not count:
+            continue
+        before = answered.get(model, 0)
+        gained = sum(aim.accuracies.get(variant, 0.0) * n for variant, n in by_variant.items())
+        answered[model] = before + count
+        accuracy[model] = (accuracy.get(model, 0.0) * before + gained) / answered[model]
+    return replace(
+        outcome,
+        requests=outcome.requests + report.answered,
+        latency_s={**outcome.latency_s, **report.latency_s},
+        accuracy=accuracy,
+        answered=answered,
+    )

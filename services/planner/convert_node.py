@@ -13,10 +13,12 @@ from services.planner.domain import (
     CreateSlice,
     DestroySlice,
     GpuType,
+    LockClock,
     StartSegment,
     StopSegment,
 )
 from services.planner.fleet import Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.mirror import from_message, to_message
 from services.planner.plan import SegmentSpec
 
 
@@ -39,44 +41,32 @@ def node_from(message: inventory_pb2.Node) -> Node:
 
 
 def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
-    kind = _gpu_type_from(message.type, mig_enabled=message.mig_enabled)
-    slices = tuple(placement_from(each.placement) for each in message.slices)
+    kind = _gpu_type_from(message)
+    slices = tuple(from_message(each.placement, Placement) for each in message.slices)
     fault = kind.geometry.problem(slices)
     if not message.uuid or fault:
         raise InvalidArgument(
             f"node.gpus: {message.uuid or 'a GPU without uuid'}: {fault or 'uuid is required'}",
             field="node.gpus",
         )
-    return NodeGpu(message.uuid, kind, slices)
+    return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz)
 
 
-def _gpu_type_from(message: inventory_pb2.GpuType, *, mig_enabled: bool) -> GpuType:
-    kinds = tuple(
-        SliceKind(
-            name=profile.name,
-            compute_slices=profile.compute_slices,
-            memory_slices=profile.memory_slices,
-            starts=tuple(profile.starts),
-            max_count=profile.max_count,
-            sm_count=profile.sm_count,
-            memory_bytes=profile.memory_bytes,
-            gpu_instance_profile_id=profile.gpu_instance_profile_id,
-        )
-        for profile in message.profiles
-    )
+def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:
+    message = gpu.type
+    kinds = tuple(from_message(profile, SliceKind) for profile in message.profiles)
     if not kinds:
         raise InvalidArgument(
             f"node.gpus.type.profiles: GPU type {message.name!r} has none",
             field="node.gpus.type.profiles",
         )
-    if not mig_enabled and all(kind.name != WHOLE for kind in kinds):
+    if not gpu.mig_enabled and all(kind.name != WHOLE for kind in kinds):
         kinds = (_whole(message, kinds),)
-    return GpuType(
-        name=message.name,
+    return from_message(
+        message,
+        GpuType,
         geometry=Geometry(max(message.memory_slices, 1), kinds),
-        sm_count=message.sm_count,
-        idle_power_w=message.idle_power_w,
-        max_power_w=message.max_power_w,
+        max_clock_mhz=message.max_clock_mhz if gpu.clock_lockable else 0,
     )
 
 
@@ -96,7 +86,7 @@ def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceKind, ...]) -> Slic
 def _running_from(
     message: inventory_pb2.Segment, slices: AbstractSet[tuple[str, Placement]]
 ) -> RunningSegment:
-    spec = spec_from(message.spec)
+    spec = from_message(message.spec, SegmentSpec)
     if (spec.gpu_uuid, spec.placement) not in slices:
         raise InvalidArgument(
             f"node.segments.spec: {spec.segment_id} runs on {spec.placement} of GPU "
@@ -112,42 +102,6 @@ def _running_from(
     return RunningSegment(spec, state, tuple(message.endpoints))
 
 
-def spec_from(message: inventory_pb2.SegmentSpec) -> SegmentSpec:
-    """Return what an agent was asked to run."""
-    return SegmentSpec(
-        segment_id=message.segment_id,
-        model=message.model,
-        variant=message.variant,
-        batch_size=message.batch_size,
-        processes=message.processes,
-        gpu_uuid=message.gpu_uuid,
-        placement=placement_from(message.placement),
-    )
-
-
-def spec_to(spec: SegmentSpec) -> inventory_pb2.SegmentSpec:
-    """Return the message of a segment's specification."""
-    return inventory_pb2.SegmentSpec(
-        segment_id=spec.segment_id,
-        model=spec.model,
-        variant=spec.variant,
-        batch_size=spec.batch_size,
-        processes=spec.processes,
-        gpu_uuid=spec.gpu_uuid,
-        placement=placement_to(spec.placement),
-    )
-
-
-def placement_from(message: inventory_pb2.Placement) -> Placement:
-    """Return where a slice lies."""
-    return Placement(message.profile, message.start)
-
-
-def placement_to(placement: Placement) -> inventory_pb2.Placement:
-    """Return the message of a placement."""
-    return inventory_pb2.Placement(profile=placement.profile, start=placement.start)
-
-
 def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:
     """Return the step that asks an agent for `action`.
 
@@ -156,17 +110,18 @@ def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:
         action: What to do.
         grace_s: Time that accepted requests get when a segment stops, s.
     """
+    step = steps_pb2.Step(step_id=step_id)
     match action:
-        case CreateSlice(gpu_uuid, placement):
-            create = steps_pb2.CreateSlice(gpu_uuid=gpu_uuid, placement=placement_to(placement))
-            return steps_pb2.Step(step_id=step_id, create_slice=create)
-        case DestroySlice(gpu_uuid, placement):
-            destroy = steps_pb2.DestroySlice(gpu_uuid=gpu_uuid, placement=placement_to(placement))
-            return steps_pb2.Step(step_id=step_id, destroy_slice=destroy)
+        case CreateSlice():
+            step.create_slice.MergeFrom(to_message(action, steps_pb2.CreateSlice))
+        case DestroySlice():
+            step.destroy_slice.MergeFrom(to_message(action, steps_pb2.DestroySlice))
+        case LockClock():
+            step.lock_clock.MergeFrom(to_message(action, steps_pb2.LockClock))
         case StartSegment(segment):
-            start = steps_pb2.StartSegment(spec=spec_to(SegmentSpec.of(segment)))
-            return steps_pb2.Step(step_id=step_id, start_segment=start)
+            spec = to_message(SegmentSpec.of(segment), inventory_pb2.SegmentSpec)
+            step.start_segment.spec.MergeFrom(spec)
         case StopSegment(segment_id):
-            stop = steps_pb2.StopSegment(segment_id=segment_id)
-            stop.grace.FromTimedelta(timedelta(seconds=grace_s))
-            return steps_pb2.Step(step_id=step_id, stop_segment=stop)
+            step.stop_segment.segment_id = segment_id
+            step.stop_segment.grace.FromTimedelta(timedelta(seconds=grace_s))
+    return step

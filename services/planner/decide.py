@@ -1,18 +1,20 @@
-"""From a snapshot to a decision: strategy, placement and rollout, in one pure function."""
+"""From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from services.kit.deployment import Objective
 from services.kit.deployment import Planner as Settings
-from services.planner import catalog, placement, rollout, score
+from services.kit.errors import FailedPrecondition
+from services.planner import catalog, holding, placement, rollout, score
 from services.planner.domain import (
     Configuration,
     Gpu,
     Model,
-    Pool,
+    Period,
     Problem,
     Rollout,
     Score,
@@ -20,7 +22,9 @@ from services.planner.domain import (
     SegmentKind,
 )
 from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.plan import SegmentSpec
+from services.planner.horizon import FORESEEING, plan_ahead
+from services.planner.problem_check import check
+from services.planner.shortfall import shortfall
 from services.planner.strategies import REGISTRY
 
 STRATEGIES = frozenset(REGISTRY)
@@ -37,6 +41,8 @@ class Snapshot:
         shares: Share of its model's load now, by segment id.
         objective: What a good plan is.
         strategy: Who looks for it.
+        forecast: Carbon intensity in the periods to come, the present one first; empty: only the
+            present is known.
     """
 
     gpus: tuple[Gpu, ...]
@@ -45,6 +51,7 @@ class Snapshot:
     shares: dict[str, float]
     objective: Objective
     strategy: str
+    forecast: tuple[Period, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +59,22 @@ class Decision:
     """What should run, what it is worth, and the way there.
 
     Attributes:
+        problem: What was to be decided.
         configuration: What the strategy decided.
         score: What that is worth.
         running: What runs now.
         target: What shall run.
         rollout: From one to the other.
+        degraded: What the target cannot keep, and why; empty: it keeps everything.
     """
 
+    problem: Problem
     configuration: Configuration
     score: Score
     running: tuple[Segment, ...]
     target: tuple[Segment, ...]
     rollout: Rollout
+    degraded: str = ""
 
 
 def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) -> Decision:
@@ -71,17 +82,48 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
 
     Args:
         snapshot: What is known.
-        settings: Batch sizes, processes, time limit, seed.
+        settings: Batch sizes, processes, clocks, time limit, seed.
         new_id: Gives ids that were never used.
+
+    Raises:
+        FailedPrecondition: There is no GPU.
+        InvalidArgument: A number of the snapshot cannot be; the error names it.
     """
+    problem = pose(snapshot, settings)
+    strategy = REGISTRY[snapshot.strategy]
+    foresees = snapshot.strategy in FORESEEING
+    configuration = plan_ahead(problem, strategy) if foresees else strategy(problem)
+    target = placement.place(problem, configuration, new_id)
+    return _decision(snapshot, problem, configuration, target)
+
+
+def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -> Decision:
+    """Judge segments that were decided elsewhere, and find the way to them.
+
+    Args:
+        snapshot: What is known.
+        settings: As for `decide`.
+        target: What shall run; it must fit on the fleet (`services.planner.holding`).
+
+    Raises:
+        FailedPrecondition, InvalidArgument: As for `decide`.
+    """
+    problem = pose(snapshot, settings)
+    return _decision(snapshot, problem, configuration_of(target, problem), target)
+
+
+def pose(snapshot: Snapshot, settings: Settings) -> Problem:
+    """Return the problem that a strategy gets; arguments and errors as for `decide`."""
+    if not snapshot.gpus:
+        raise FailedPrecondition("the fleet has no GPU: no node has joined with one")
     kinds = catalog.build(
         snapshot.models,
         tuple(dict.fromkeys(gpu.pool for gpu in snapshot.gpus)),
         snapshot.objective,
         settings.batch_sizes,
         settings.max_processes,
+        clock_ratios=settings.clock_ratios,
     )
-    running = _placed(snapshot)
     leaving = {
         segment.spec.segment_id
         for segment in snapshot.running
@@ -92,62 +134,59 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
         models=snapshot.models,
         catalog=kinds,
         objective=snapshot.objective,
-        running=tuple(each for each in running if each.segment_id not in leaving),
+        running=tuple(each for each in running(snapshot) if each.segment_id not in leaving),
         seed=settings.seed,
         time_limit_s=settings.time_limit_s,
         batch_sizes=settings.batch_sizes,
+        forecast=snapshot.forecast,
     )
-    configuration = REGISTRY[snapshot.strategy](problem)
-    target = placement.place(problem, configuration, new_id)
-    return Decision(
-        configuration=configuration,
-        score=score.score(problem, configuration),
-        running=running,
-        target=target,
-        rollout=rollout.plan_rollout(snapshot.gpus, running, target, snapshot.models),
-    )
+    check(problem)
+    return problem
 
 
-def _placed(snapshot: Snapshot) -> tuple[Segment, ...]:
+def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    offered = holding.variants(snapshot.models)
     return tuple(
-        Segment(
-            segment_id=running.spec.segment_id,
-            kind=_kind(running.spec, gpu.pool, snapshot.models),
-            node=gpu.node,
-            gpu_uuid=gpu.uuid,
-            placement=running.spec.placement,
-            share=snapshot.shares.get(running.spec.segment_id, 0.0),
+        holding.placed(
+            each.spec,
+            gpu,
+            offered,
+            share=snapshot.shares.get(each.spec.segment_id, 0.0),
+            clock_mhz=gpu.clock_mhz,
         )
-        for running in snapshot.running
-        if (gpu := gpus.get(running.spec.gpu_uuid)) is not None
+        for each in snapshot.running
+        if (gpu := gpus.get(each.spec.gpu_uuid)) is not None
     )
 
 
-def _kind(spec: SegmentSpec, pool: Pool, models: tuple[Model, ...]) -> SegmentKind:
-    """Return the kind of a segment that runs, which need not be in the catalog.
+def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:
+    """Return the configuration that segments amount to, with the load their shares give them."""
+    segments = tuple(segments)
+    demand_rps = {model.name: model.demand_rps for model in problem.models}
+    load_rps: dict[SegmentKind, float] = {}
+    for segment in segments:
+        usable_rps = segment.kind.throughput_rps * problem.objective.max_utilisation
+        wanted_rps = segment.share * demand_rps.get(segment.kind.model, 0.0)
+        load_rps[segment.kind] = load_rps.get(segment.kind, 0.0) + min(wanted_rps, usable_rps)
+    return Configuration(Counter(segment.kind for segment in segments), load_rps)
 
-    One whose model or variant the deployment no longer has can do nothing for us.
-    """
-    slice_kind = pool.type.geometry.kind(spec.placement.profile)
-    for model in models:
-        for variant in model.variants:
-            if (model.name, variant.name) != (spec.model, spec.variant):
-                continue
-            place = catalog.Place(model, variant, pool, slice_kind)
-            for kind in catalog.measure(place, (spec.batch_size,), spec.processes):
-                if kind.processes == spec.processes:
-                    return kind
-    return SegmentKind(
-        model=spec.model,
-        variant=spec.variant,
-        pool=pool,
-        profile=spec.placement.profile,
-        batch_size=spec.batch_size,
-        processes=spec.processes,
-        latency_s=0.0,
-        throughput_rps=0.0,
-        energy_j=0.0,
-        accuracy=0.0,
+
+def _decision(
+    snapshot: Snapshot,
+    problem: Problem,
+    configuration: Configuration,
+    target: tuple[Segment, ...],
+) -> Decision:
+    before = running(snapshot)
+    found = score.score(problem, configuration)
+    return Decision(
+        problem=problem,
+        configuration=configuration,
+        score=found,
+        running=before,
+        target=target,
+        rollout=rollout.plan_rollout(snapshot.gpus, before, target, snapshot.models),
+        degraded=shortfall(problem, found),
     )

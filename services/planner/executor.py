@@ -11,10 +11,12 @@ from services.kit.errors import ServiceError
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.convert_node import step_to
+from services.planner.decide import Decision
 from services.planner.domain import (
     Action,
     CreateSlice,
     DestroySlice,
+    LockClock,
     Rollout,
     Stage,
     StartSegment,
@@ -31,6 +33,7 @@ _log = logs.get("executor")
 _ACKNOWLEDGE_S = 2.0
 _READY_S = 60.0
 _STEP_S = 120.0
+_LEAST_GRACE_S = 5.0
 
 
 class StepFailed(Exception):
@@ -50,6 +53,22 @@ class Way:
     nodes: Mapping[str, str]
     segments: Mapping[str, PlannedSegment]
     grace_s: Mapping[str, float]
+
+    @classmethod
+    def of(cls, decision: Decision) -> Way:
+        """Return what the names in a decision's rollout stand for."""
+        slo_s = {model.name: model.slo_latency_s for model in decision.problem.models}
+        return cls(
+            nodes={gpu.uuid: gpu.node for gpu in decision.problem.gpus},
+            segments={
+                segment.segment_id: PlannedSegment.of(segment)
+                for segment in (*decision.running, *decision.target)
+            },
+            grace_s={
+                segment.segment_id: max(_LEAST_GRACE_S, 2 * slo_s.get(segment.kind.model, 0.0))
+                for segment in decision.running
+            },
+        )
 
 
 class Executor:
@@ -127,6 +146,8 @@ class Executor:
                 grace_s, what = 0.0, f"create {placement}"
             case DestroySlice(gpu_uuid, placement):
                 grace_s, what = 0.0, f"destroy {placement}"
+            case LockClock(gpu_uuid, clock_mhz):
+                grace_s, what = 0.0, f"lock the clock at {clock_mhz} MHz"
         node = way.nodes[gpu_uuid]
         try:
             await self._agents.perform(node, step_to(step_id, action, grace_s), _STEP_S + grace_s)

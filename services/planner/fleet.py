@@ -53,11 +53,19 @@ class RunningSegment:
 
 @dataclass(frozen=True, slots=True)
 class NodeGpu:
-    """A GPU as its agent reports it. Attributes: uuid, type, slices that exist now."""
+    """A GPU as its agent reports it.
+
+    Attributes:
+        uuid: Its identity.
+        type: What it is.
+        slices: Those that exist now.
+        clock_mhz: What its SM clock is held at, MHz; 0: not held.
+    """
 
     uuid: str
     type: GpuType
     slices: tuple[Placement, ...]
+    clock_mhz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +183,7 @@ class Fleet:
                     intensity_gco2e_per_kwh=intensity[node.zone],
                 ),
                 slices=gpu.slices,
+                clock_mhz=gpu.clock_mhz,
             )
             for node in self.nodes(now_s)
             for gpu in node.gpus

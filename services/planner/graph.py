@@ -38,19 +38,14 @@ def from_graph(graph: nx.MultiDiGraph[Any]) -> dict[SegmentKind, int]:
     return {data["kind"]: data["weight"] for _, _, data in graph.edges(data=True)}
 
 
-def edit_distance(one: nx.MultiDiGraph[Any], other: nx.MultiDiGraph[Any]) -> int:
-    """Return the graph edit distance on edge weights (CLOVER 4.2).
+def edit_distance(one: Mapping[SegmentKind, int], other: Mapping[SegmentKind, int]) -> int:
+    """Return the graph edit distance on edge weights of two configurations (CLOVER 4.2).
 
-    All configurations share their vertices, so that the distance is the sum of weight differences:
-    2 for another variant on one slice, 2 for another slice of one instance.
+    All configuration graphs share their vertices, so that the distance is the sum of weight
+    differences: 2 for another variant on one slice, 2 for another slice of one instance.
     """
-    edges = set(one.edges(keys=True)) | set(other.edges(keys=True))
-    return sum(abs(_weight(one, edge) - _weight(other, edge)) for edge in edges)
-
-
-def _weight(graph: nx.MultiDiGraph[Any], edge: tuple[Any, Any, Any]) -> int:
-    data = graph.get_edge_data(*edge)
-    return int(data["weight"]) if data else 0
+    kinds = one.keys() | other.keys()
+    return sum(abs(one.get(kind, 0) - other.get(kind, 0)) for kind in kinds)
 
 
 def _vertices(kind: SegmentKind) -> tuple[tuple[str, ...], tuple[str, ...]]:

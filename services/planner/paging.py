@@ -11,6 +11,7 @@ from services.kit.errors import InvalidArgument
 DEFAULT_SIZE: Final = 50
 MAX_SIZE: Final = 1000
 
+_HIGHEST: Final = 2**63 - 1  # that a database can compare with
 _PREFIX: Final = b"plans-below:"
 
 
@@ -46,7 +47,7 @@ def read_token(token: str) -> int | None:
         version = int(text.removeprefix(_PREFIX))
     except (binascii.Error, ValueError):
         version = -1
-    if version < 0 or write_token(version) != token:
+    if not 0 <= version <= _HIGHEST or write_token(version) != token:
         raise InvalidArgument(
             "page_token: was not given out by ListPlans; leave it empty for the newest plans",
             field="page_token",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
+from services.kit.deployment import Goals
 from services.kit.mig import Placement
 from services.planner.domain import Segment
 
@@ -86,6 +87,20 @@ class PlannedSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadForecast:
+    """The largest load expected within the next interval, req/s.
+
+    Attributes:
+        mean_rps: Expected.
+        low_rps, high_rps: Bounds of the interval; the upper one is provided for.
+    """
+
+    mean_rps: float
+    low_rps: float
+    high_rps: float
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """What was known when a plan was made.
 
@@ -94,12 +109,18 @@ class Inputs:
         demand_rps: By model.
         gpus: Number of GPUs by type.
         carbon_weight: CLOVER's lambda, 0..1.
+        accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
+        goals: Weights of the goals in the objective.
+        load_forecast: What `demand_rps` was chosen from, by model; empty where it was given.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
     demand_rps: Mapping[str, float]
     gpus: Mapping[str, int]
     carbon_weight: float
+    accuracy_floor: float = 0.0
+    goals: Goals = field(default_factory=Goals)
+    load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +158,8 @@ class Outcome:
         energy_j: Fleet energy meanwhile, J.
         carbon_gco2e: Its carbon, each joule at the intensity then in force.
         latency_s: At the SLO's percentile, by model, as last reported, s.
+        accuracy: Mean of the answers, by model, in the models' unit.
+        answered: Answers that the accuracy is the mean of, by model.
     """
 
     since: datetime
@@ -145,6 +168,8 @@ class Outcome:
     energy_j: float = 0.0
     carbon_gco2e: float = 0.0
     latency_s: Mapping[str, float] = field(default_factory=dict)
+    accuracy: Mapping[str, float] = field(default_factory=dict)
+    answered: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +189,8 @@ class Plan:
         slice_changes: Slices its rollout creates or destroys.
         failure: When FAILED: what failed and why.
         outcome: What was seen; None until it was active.
+        degraded: What it cannot keep and why; "": it keeps everything.
+        clocks_mhz: SM clock that each GPU is held at, by UUID; others run at the driver's own.
     """
 
     version: int
@@ -178,3 +205,5 @@ class Plan:
     slice_changes: int
     failure: str = ""
     outcome: Outcome | None = None
+    degraded: str = ""
+    clocks_mhz: Mapping[str, int] = field(default_factory=dict)

@@ -1,38 +1,37 @@
-"""The planner's loop: wait for a cause, decide, write it down, carry it out.
+"""The planner's loop: wait for a cause or an order, decide, write it down, carry it out.
 
-Desired state is data: after a failure or a restart the loop looks at what runs, decides anew and
-rolls out the difference; it never replays old steps.
+Desired state is data: after a failure or a restart the loop looks at what runs and rolls out the
+difference to the plan; it never replays old steps.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
-import uuid
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.deployment import Planner as Settings
-from services.kit.errors import Unavailable
-from services.planner import metrics
+from services.kit.errors import ServiceError, Unavailable
+from services.planner import holding, metrics
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.decide import Decision, Snapshot, decide
-from services.planner.domain import Model
+from services.planner.draft import remembered, same, specs
 from services.planner.executor import Executor, StepFailed, Way
-from services.planner.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction
+from services.planner.orders import Orders, Work
+from services.planner.pin import Pin
+from services.planner.plan import Plan, PlanState
+from services.planner.planning import Draft, Planning, Undecided
+from services.planner.proposal import Changes, Proposal
 from services.planner.routing import by_capacity
 from services.planner.store import Store
-from services.planner.triggers import Kind, Observation, Trigger, cause, wait_s
+from services.planner.triggers import Kind, Observation, Trigger, cause, disturbance, wait_s
 from services.planner.world import World
 
 _log = logs.get("reconciler")
 
-_SAME_SHARE = 0.01
-_LEAST_GRACE_S = 5.0
+_UNFINISHED = (PlanState.PROPOSED, PlanState.ROLLING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,7 @@ class Parts:
     """What the reconciler works with. Attributes: one collaborator each."""
 
     world: World
+    planning: Planning
     store: Store
     books: Books
     announcer: Announcer
@@ -49,212 +49,250 @@ class Parts:
 class Reconciler:
     """Makes plans and makes them true, one at a time."""
 
-    def __init__(self, settings: Settings, models: Sequence[Model], parts: Parts) -> None:
+    def __init__(self, settings: Settings, parts: Parts) -> None:
         self._settings = settings
-        self._models = tuple(models)
         self._world = parts.world
+        self._planning = parts.planning
         self._store = parts.store
         self._books = parts.books
         self._announcer = parts.announcer
         self._executor = parts.executor
+        self._orders = Orders(parts.world.changed)
         self._backoff = Backoff(initial_s=0.5, maximum_s=30.0)
         self._wanted: Observation | None = None  # at the last decision, with what it wanted
         self._decided_s = -math.inf
+        self._unfinished: Plan | None = None  # the newest plan, where a restart cut its rollout
         self._failed: Plan | None = None  # the newest plan, where its rollout failed
         self._active: Plan | None = None
+        self._pin = Pin(parts.store)
+
+    # ---- what operators order ------------------------------------------------------------------
+
+    @property
+    def pinned(self) -> int | None:
+        """Version of the plan that is held, if one is."""
+        return self._pin.version
+
+    async def propose(self, changes: Changes) -> Proposal:
+        """Return what would be decided under other circumstances; nothing is stored or touched.
+
+        Raises:
+            InvalidArgument: A change is out of range, or names what does not exist.
+            FailedPrecondition: Nothing can be decided yet.
+        """
+        return await self._planning.proposed(changes)
+
+    async def apply(self, plan: Plan) -> Plan:
+        """Carry out the plan of a dry run now; return it, stored and announced.
+
+        Raises:
+            InvalidArgument: The plan's numbers cannot be.
+            FailedPrecondition: The fleet lacks what it needs; the message says what.
+        """
+        holding.check(plan.segments)
+        return await self._orders.give(partial(self._begin, f"apply: {plan.reason}", plan))
+
+    async def rollback(self, version: int) -> Plan:
+        """Carry an earlier plan out again as a new version, and hold it.
+
+        Raises:
+            NotFound: There is no such plan.
+            FailedPrecondition: The fleet lacks what it needs; the message says what.
+        """
+        plan = await self._store.plan(version)
+        begin = partial(self._begin, f"rollback to {version}", plan, pin=True)
+        return await self._orders.give(begin)
+
+    async def pin(self, version: int | None = None) -> int:
+        """Hold the active plan until `unpin`, over restarts too; return its version.
+
+        Args:
+            version: Must be the active plan's; None: whichever is active.
+
+        Raises:
+            NotFound: There is no such plan, or none is active.
+            FailedPrecondition: It is not the active one.
+        """
+        plan = await self._store.plan(version or 0)
+        return await self._orders.give(partial(self._hold, plan.version if version else None))
+
+    async def unpin(self) -> None:
+        """Plan by itself again."""
+        await self._orders.give(self._release)
+
+    # ---- the loop ------------------------------------------------------------------------------
 
     async def restore(self) -> None:
         """Take up the state of before a restart, so that subscribers are served at once."""
         self._active = await self._store.active()
+        await self._pin.restore()
         await self._books.restore(self._active)
         found = await self._store.newest_first(1)
         if not found:
             return
         newest = found[0]
-        if newest.state in (PlanState.PROPOSED, PlanState.ROLLING):
-            newest = await self._fail(newest, "the planner stopped during its rollout")
-        if newest.state is PlanState.FAILED:
+        if newest.state in _UNFINISHED:
+            self._unfinished = newest
+        elif newest.state is PlanState.FAILED:
             self._failed = newest
         plans = [plan for plan in (newest, self._active) if plan is not None]
         await self._announcer.restore(plans)
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
         self._world.fleet.expect(nodes, self._world.clock.monotonic())
         if self._active is not None:
-            self._wanted = _remembered(self._active, await self._store.gpus())
+            self._wanted = remembered(self._active, await self._store.gpus())
 
     async def run(self) -> None:
         """Reconcile for ever."""
-        while True:
-            trigger, seen = await self._next()
-            try:
-                await self._replan(trigger, seen)
-            except (Unavailable, StepFailed) as error:
-                _log.warning("no plan came true", cause=trigger.reason, error=str(error))
-                await self._world.clock.sleep(self._backoff.next_s())
-            else:
-                self._backoff.reset()
+        try:
+            while True:
+                work = await self._next()
+                try:
+                    await work()
+                except (Unavailable, StepFailed, Undecided) as error:
+                    _log.warning("no plan came true", error=str(error))
+                    delay_s = self._backoff.next_s()
+                    await self._world.changed.until(lambda: bool(self._orders), delay_s)
+                else:
+                    self._backoff.reset()
+        finally:
+            self._orders.close()
 
-    async def _next(self) -> tuple[Trigger, Observation]:
-        """Wait until there is a cause to plan, and it may be acted upon."""
+    async def _next(self) -> Work:
+        """Wait for an order, or for a cause to plan that may be acted upon."""
         world = self._world
         while True:
             count, now_s = world.changed.count, world.clock.monotonic()
+            order = self._orders.take()
+            if order is not None:
+                return order.carry_out
             seen = world.observe()
+            if seen is not None and self._unfinished is not None:
+                return partial(self._resume, self._unfinished, seen)
             trigger = self._cause(seen) if seen is not None else None
             if seen is None or trigger is None:
                 delay_s = world.fleet.unsettled_s(now_s) or math.inf
             else:
                 delay_s = wait_s(trigger.kind, now_s - self._decided_s, self._settings.triggers)
                 if delay_s <= 0:
-                    return trigger, seen
+                    return partial(self._replan, trigger, seen)
             await world.changed.after(count, delay_s)
 
     def _cause(self, seen: Observation) -> Trigger | None:
         if self._failed is not None:
             text = f"retry: plan {self._failed.version} failed: {self._failed.failure}"
             return Trigger(Kind.RETRY, text)
+        if self._pin.version is not None:
+            return disturbance(self._wanted, seen, self._settings.triggers)
         return cause(self._wanted, seen, self._settings.triggers)
+
+    # ---- plans ---------------------------------------------------------------------------------
+
+    async def _resume(self, plan: Plan, seen: Observation) -> None:
+        """Go on with a rollout that a restart cut: its plan is the target, what runs the start."""
+        self._unfinished = None
+        try:
+            found = await self._planning.resumed(plan, seen)
+        except ServiceError as error:
+            failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
+            await self._fail(plan, failure)
+            return
+        self._wanted = remembered(plan, await self._store.gpus())
+        _log.info("rollout goes on", version=plan.version, steps=found.plan.steps)
+        metrics.RESUMED.inc()
+        await self._roll(plan, found)
 
     async def _replan(self, trigger: Trigger, seen: Observation) -> None:
         """Decide, and carry the decision out where it differs from the active plan.
 
         Raises:
-            Unavailable: The strategy crashed.
-            StepFailed: The rollout did; the plan is written as FAILED.
+            Undecided: There is no decision.
+            StepFailed: The rollout failed; the plan is written as FAILED.
         """
-        snapshot, started_s = self._snapshot(seen), self._world.clock.monotonic()
-        decision = await self._decide(snapshot)
-        self._decided_s = self._world.clock.monotonic()
-        solve_s = self._decided_s - started_s
-        metrics.SOLVE_SECONDS.labels(snapshot.strategy).observe(solve_s)
-        plan = self._draft(trigger, seen, decision, solve_s)
-        self._wanted = replace(seen, segments=frozenset(each.spec for each in plan.segments))
-        if self._failed is None and self._active is not None and _same(plan, self._active):
+        trigger, seen = self._world.ask_more(trigger, seen)
+        try:
+            found = await self._decided(trigger, seen)
+        except ServiceError as error:
+            self._decided_s = self._world.clock.monotonic()
+            raise Undecided(f"{trigger.reason}: {error.message}") from error
+        finally:
+            self._world.level.forget()
+        self._note(found, seen)
+        if self._failed is None and self._active is not None and same(found.plan, self._active):
             _log.info("plan stays", cause=trigger.reason, version=self._active.version)
             return
-        plan = await self._store.add(plan, seen.gpus)
+        if not found.plan.segments and found.decision.running:
+            _log.warning("what runs stays", cause=trigger.reason, degraded=found.plan.degraded)
+            self._wanted = seen
+            return
         metrics.PLANS.labels(trigger.kind.value).inc()
+        plan = await self._publish(found, seen)
+        await self._roll(plan, found)
+
+    async def _decided(self, trigger: Trigger, seen: Observation) -> Draft:
+        if self._pin.version is None:
+            return await self._planning.decided(trigger.reason, seen)
+        pinned = await self._store.plan(self._pin.version)
+        return await self._planning.held(pinned, trigger.reason, seen)
+
+    async def _publish(self, found: Draft, seen: Observation, *, pin: bool = False) -> Plan:
+        """Write a plan down, then tell of it."""
+        plan = await self._store.add(found.plan, seen.gpus, found.snapshot, pin=pin)
+        self._note(found, seen)
         self._announcer.announce(plan)
         _log.info(
             "plan",
             version=plan.version,
             cause=plan.reason,
             steps=plan.steps,
-            least_capacity=dict(decision.rollout.least_capacity),
+            degraded=plan.degraded,
+            least_capacity=dict(found.decision.rollout.least_capacity),
         )
-        await self._roll(plan, decision, self._way(snapshot, decision))
+        return plan
 
-    async def _roll(self, plan: Plan, decision: Decision, way: Way) -> None:
+    def _note(self, found: Draft, seen: Observation) -> None:
+        """Remember what was known and what is wanted, to compare later observations with."""
+        self._decided_s = self._world.clock.monotonic()
+        self._wanted = replace(seen, segments=specs(found.plan), late=(), inaccurate=())
+
+    async def _roll(self, plan: Plan, found: Draft) -> None:
+        way = Way.of(found.decision)
         plan = replace(plan, state=PlanState.ROLLING)
         await self._store.set_state(plan.version, plan.state)
         self._announcer.announce(plan)
         try:
-            await self._executor.execute(plan, decision.rollout, way)
+            await self._executor.execute(plan, found.decision.rollout, way)
         except StepFailed as error:
-            self._failed = await self._fail(plan, str(error))
-            self._announcer.announce(self._failed)
+            await self._fail(plan, str(error))
             # Of all that may run, the announcer routes to what agents report to serve.
             await self._announcer.serve(plan.version, by_capacity(way.segments.values()))
             raise
         await self._books.activate(plan.version)
+        self._world.level.forget()
         self._failed, self._active = None, await self._store.plan(plan.version)
         self._announcer.announce(self._active)
         _log.info("plan is active", version=plan.version)
 
-    async def _fail(self, plan: Plan, failure: str) -> Plan:
+    async def _fail(self, plan: Plan, failure: str) -> None:
         await self._store.set_state(plan.version, PlanState.FAILED, failure)
-        return replace(plan, state=PlanState.FAILED, failure=failure)
+        self._failed = replace(plan, state=PlanState.FAILED, failure=failure)
+        self._announcer.announce(self._failed)
 
-    async def _decide(self, snapshot: Snapshot) -> Decision:
-        def new_id() -> str:
-            return f"s-{uuid.uuid4().hex[:12]}"
+    async def _begin(self, reason: str, plan: Plan, *, pin: bool = False) -> tuple[Plan, Work]:
+        """Store and announce an earlier plan, or a dry run's, as the newest."""
+        seen = self._planning.observe()
+        found = await self._planning.again(reason, plan, seen)
+        self._unfinished = None
+        stored = await self._publish(found, seen, pin=pin)
+        metrics.PLANS.labels("order").inc()
+        if pin:
+            self._pin.version = stored.version
+        return stored, partial(self._roll, stored, found)
 
-        try:
-            return await asyncio.to_thread(decide, snapshot, self._settings, new_id)
-        except Exception as error:
-            # The border to strategies: one that crashes must not take the routes down with it.
-            _log.exception("strategy crashed", strategy=snapshot.strategy)
-            raise Unavailable(f"strategy {snapshot.strategy} crashed: {error}") from error
+    async def _hold(self, version: int | None) -> tuple[int, None]:
+        active = 0 if self._active is None else self._active.version
+        return await self._pin.hold(version, active), None
 
-    def _snapshot(self, seen: Observation) -> Snapshot:
-        world = self._world
-        now_s = world.clock.monotonic()
-        return Snapshot(
-            gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
-            models=tuple(
-                replace(model, demand_rps=seen.demand_rps[model.name]) for model in self._models
-            ),
-            running=tuple(run for node in world.fleet.nodes(now_s) for run in node.segments),
-            shares=self._announcer.shares,
-            objective=world.objective,
-            strategy=seen.strategy,
-        )
-
-    def _draft(
-        self, trigger: Trigger, seen: Observation, decision: Decision, solve_s: float
-    ) -> Plan:
-        score = decision.score
-        return Plan(
-            version=0,
-            created_at=self._world.clock.now(),
-            state=PlanState.PROPOSED,
-            strategy=seen.strategy,
-            reason=trigger.reason,
-            inputs=Inputs(
-                intensity_gco2e_per_kwh=seen.intensity_gco2e_per_kwh,
-                demand_rps=seen.demand_rps,
-                gpus=Counter(seen.gpus.values()),
-                carbon_weight=seen.carbon_weight,
-            ),
-            segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
-            prediction=Prediction(
-                objective=score.objective,
-                accuracy=score.accuracy,
-                latency_s=score.latency_s,
-                unserved_rps=score.unserved_rps,
-                power_w=score.power_w,
-                carbon_gco2e_per_h=score.carbon_gco2e_per_h,
-                gpus=score.powered_gpus,
-                gap=decision.configuration.gap,
-                solve_s=solve_s,
-            ),
-            steps=decision.rollout.actions,
-            slice_changes=decision.rollout.slice_changes,
-        )
-
-    def _way(self, snapshot: Snapshot, decision: Decision) -> Way:
-        slo_s = {model.name: model.slo_latency_s for model in self._models}
-        return Way(
-            nodes={gpu.uuid: gpu.node for gpu in snapshot.gpus},
-            segments={
-                segment.segment_id: PlannedSegment.of(segment)
-                for segment in (*decision.running, *decision.target)
-            },
-            grace_s={
-                segment.segment_id: max(_LEAST_GRACE_S, 2 * slo_s.get(segment.kind.model, 0.0))
-                for segment in decision.running
-            },
-        )
-
-
-def _same(plan: Plan, active: Plan) -> bool:
-    """Tell whether carrying `plan` out would change nothing worth a plan."""
-    before = {segment.spec: segment.share for segment in active.segments}
-    after = {segment.spec: segment.share for segment in plan.segments}
-    return (
-        plan.steps == 0
-        and before.keys() == after.keys()
-        and all(abs(after[spec] - before[spec]) <= _SAME_SHARE for spec in after)
-    )
-
-
-def _remembered(active: Plan, gpus: dict[tuple[str, str], str]) -> Observation:
-    """Return what was known, and wanted, when the active plan was made."""
-    return Observation(
-        intensity_gco2e_per_kwh=active.inputs.intensity_gco2e_per_kwh,
-        demand_rps=active.inputs.demand_rps,
-        gpus=gpus,
-        segments=frozenset(segment.spec for segment in active.segments),
-        strategy=active.strategy,
-        carbon_weight=active.inputs.carbon_weight,
-    )
+    async def _release(self) -> tuple[None, None]:
+        await self._pin.release()
+        return None, None

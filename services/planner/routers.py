@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from services.kit.clock import Clock
 from services.planner.demand import Demand
 from services.planner.notice import Notice
+from services.planner.service_level import ServiceLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class LoadReport:
         arrivals: Requests that arrived, by model.
         answered: Requests answered, all models.
         latency_s: Latency at the SLO's percentile, by model, s.
+        late: Answered, but later than the SLO, by model.
+        by_variant: Answered, by model and variant.
     """
 
     router_id: str
@@ -28,6 +32,8 @@ class LoadReport:
     arrivals: Mapping[str, int]
     answered: int
     latency_s: Mapping[str, float]
+    late: Mapping[str, int] = field(default_factory=dict)
+    by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -41,8 +47,10 @@ class Link:
 class Routers:
     """Open streams of routers."""
 
-    def __init__(self, demand: Demand, changed: Notice) -> None:
+    def __init__(self, demand: Demand, level: ServiceLevel, clock: Clock, changed: Notice) -> None:
         self._demand = demand
+        self._level = level
+        self._clock = clock
         self._changed = changed
         self._links: set[Link] = set()
 
@@ -51,6 +59,7 @@ class Routers:
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
         self._demand.observe(report.router_id, report.arrivals, report.window_s)
+        self._level.observe(report.late, report.by_variant, self._clock.monotonic())
         self._changed.notify()
 
     def leave(self, link: Link) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from services.kit.deployment import Deployment
@@ -14,9 +15,13 @@ from services.kit.errors import InvalidArgument
 from services.planner.agents import Agents, Session
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.convert import load_from, plan_to, routing_to
+from services.planner.convert import changes_from, load_from, plan_to, routing_to
 from services.planner.decide import STRATEGIES
+from services.planner.mirror import to_message
 from services.planner.paging import page_size, read_token, write_token
+from services.planner.questions import Questions
+from services.planner.reconciler import Reconciler
+from services.planner.replay import without_gaps
 from services.planner.routers import Link, Routers
 from services.planner.store import Store
 from services.planner.streams import until
@@ -36,6 +41,8 @@ class PlannerServicer(PlannerServiceServicer):
         announcer: Announcer,
         agents: Agents,
         routers: Routers,
+        reconciler: Reconciler,
+        questions: Questions,
     ) -> None:
         self._nodes = deployment.nodes
         self._percentiles: Mapping[str, float] = {
@@ -47,6 +54,8 @@ class PlannerServicer(PlannerServiceServicer):
         self._announcer = announcer
         self._agents = agents
         self._routers = routers
+        self._reconciler = reconciler
+        self._questions = questions
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
@@ -59,7 +68,11 @@ class PlannerServicer(PlannerServiceServicer):
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         """Send the newest plan and the routing table, now and after each change."""
-        async for said in self._announcer.board.follow():
+        announced = self._announcer.board.follow()
+        if request.HasField("after_version"):
+            await self._check_seen(request.after_version)
+            announced = without_gaps(announced, self._store.after, request.after_version)
+        async for said in announced:
             plan = None if said.plan is None else plan_to(said.plan)
             yield pb.WatchResponse(plan=plan, routing=routing_to(said.routing))
 
@@ -74,7 +87,42 @@ class PlannerServicer(PlannerServiceServicer):
         return pb.ListPlansResponse(
             plans=[plan_to(plan) for plan in found[:size]],
             next_page_token=write_token(found[size - 1].version) if len(found) > size else "",
+            pinned_version=self._reconciler.pinned or 0,
         )
+
+    async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
+        """Return what would be decided, and why."""
+        answer = await self._questions.dry_run(changes_from(request.what_if))
+        return to_message(answer, pb.DryRunResponse)
+
+    async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
+        """Return why a plan is as it is."""
+        found = await self._questions.explain(request.version)
+        return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
+
+    async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
+        """Return how two plans differ."""
+        found = await self._questions.diff(request.from_version, request.to_version)
+        return pb.DiffResponse(diff=to_message(found, explanation_pb2.PlanDiff))
+
+    async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
+        """Carry out the plan of a dry run."""
+        return pb.ApplyResponse(plan=plan_to(await self._questions.apply(request.proposal_id)))
+
+    async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinResponse:
+        """Hold the active plan."""
+        return pb.PinResponse(version=await self._reconciler.pin(request.version or None))
+
+    async def Unpin(self, request: pb.UnpinRequest, context: Any) -> pb.UnpinResponse:
+        """Plan anew by itself again."""
+        await self._reconciler.unpin()
+        return pb.UnpinResponse()
+
+    async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:
+        """Carry out an earlier plan again, and hold it."""
+        if not request.version:
+            raise InvalidArgument("version: required, >= 1", field="version")
+        return pb.RollbackResponse(plan=plan_to(await self._reconciler.rollback(request.version)))
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
@@ -83,7 +131,7 @@ class PlannerServicer(PlannerServiceServicer):
             energy_j=self._books.total.energy_j,
             carbon_gco2e=self._books.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._world.intensity_gco2e_per_kwh,
-            demand_rps=self._world.demand.rates_rps(),
+            demand_rps=self._world.demand_rps(),
         )
 
     async def SetObjective(
@@ -133,7 +181,16 @@ class PlannerServicer(PlannerServiceServicer):
         async for request in requests:
             report = load_from(request, self._percentiles)
             self._routers.report(link, report)
-            self._books.answered(report.answered, report.latency_s)
+            self._books.answered(report)
+
+    async def _check_seen(self, version: int) -> None:
+        newest = await self._store.newest_first(1)
+        limit = newest[0].version if newest else 0
+        if version > limit:
+            raise InvalidArgument(
+                f"after_version: must be 0..{limit}, the newest plan, got {version}",
+                field="after_version",
+            )
 
     def _fleet_node(self, name: str) -> pb.FleetNode:
         report = self._agents.reports.get(name)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from services.kit.deployment import Triggers
 from services.planner.plan import SegmentSpec
+from services.planner.service_level import Violation
 
 
 class Kind(StrEnum):
@@ -21,6 +22,8 @@ class Kind(StrEnum):
     RETRY = "retry"
     OBJECTIVE = "objective"
     FLEET = "fleet"
+    SLA = "sla"
+    ACCURACY = "accuracy"
     DEMAND = "demand"
     CARBON = "carbon"
 
@@ -44,6 +47,8 @@ class Observation:
         segments: What runs; in an observation of the past: what was wanted.
         strategy: Strategy in use.
         carbon_weight: CLOVER's lambda in use.
+        late: Models of which more requests are late than the SLO allows.
+        inaccurate: Models whose answers are less accurate than the floor.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -52,6 +57,8 @@ class Observation:
     segments: frozenset[SegmentSpec]
     strategy: str
     carbon_weight: float
+    late: tuple[Violation, ...] = ()
+    inaccurate: tuple[Violation, ...] = ()
 
 
 def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
@@ -71,6 +78,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
     found = [
         *_objective(before, now),
         *_fleet(before, now),
+        *_broken(now),
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
         *_relative(
             Kind.CARBON,
@@ -83,6 +91,16 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
     if not found:
         return None
     return Trigger(found[0].kind, "; ".join(trigger.reason for trigger in found))
+
+
+def disturbance(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
+    """Return why a pinned plan may not be held any more; arguments as for `cause`.
+
+    Only what runs and what it runs on counts: whatever else changes, the plan stays.
+    """
+    if before is None:
+        return cause(before, now, settings)
+    return cause(before, replace(before, gpus=now.gpus, segments=now.segments), settings)
 
 
 def wait_s(kind: Kind, since_last_s: float, settings: Triggers) -> float:
@@ -121,6 +139,24 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
         yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
     if extra:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+
+
+def _broken(now: Observation) -> Iterator[Trigger]:
+    """Yield broken promises; the reconciler begins to count anew with each plan."""
+    for late in now.late:
+        yield Trigger(
+            Kind.SLA, f"sla: {_share(late.seen)} of {late.model} late ({_share(late.promised)} may)"
+        )
+    for poor in now.inaccurate:
+        yield Trigger(
+            Kind.ACCURACY,
+            f"accuracy: {poor.model} at {_share(poor.seen)} of its best variant, "
+            f"below the floor of {_share(poor.promised)}",
+        )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def _relative(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from services.kit.clock import Clock
 from services.kit.deployment import Objective
 from services.planner.demand import Demand
+from services.planner.domain import Period
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
-from services.planner.triggers import Observation
+from services.planner.service_level import ServiceLevel
+from services.planner.triggers import Observation, Trigger
 
 
 @dataclass(slots=True)
@@ -20,18 +23,22 @@ class World:
         clock: Time.
         fleet: Nodes, by their agents' reports.
         demand: Load, by the routers' reports.
+        level: What requests get, by the routers' reports.
         objective: What a good plan is.
         strategy: Who looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
+        foreseen: Intensity in the periods to come, by zone, by the carbon service.
         changed: Wakes who waits for news.
     """
 
     clock: Clock
     fleet: Fleet
     demand: Demand
+    level: ServiceLevel
     objective: Objective
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
+    foreseen: tuple[Period, ...] = ()
     changed: Notice = field(default_factory=Notice)
 
     def aim(self, carbon_weight: float | None, strategy: str | None) -> None:
@@ -46,6 +53,47 @@ class World:
         """Take in new intensities, by zone."""
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
         self.changed.notify()
+
+    def foresee(self, periods: tuple[Period, ...]) -> None:
+        """Take in what intensities are expected, the present period first.
+
+        No news to wake anybody for: a forecast alone is no cause to plan.
+        """
+        self.foreseen = periods
+
+    def demand_rps(self) -> dict[str, float]:
+        """Return the load to provide for, by model: more of it where requests were late."""
+        headroom = self.level.headroom(self.clock.monotonic())
+        rates_rps = self.demand.rates_rps()
+        return {model: rps * headroom.get(model, 1.0) for model, rps in rates_rps.items()}
+
+    def ask_more(self, trigger: Trigger, seen: Observation) -> tuple[Trigger, Observation]:
+        """Ask more of the next plan where promises are broken: the same would come out otherwise.
+
+        Returns:
+            Cause and circumstances with what is now asked.
+        """
+        if not (seen.late or seen.inaccurate):
+            return trigger, seen
+        self.level.demand_more(self.objective.accuracy_floor, self.clock.monotonic())
+        asked = replace(seen, demand_rps=self.demand_rps())
+        more = (
+            f"provides for {asked.demand_rps[m.model]:.1f} req/s of {m.model}" for m in seen.late
+        )
+        return replace(trigger, reason="; ".join((trigger.reason, *more))), asked
+
+    def aims(self) -> Objective:
+        """Return the objective to plan with: a higher floor where answers were too inaccurate."""
+        floor = self.objective.accuracy_floor + self.level.floor_lift(self.clock.monotonic())
+        return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
+
+    def forecast(self, zones: Mapping[str, float]) -> tuple[Period, ...]:
+        """Return the periods to come for which every zone of `zones` is foreseen."""
+        return tuple(
+            period
+            for period in self.foreseen
+            if zones.keys() <= period.intensity_gco2e_per_kwh.keys()
+        )
 
     def observe(self) -> Observation | None:
         """Return what can cause a plan, or None where planning makes no sense now.
@@ -64,9 +112,11 @@ class World:
             return None
         return Observation(
             intensity_gco2e_per_kwh={node.zone: known[node.zone] for node in nodes},
-            demand_rps=self.demand.rates_rps(),
+            demand_rps=self.demand_rps(),
             gpus=gpus,
             segments=frozenset(run.spec for node in nodes for run in node.segments),
             strategy=self.strategy,
             carbon_weight=self.objective.carbon_weight,
+            late=self.level.late(),
+            inaccurate=self.level.inaccurate(self.objective.accuracy_floor),
         )

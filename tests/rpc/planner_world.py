@@ -51,6 +51,7 @@ def deployment(
 ) -> config.Deployment:
     """Return a deployment of `nodes`, one model of two variants, and quick triggers."""
     triggers = config.Triggers(min_interval_s=0.0, settle_s=0.3)
+    forecast = config.LoadForecast(interval_s=1)  # so that a load which ends is soon forgotten
     slo = config.Slo(latency_s=0.2)
     variants = {
         name: config.Variant(
@@ -69,8 +70,14 @@ def deployment(
         nodes={name: config.Node(zone="Z", pue=1.2, orphan_timeout_s=6) for name in nodes},
         models={"digits": config.Model(slo=slo, demand_rps=60, variants=variants)},
         planner=config.Planner(
-            database=folder / "planner.sqlite3",
-            **{"listen": "127.0.0.1:0", "triggers": triggers, "strategy": "base", **planner},
+            **{
+                "database": folder / "planner.sqlite3",
+                "listen": "127.0.0.1:0",
+                "triggers": triggers,
+                "strategy": "base",
+                "load_forecast": forecast,
+                **planner,
+            },
         ),
     )
 
@@ -92,6 +99,9 @@ class Grid(CarbonServiceServicer):
         raise NotFound("the planner watches")
 
     async def GetHistory(self, request: Any, context: Any) -> carbon_pb2.GetHistoryResponse:
+        raise NotFound("the planner watches")
+
+    async def GetForecast(self, request: Any, context: Any) -> carbon_pb2.GetForecastResponse:
         raise NotFound("the planner watches")
 
     async def Watch(
@@ -327,3 +337,12 @@ async def active(stub: PlannerServiceAsyncStub, version: int) -> planner_pb2.Wat
         stub,
         lambda seen: seen.plan.version >= version and seen.plan.state == plan_pb2.PLAN_STATE_ACTIVE,
     )
+
+
+@dataclass
+class Suite:
+    """A planner with all it meets. Attributes: stub, grid, agent (joined)."""
+
+    stub: PlannerServiceAsyncStub
+    grid: Grid
+    agent: Agent

@@ -2,39 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
+from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
+from services.cli.plan.deviation import Measure, largest, measures
 from services.cli.tables import table as new_table
 from services.cli.words import carbon, energy, milliseconds, percent
-from services.kit.units import J_PER_KWH, S_PER_H
+from services.kit.units import J_PER_KWH
 
-_STYLES = {"failed": "red", "active": "green", "rolling": "yellow"}
+_STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}
+
+_MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "power_w": ("power", "{:.0f} W".format),
+    "carbon_gco2e_per_h": ("emissions per hour", carbon),
+    "latency_s": ("latency", milliseconds),
+    "accuracy": ("accuracy", "{:.4f}".format),
+}
 
 
-def table(plans: Iterable[Plan]) -> RenderableType:
-    """Return one row per plan."""
+def table(plans: Iterable[Plan], pinned_version: int = 0) -> RenderableType:
+    """Return two lines per plan: what it expected, and what was seen with its deviation.
+
+    Of several models, the one that deviates most is shown.
+    """
     rows = new_table(
         "",
-        *("plan", "made (UTC)", "state", "strategy"),
-        *(">gap", ">steps", ">power", "because"),
+        *("plan", "made (UTC)"),
+        *(">latency", ">accuracy", ">power", ">per hour", "because"),
     )
     for plan in plans:
+        found = measures(plan)
+        held = " pinned" if plan.version == pinned_version else ""
         rows.add_row(
-            str(plan.version),
-            f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}",
-            _state(plan),
-            plan.strategy,
-            _gap(plan),
-            str(plan.steps),
-            f"{plan.prediction.power_w:.0f} W",
+            Text.assemble(f"{plan.version}{held}\n", state(plan)),
+            f"{plan.created_at.ToDatetime():%m-%d %H:%M:%S}\n{plan.strategy}",
+            _pair(largest(found, "latency_s"), milliseconds),
+            _pair(largest(found, "accuracy"), "{:.4g}".format),
+            _pair(largest(found, "power_w"), "{:.0f} W".format),
+            _pair(largest(found, "carbon_gco2e_per_h"), carbon),
             Text(plan.reason),
         )
+    for column in rows.columns[:2]:
+        column.no_wrap = True
     return rows if rows.row_count else Text("No plan yet.")
+
+
+def _pair(measure: Measure | None, words: Callable[[float], str]) -> str:
+    """Return what was expected, and below it what was seen."""
+    if measure is None:
+        return "-"
+    if measure.seen is None:
+        return words(measure.expected)
+    return f"{words(measure.expected)}\n{words(measure.seen)} {_percent(measure.deviation)}"
+
+
+def _percent(deviation: float | None) -> str:
+    return "" if deviation is None else f"{deviation:+.0%}"
 
 
 def one(plan: Plan) -> RenderableType:
@@ -42,7 +70,7 @@ def one(plan: Plan) -> RenderableType:
     made = f"{plan.created_at.ToDatetime():%Y-%m-%d %H:%M:%S} UTC"
     parts: list[RenderableType] = [
         Text.assemble(
-            (f"Plan {plan.version}", "bold"), f" by {plan.strategy}, {made}: ", _state(plan)
+            (f"Plan {plan.version}", "bold"), f" by {plan.strategy}, {made}: ", state(plan)
         ),
         Text(f"because {plan.reason}"),
         Text(
@@ -50,6 +78,8 @@ def one(plan: Plan) -> RenderableType:
             f"solved in {plan.prediction.solve_s:.2f} s, gap {_gap(plan)}"
         ),
     ]
+    if plan.degraded:
+        parts.append(Text(f"degraded: {plan.degraded}", style="yellow"))
     if plan.failure:
         parts.append(Text(plan.failure, style="red"))
     return Group(*parts, _known(plan), _expected(plan), _segments(plan))
@@ -60,50 +90,61 @@ def _known(plan: Plan) -> Table:
     for zone, intensity in sorted(plan.inputs.intensity_gco2e_per_kwh.items()):
         rows.add_row(f"intensity {zone}", f"{intensity:.1f} gCO2e/kWh")
     for model, demand_rps in sorted(plan.inputs.demand_rps.items()):
-        rows.add_row(f"demand {model}", f"{demand_rps:.1f} req/s")
+        rows.add_row(f"demand {model}", f"{demand_rps:.1f} req/s{_forecast(plan, model)}")
     for gpu, count in sorted(plan.inputs.gpus.items()):
         rows.add_row(f"GPUs {gpu}", str(count))
     rows.add_row("carbon weight", f"{plan.inputs.carbon_weight:g}")
+    rows.add_row("accuracy floor", percent(plan.inputs.accuracy_floor))
+    for goal, weight in plan.inputs.goals.ListFields():
+        rows.add_row(f"goal {goal.name}", f"{weight:g}")
     return rows
 
 
+def _forecast(plan: Plan, model: str) -> str:
+    if model not in plan.inputs.load_forecast:
+        return ""
+    of = plan.inputs.load_forecast[model]
+    return f" (forecast {of.mean_rps:.1f}, {of.low_rps:.1f}..{of.high_rps:.1f})"
+
+
 def _expected(plan: Plan) -> Table:
-    rows = new_table("Expected, and what came of it", "", ">expected", ">seen")
-    seen, expected = plan.outcome, plan.prediction
-    lived = plan.HasField("outcome") and seen.active_s > 0
-    rows.add_row(
-        "power",
-        f"{expected.power_w:.0f} W",
-        f"{seen.energy_j / seen.active_s:.0f} W" if lived else "-",
-    )
-    rows.add_row(
-        "emissions per hour",
-        carbon(expected.carbon_gco2e_per_h),
-        carbon(seen.carbon_gco2e / seen.active_s * S_PER_H) if lived else "-",
-    )
-    for model in sorted(expected.accuracy):
-        rows.add_row(f"accuracy {model}", f"{expected.accuracy[model]:.4f}", "-")
+    rows = new_table("Expected, and what came of it", "", ">expected", ">seen", ">deviation")
+    for measure in measures(plan):
+        label, words = _MEASURES[measure.name]
         rows.add_row(
-            f"latency {model}",
-            milliseconds(_get(expected.latency_s, model)),
-            milliseconds(_get(seen.latency_s, model)),
+            f"{label} {measure.model}".rstrip(),
+            words(measure.expected),
+            "-" if measure.seen is None else words(measure.seen),
+            _percent(measure.deviation) or "-",
         )
-        if unserved_rps := expected.unserved_rps.get(model, 0.0):
-            rows.add_row(f"not served {model}", f"{unserved_rps:.1f} req/s", "-")
-    if lived:
-        rows.add_row("requests", "", f"{seen.requests} in {seen.active_s:.0f} s")
-        rows.add_row("energy", "", f"{energy(seen.energy_j)} ({seen.energy_j / J_PER_KWH:.3g} kWh)")
-    rows.add_row("objective", f"{expected.objective:.2f} points", "-")
+    seen, expected = plan.outcome, plan.prediction
+    for model, unserved_rps in sorted(expected.unserved_rps.items()):
+        if unserved_rps > 0:
+            rows.add_row(f"not served {model}", f"{unserved_rps:.1f} req/s", "-", "-")
+    if plan.HasField("outcome") and seen.active_s > 0:
+        rows.add_row("requests", "", f"{seen.requests} in {seen.active_s:.0f} s", "")
+        kwh = f"{seen.energy_j / J_PER_KWH:.3g} kWh"
+        rows.add_row("energy", "", f"{energy(seen.energy_j)} ({kwh})", "")
+    rows.add_row("objective", f"{expected.objective:.2f} points", "-", "-")
     return rows
 
 
 def _segments(plan: Plan) -> Table:
+    rows = segments("Segments", plan.segments)
+    if plan.clocks_mhz:
+        held = ", ".join(f"{gpu[:8]} {mhz} MHz" for gpu, mhz in sorted(plan.clocks_mhz.items()))
+        rows.caption, rows.caption_justify = f"clocks held: {held}", "left"
+    return rows
+
+
+def segments(title: str, planned: Iterable[PlannedSegment]) -> Table:
+    """Return one row per segment."""
     rows = new_table(
-        "Segments",
+        title,
         *("node", "GPU", "slice", "runs"),
         *(">batch", ">share", ">req/s", ">latency"),
     )
-    for segment in plan.segments:
+    for segment in planned:
         spec = segment.spec
         rows.add_row(
             segment.node,
@@ -118,14 +159,11 @@ def _segments(plan: Plan) -> Table:
     return rows
 
 
-def _state(plan: Plan) -> Text:
+def state(plan: Plan) -> Text:
+    """Return where a plan stands, as a word."""
     word = PlanState.Name(plan.state).removeprefix("PLAN_STATE_").lower()
     return Text(word, style=_STYLES.get(word, ""))
 
 
 def _gap(plan: Plan) -> str:
     return percent(plan.prediction.gap) if plan.prediction.HasField("gap") else "-"
-
-
-def _get(values: Mapping[str, float], key: str) -> float | None:
-    return values.get(key)

@@ -12,6 +12,14 @@ from services.planner.strategies.annealing import annealing
 from services.planner.strategies.base import base
 from services.planner.strategies.co2opt import co2opt
 from services.planner.strategies.exact import exact
+from services.planner.strategies.infadapter import infadapter
+from services.planner.strategies.oracle import oracle
+from services.planner.strategies.parvagpu.strategy import (
+    parvagpu,
+    parvagpu_single,
+    parvagpu_unoptimized,
+)
+from services.planner.strategies.random_search import random_search
 
 Strategy = Callable[[Problem], Configuration]
 
@@ -20,4 +28,10 @@ REGISTRY: Mapping[str, Strategy] = {
     "base": base,
     "co2opt": co2opt,
     "exact": exact,
+    "infadapter": infadapter,
+    "oracle": oracle,
+    "parvagpu": parvagpu,
+    "parvagpu-single": parvagpu_single,
+    "parvagpu-unoptimized": parvagpu_unoptimized,
+    "random": random_search,
 }

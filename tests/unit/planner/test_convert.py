@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.kit.deployment import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
-from services.planner.convert import load_from, plan_from, plan_to, routing_from, routing_to
+from services.planner.convert import (
+    changes_from,
+    load_from,
+    plan_from,
+    plan_to,
+    routing_from,
+    routing_to,
+)
 from services.planner.convert_node import node_from, step_to
 from services.planner.domain import (
     CreateSlice,
     DestroySlice,
+    LockClock,
     Pool,
     Segment,
     SegmentKind,
@@ -26,6 +38,7 @@ from services.planner.domain import (
 from services.planner.fleet import SegmentState
 from services.planner.plan import (
     Inputs,
+    LoadForecast,
     Outcome,
     Plan,
     PlannedSegment,
@@ -33,7 +46,79 @@ from services.planner.plan import (
     Prediction,
     SegmentSpec,
 )
+from services.planner.proposal import AddedGpus, Changes
 from services.planner.routing import Instance, ModelRoutes, RoutingTable
+
+names = st.text(st.characters(codec="utf-8"), max_size=8)
+numbers = st.floats(allow_nan=False)
+counts = st.integers(0, 2**31 - 1)
+by_name = st.dictionaries(names, numbers, max_size=3)
+specs = st.builds(
+    SegmentSpec,
+    segment_id=names,
+    model=names,
+    variant=names,
+    batch_size=counts,
+    processes=counts,
+    gpu_uuid=names,
+    placement=st.builds(Placement, names, counts),
+)
+goals = st.builds(
+    Goals, clover=st.floats(1, 9), fewest_gpus=st.floats(0, 9), infadapter=st.floats(0, 9)
+)
+inputs = st.builds(
+    Inputs,
+    intensity_gco2e_per_kwh=by_name,
+    demand_rps=by_name,
+    gpus=st.dictionaries(names, counts, max_size=2),
+    carbon_weight=numbers,
+    accuracy_floor=numbers,
+    goals=goals,
+    load_forecast=st.dictionaries(
+        names, st.builds(LoadForecast, numbers, numbers, numbers), max_size=2
+    ),
+)
+predictions = st.builds(
+    Prediction,
+    objective=numbers,
+    accuracy=by_name,
+    latency_s=by_name,
+    unserved_rps=by_name,
+    power_w=numbers,
+    carbon_gco2e_per_h=numbers,
+    gpus=counts,
+    gap=st.none() | numbers,
+    solve_s=numbers,
+)
+outcomes = st.builds(
+    Outcome,
+    since=st.just(datetime(2026, 3, 1, tzinfo=UTC)),
+    active_s=numbers,
+    requests=counts,
+    energy_j=numbers,
+    carbon_gco2e=numbers,
+    latency_s=by_name,
+    accuracy=by_name,
+)
+plans = st.builds(
+    Plan,
+    version=counts,
+    created_at=st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - `timezones` gives it
+    state=st.sampled_from(PlanState),
+    strategy=names,
+    reason=names,
+    inputs=inputs,
+    segments=st.lists(
+        st.builds(PlannedSegment, specs, names, numbers, numbers, numbers), max_size=2
+    ).map(tuple),
+    prediction=predictions,
+    steps=counts,
+    slice_changes=counts,
+    failure=names,
+    outcome=st.none() | outcomes,
+    degraded=names,
+    clocks_mhz=st.dictionaries(names, counts, max_size=2),
+)
 
 NOW = datetime(2026, 3, 1, 12, 30, 1, 250_000, tzinfo=UTC)
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
@@ -68,11 +153,36 @@ def gpu_message(*, mig_enabled: bool = True) -> inventory_pb2.Gpu:
     return inventory_pb2.Gpu(uuid="GPU-a", type=kind, mig_enabled=mig_enabled)
 
 
-def test_a_plan_survives_the_wire() -> None:
-    message = plan_pb2.Plan.FromString(plan_to(PLAN).SerializeToString())
+@settings(max_examples=50)
+@given(plans)
+def test_every_plan_survives_the_wire(plan: Plan) -> None:
+    message = plan_pb2.Plan.FromString(plan_to(plan).SerializeToString())
 
-    assert plan_from(message, PLAN.outcome) == PLAN
-    assert message.outcome.energy_j == 5.0
+    assert plan_from(message, plan.outcome) == plan
+    assert plan_to(plan_from(message, plan.outcome)) == message
+    assert message.HasField("outcome") == (plan.outcome is not None)
+
+
+def test_no_field_of_a_plan_is_left_out_of_its_message() -> None:
+    """A field that a record gains and the contract lacks would vanish without a word."""
+    message = plan_to(PLAN)
+    pairs: list[tuple[Any, Any]] = [
+        (PLAN, message),
+        (PLAN.inputs, message.inputs),
+        (PLAN.prediction, message.prediction),
+        (PLAN.segments[0], message.segments[0]),
+        (PLAN.segments[0].spec, message.segments[0].spec),
+    ]
+
+    for record, told in pairs:
+        assert {each.name for each in fields(record)} == set(told.DESCRIPTOR.fields_by_name)
+
+
+def test_a_plan_of_before_there_were_goals_pursued_clovers() -> None:
+    message = plan_to(PLAN)
+    message.inputs.ClearField("goals")
+
+    assert plan_from(message).inputs.goals == Goals(clover=1.0)
 
 
 @pytest.mark.parametrize("gap", [None, 0.0, 0.01])
@@ -119,6 +229,16 @@ def test_a_gpu_that_could_be_cut_but_is_not_in_mig_mode_is_one_whole_slice() -> 
 
     (kind,) = gpu.type.geometry.kinds
     assert (kind.name, kind.sm_count, kind.memory_slices) == (WHOLE, 108, 8)
+
+
+@pytest.mark.parametrize(("lockable", "highest_mhz"), [(True, 1410), (False, 0)])
+def test_a_clock_that_may_not_be_held_is_left_alone(lockable: bool, highest_mhz: int) -> None:
+    gpu = gpu_message()
+    gpu.type.max_clock_mhz = 1410
+    gpu.clock_lockable, gpu.locked_clock_mhz, gpu.clock_mhz = lockable, 1005, 1400
+    (found,) = node_from(inventory_pb2.Node(name="node-a", gpus=[gpu])).gpus
+
+    assert (found.type.max_clock_mhz, found.clock_mhz) == (highest_mhz, 1005)
 
 
 def overlapping(message: inventory_pb2.Node) -> None:
@@ -195,8 +315,41 @@ def test_every_action_becomes_its_step() -> None:
         gpu_uuid="GPU-a",
         placement=wire,
     )
+    assert step_to("1.1", LockClock("GPU-a", 1005), 0).lock_clock == steps_pb2.LockClock(
+        gpu_uuid="GPU-a", clock_mhz=1005
+    )
     assert (stop.step_id, stop.stop_segment.segment_id) == ("1.2", "s-1")
     assert stop.stop_segment.grace.ToTimedelta().total_seconds() == 2.5
+
+
+def test_what_if_nothing_is_said_nothing_changes() -> None:
+    assert not changes_from(planner_pb2.WhatIf())
+
+
+def test_a_weight_of_zero_is_a_change() -> None:
+    changes = changes_from(planner_pb2.WhatIf(carbon_weight=0.0, accuracy_floor=0.0))
+
+    assert changes == Changes(objective={"carbon_weight": 0.0, "accuracy_floor": 0.0})
+
+
+def test_every_circumstance_reaches_the_planner() -> None:
+    message = planner_pb2.WhatIf(
+        demand_rps={"digits": 90.0},
+        intensity_gco2e_per_kwh={"Z": 20.0},
+        goals=plan_pb2.Goals(fewest_gpus=1.0),
+        strategy="base",
+        without_gpus=["GPU-a"],
+        added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=2)],
+    )
+
+    assert changes_from(message) == Changes(
+        demand_rps={"digits": 90.0},
+        intensity_gco2e_per_kwh={"Z": 20.0},
+        objective={"goals": {"clover": 0.0, "fewest_gpus": 1.0, "infadapter": 0.0}},
+        strategy="base",
+        without_gpus=frozenset({"GPU-a"}),
+        added_gpus=(AddedGpus("a100-40gb", "node-a", 2),),
+    )
 
 
 def test_a_load_report_tells_latency_at_the_slo_percentile_only() -> None:

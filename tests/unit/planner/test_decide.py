@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.deployment import Objective, Planner
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
 from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.profile import BatchCost, Profile, SliceShape
 from services.planner.decide import STRATEGIES, Decision, Snapshot, decide
 from services.planner.domain import Gpu, GpuType, Model, Pool, Variant
 from services.planner.fleet import RunningSegment, SegmentState
@@ -129,3 +134,89 @@ def test_segments_on_gpus_that_are_gone_do_not_matter() -> None:
 
     assert {segment.gpu_uuid for segment in decision.target} == {"GPU-0"}
     assert {segment.gpu_uuid for segment in decision.running} <= {"GPU-0"}
+
+
+# ---- bad input ---------------------------------------------------------------------------------
+
+
+def degraded(snapshot: Snapshot) -> str:
+    return decided(snapshot).degraded
+
+
+def test_a_plan_that_keeps_everything_is_not_degraded() -> None:
+    assert degraded(snapshot()) == ""
+
+
+def test_a_fleet_without_gpus_is_refused() -> None:
+    with pytest.raises(FailedPrecondition, match="the fleet has no GPU"):
+        decided(replace(snapshot(), gpus=()))
+
+
+@pytest.mark.parametrize("demand_rps", [-1.0, math.nan, math.inf])
+def test_a_demand_that_cannot_be_is_refused_by_name(demand_rps: float) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        decided(replace(snapshot(), models=(replace(MODEL, demand_rps=demand_rps),)))
+
+    assert caught.value.field == "models[digits].demand_rps"
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_ten_times_the_load_is_a_degraded_plan_that_says_how_much_is_not_served(
+    strategy: str,
+) -> None:
+    seen = snapshot(strategy, gpus=1)
+    found = degraded(replace(seen, models=(replace(MODEL, demand_rps=100_000.0),)))
+
+    assert re.match(r"digits: \d+\.\d of 100000\.0 req/s are not served in time: 1 GPU", found)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_model_that_nothing_can_serve_degrades_the_plan_and_not_its_neighbours(
+    strategy: str,
+) -> None:
+    hopeless = replace(MODEL, name="hopeless", slo_latency_s=1e-6)
+    seen = replace(snapshot(strategy), models=(MODEL, hopeless))
+    found = decided(seen)
+
+    assert "hopeless: no variant fits on a100-40gb and takes at most 5e-07 s per batch" in (
+        found.degraded
+    )
+    assert found.score.unserved_rps["digits"] == pytest.approx(0.0)
+
+
+def test_a_floor_that_no_plan_can_keep_is_told() -> None:
+    """The only variant in time is not accurate enough."""
+    slow = replace(MODEL.variants[1], profile=analytic(100_000.0))
+    model = replace(MODEL, variants=(MODEL.variants[0], slow))
+    seen = replace(snapshot(), models=(model,), objective=Objective(accuracy_floor=0.99))
+
+    assert degraded(seen).startswith("accuracy: the floor of 99.0% of the best variants' is missed")
+
+
+def test_gpus_that_no_profile_knows_are_told_and_left_alone() -> None:
+    table = replace(POOL, type=replace(POOL.type, name="b300"))
+    known = Measured("a100-40gb", MODEL.variants[0].profile)
+    model = replace(MODEL, variants=(replace(MODEL.variants[0], profile=known),))
+    seen = snapshot()
+    found = decided(
+        replace(seen, models=(model,), gpus=(*seen.gpus, Gpu("GPU-x", "node-b", table)))
+    )
+
+    assert found.degraded == "1 x b300 stay unused: no profile allows a segment on them"
+    assert {each.gpu_uuid for each in found.target} <= {"GPU-0", "GPU-1"}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A profile that knows one GPU type only, as measured tables do."""
+
+    gpu: str
+    inner: Profile
+    method: Literal["model", "table"] = "table"
+
+    def batch(
+        self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
+    ) -> BatchCost | None:
+        if shape.gpu != self.gpu:
+            return None
+        return self.inner.batch(shape, batch_size, processes, clock_ratio=clock_ratio)

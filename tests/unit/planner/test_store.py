@@ -1,10 +1,9 @@
-"""What the planner has written, it finds again."""
+"""What the planner has written, it finds again: SQLite and PostgreSQL alike."""
 
 from __future__ import annotations
 
 import asyncio
 import pickle
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -14,9 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.deployment import Objective
+from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
 from services.planner.accounting import Account, Spent
+from services.planner.decide import Snapshot
+from services.planner.domain import Gpu, Period
+from services.planner.fleet import RunningSegment, SegmentState
 from services.planner.plan import (
     Inputs,
     Outcome,
@@ -28,6 +31,8 @@ from services.planner.plan import (
 )
 from services.planner.routing import RoutingTable
 from services.planner.store import Store, open_store
+from tests.postgres import Postgres
+from tests.unit.planner.fleets import model, pool
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
@@ -44,11 +49,21 @@ PLAN = Plan(
     slice_changes=1,
 )
 GPUS = {("node-a", "GPU-a"): "a100-40gb"}
+MODEL = model("digits")
+SNAPSHOT = Snapshot(
+    gpus=(Gpu("GPU-a", "node-a", pool(), (Placement("1g.5gb", 3),), clock_mhz=900),),
+    models=(MODEL,),
+    running=(RunningSegment(SPEC, SegmentState.READY, ("h:1", "h:2")),),
+    shares={"s-1": 1.0},
+    objective=Objective(carbon_weight=0.25),
+    strategy="exact",
+    forecast=(Period(3600.0, {"US-CAL": 210.0}),),
+)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with open_store(tmp_path / "state" / "planner.sqlite3") as opened:
+async def store(database: Path | str) -> AsyncIterator[Store]:
+    async with open_store(database) as opened:
         yield opened
 
 
@@ -134,13 +149,15 @@ async def test_writers_that_come_together_take_turns(store: Store) -> None:
     assert len(await store.newest_first(100)) == 20
 
 
-async def test_a_cancelled_writer_leaves_the_database_writable(store: Store) -> None:
+async def test_who_hangs_up_leaves_the_database_usable(store: Store) -> None:
+    """Readers and writers are cancelled at every step of their way; nothing is left half-done."""
+    await store.add(PLAN, GPUS)
     async with asyncio.TaskGroup() as tasks:
-        for pause in range(12):
-            writer = tasks.create_task(store.add(PLAN, GPUS))
+        for pause in range(24):
+            caller = tasks.create_task(_one_call(store, pause))
             for _ in range(pause):
                 await asyncio.sleep(0)
-            writer.cancel()
+            caller.cancel()
     before = len(await store.newest_first(100))
 
     await store.add(PLAN, GPUS)
@@ -148,54 +165,135 @@ async def test_a_cancelled_writer_leaves_the_database_writable(store: Store) -> 
     assert len(await store.newest_first(100)) == before + 1
 
 
-async def test_state_survives_closing_and_versions_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "planner.sqlite3"
-    async with open_store(path) as store:
+async def _one_call(store: Store, number: int) -> None:
+    if number % 2:
+        await store.plan()
+    else:
+        await store.add(PLAN, GPUS)
+
+
+async def test_state_survives_closing_and_versions_go_on(database: Path | str) -> None:
+    async with open_store(database) as store:
         await store.add(PLAN, GPUS)
         await store.save_routing(RoutingTable(41, 1, ()))
-    async with open_store(path) as store:
+    async with open_store(database) as store:
         assert await store.routing() == RoutingTable(41, 1, ())
         assert (await store.add(PLAN, GPUS)).version == 2
 
 
-def test_what_was_written_survives_a_killed_process(tmp_path: Path) -> None:
+def test_what_was_written_survives_a_killed_process(database: Path | str) -> None:
     """The process ends by SIGKILL right after `add` returns."""
-    path = tmp_path / "planner.sqlite3"
-    code = f"""
+    code = """
 import asyncio, os, pickle, signal, sys
-from pathlib import Path
 from services.planner.store import open_store
+database, plan = pickle.load(sys.stdin.buffer)
 async def main():
-    async with open_store(Path({str(path)!r})) as store:
-        await store.add(pickle.load(sys.stdin.buffer), {{}})
+    async with open_store(database) as store:
+        await store.add(plan, {})
         os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
-    killed = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(PLAN), check=False)
+    given = pickle.dumps((database, PLAN))
+    killed = subprocess.run(
+        [sys.executable, "-c", code], input=given, stdout=subprocess.DEVNULL, check=False
+    )
     assert killed.returncode == -9
 
     async def read() -> Plan:
-        async with open_store(path) as store:
+        async with open_store(database) as store:
             return await store.plan()
 
     assert asyncio.run(read()) == replace(PLAN, version=1)
 
 
-async def test_another_schema_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "planner.sqlite3"
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
+async def test_plans_after_a_version_come_in_order(store: Store) -> None:
+    for _ in range(5):
+        await store.add(PLAN, GPUS)
 
-    with pytest.raises(FailedPrecondition, match="schema version 99, this planner reads 1"):
-        async with open_store(path):
-            pass
+    assert [plan.version for plan in await store.after(0, 2)] == [1, 2]
+    assert [plan.version for plan in await store.after(2, 10)] == [3, 4, 5]
+    assert await store.after(5, 10) == []
 
 
-async def test_every_commit_reaches_the_disk(store: Store, tmp_path: Path) -> None:
-    """WAL with synchronous=FULL (2) syncs the log at each commit; NORMAL would not."""
-    rows = await store._connection.execute_fetchall("PRAGMA synchronous")
-    modes = await store._connection.execute_fetchall("PRAGMA journal_mode")
+async def test_what_a_plan_was_made_from_comes_back(store: Store) -> None:
+    """With the deployment's profiles, and without models that were not there then."""
+    new = replace(MODEL, name="new")
+    await store.add(PLAN, GPUS, SNAPSHOT)
 
-    assert [row[0] for row in rows] == [2]
-    assert [row[0] for row in modes] == ["wal"]
+    found = await store.snapshot(1, (new, replace(MODEL, demand_rps=1.0)))
+
+    assert replace(found, models=()) == replace(SNAPSHOT, models=())
+    assert [(each.name, each.demand_rps) for each in found.models] == [("digits", 500.0)]
+    assert found.models[0].variants == MODEL.variants
+
+
+async def test_a_plan_without_its_inputs_says_so(store: Store) -> None:
+    await store.add(PLAN, GPUS)
+
+    with pytest.raises(NotFound, match="plan 1 was made before inputs were kept"):
+        await store.snapshot(1, ())
+    with pytest.raises(NotFound, match="no plan has version 2"):
+        await store.snapshot(2, ())
+
+
+async def test_the_pin_is_kept_until_it_is_taken_off(database: Path | str) -> None:
+    async with open_store(database) as store:
+        assert await store.pin() is None
+        await store.save_pin(3)
+    async with open_store(database) as store:
+        assert await store.pin() == 3
+        await store.save_pin(None)
+        assert await store.pin() is None
+
+
+async def test_activating_ends_what_was_left_unfinished_before(store: Store) -> None:
+    """A plan whose writing failed half-way must not look as if it were still rolling."""
+    for _ in range(4):
+        await store.add(PLAN, GPUS)
+    await store.set_state(2, PlanState.ROLLING)
+    await store.activate(3, NOW)
+
+    plans = await store.after(0, 10)
+
+    assert [plan.state for plan in plans] == [
+        PlanState.FAILED,
+        PlanState.FAILED,
+        PlanState.ACTIVE,
+        PlanState.PROPOSED,
+    ]
+    assert plans[0].failure == "a later plan took its place"
+
+
+async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Path | str) -> None:
+    async with open_store(database):
+        with pytest.raises(FailedPrecondition, match="another planner is using"):
+            async with open_store(database, patience_s=0.0):
+                pass
+    async with open_store(database, patience_s=0.0) as store:
+        await store.add(PLAN, GPUS)
+
+
+async def test_a_broken_line_is_told_and_then_healed(postgres: Postgres) -> None:
+    """PostgreSQL restarts: one call fails as Unavailable, the next one has a new connection."""
+    async with open_store(postgres.database()) as store:
+        await store.add(PLAN, GPUS)
+        await asyncio.to_thread(postgres.break_lines)
+        with pytest.raises(Unavailable, match=r"planner\.database: "):
+            await store.add(PLAN, GPUS)
+
+        assert (await store.add(PLAN, GPUS)).version == 2
+
+
+async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: Postgres) -> None:
+    """The lock goes with the connection: never do two planners write in turns."""
+    url = postgres.database()
+    async with open_store(url, patience_s=0.0) as first:
+        await first.add(PLAN, GPUS)
+        await asyncio.to_thread(postgres.break_lines)
+        async with open_store(url) as second:
+            with pytest.raises(Unavailable):
+                await first.plan()
+            with pytest.raises(FailedPrecondition, match="another planner is using"):
+                await first.add(PLAN, GPUS)
+
+            assert len(await second.newest_first(10)) == 1

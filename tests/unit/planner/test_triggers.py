@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from services.kit.deployment import Triggers
 from services.kit.mig import Placement
 from services.planner.plan import SegmentSpec
-from services.planner.triggers import Kind, Observation, cause, wait_s
+from services.planner.service_level import Violation
+from services.planner.triggers import Kind, Observation, cause, disturbance, wait_s
 
 SETTINGS = Triggers(intensity_change=0.05, demand_change=0.2, min_interval_s=30)
 
@@ -89,6 +90,14 @@ def test_intensity_that_leaves_zero_is_a_cause() -> None:
             replace(SEEN, segments=SEEN.segments | {spec("s-2", "large"), spec("s-3")}),
             "fleet: large on 1g.5gb@0 and 1 more runs and should not",
         ),
+        (
+            replace(SEEN, late=(Violation("digits", 0.091, 0.05),)),
+            "sla: 9.1 % of digits late (5.0 % may)",
+        ),
+        (
+            replace(SEEN, inaccurate=(Violation("digits", 0.93, 0.95),)),
+            "accuracy: digits at 93.0 % of its best variant, below the floor of 95.0 %",
+        ),
         (replace(SEEN, strategy="base"), "objective: strategy exact -> base"),
         (replace(SEEN, carbon_weight=0.1), "objective: carbon_weight 0.5 -> 0.1"),
     ],
@@ -105,6 +114,26 @@ def test_causes_that_come_together_are_told_together_the_most_urgent_first() -> 
     assert found.kind is Kind.OBJECTIVE
     assert found.reason == (
         "objective: carbon_weight 0.5 -> 1; carbon: US-CAL 210.0 -> 300.0 gCO2e/kWh (+42.9 %)"
+    )
+
+
+def test_a_pinned_plan_is_disturbed_by_its_fleet_alone() -> None:
+    other = replace(
+        SEEN,
+        intensity_gco2e_per_kwh={"US-CAL": 900.0},
+        demand_rps={"digits": 900.0},
+        strategy="base",
+        carbon_weight=0.1,
+        late=(Violation("digits", 0.5, 0.05),),
+    )
+    broken = replace(other, segments=frozenset())
+    found = disturbance(SEEN, broken, SETTINGS)
+
+    assert disturbance(SEEN, other, SETTINGS) is None
+    assert found is not None
+    assert (found.kind, found.reason) == (
+        Kind.FLEET,
+        "fleet: small on 1g.5gb@0 should run and does not",
     )
 
 

@@ -1,0 +1,127 @@
+"""Records that mirror messages: fields of the same name, converted by the record's types.
+
+    number, text          as it is           X | None         unset: None
+    IntEnum               its number         tuple[X, ...]    repeated
+    datetime, UTC         Timestamp          Mapping[str, X]  map
+    another record        its message
+
+A field that the message lacks is left out when writing. What is unset in a message becomes the
+record's default, where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cache
+from inspect import Parameter, signature
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+
+Convert = Callable[[Any], Any]
+
+_SCALARS = (int, float, str)  # with their subclasses bool and IntEnum
+_REQUIRED = Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How one field is written and read.
+
+    Attributes:
+        write, read: Its value to the message's, and back.
+        optional: Unset is None.
+        default: The record has one.
+    """
+
+    write: Convert
+    read: Convert
+    optional: bool = False
+    default: bool = False
+
+
+def to_message(record: Any, kind: type[M]) -> M:
+    """Return the message of type `kind` that a record mirrors."""
+    ways = _ways(record.__class__, kind.DESCRIPTOR)
+    return kind(**{name: way.write(getattr(record, name)) for name, way in ways.items()})
+
+
+def from_message(message: Message, kind: Callable[..., R], **given: object) -> R:
+    """Return the record of type `kind` that mirrors a message.
+
+    Args:
+        message: The message.
+        kind: The record's type.
+        given: Fields that are not read from the message.
+    """
+    values = dict(given)
+    for name, way in _ways(kind, message.DESCRIPTOR).items():
+        if name in given:
+            continue
+        if _is_set(message, name) or not (way.optional or way.default):
+            values[name] = way.read(getattr(message, name))
+        elif not way.default:
+            values[name] = None
+    return kind(**values)
+
+
+def _is_set(message: Message, name: str) -> bool:
+    field = message.DESCRIPTOR.fields_by_name[name]
+    return not field.has_presence or message.HasField(name)
+
+
+@cache
+def _ways(record: Callable[..., Any], descriptor: Descriptor) -> Mapping[str, _Way]:
+    """Return how each field that both have is converted."""
+    fields, parameters = descriptor.fields_by_name, signature(record).parameters
+    return {
+        name: replace(_way(hint, fields[name]), default=parameters[name].default is not _REQUIRED)
+        for name, hint in get_type_hints(record).items()
+        if name in fields
+    }
+
+
+def _way(hint: Any, field: Any) -> _Way:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return _optional(_way(arguments[0], field))
+    if origin is tuple:
+        return _repeated(_way(arguments[0], field))
+    if origin is not None and issubclass(origin, Mapping):
+        return _mapped(_way(arguments[1], field.message_type.fields_by_name["value"]))
+    if hint is datetime:
+        return _Way(lambda when: when, lambda stamp: stamp.ToDatetime(UTC))
+    if issubclass(hint, _SCALARS):
+        return _Way(hint, hint)
+    kind = GetMessageClass(field.message_type)
+    return _Way(
+        lambda record: to_message(record, kind), lambda message: from_message(message, hint)
+    )
+
+
+def _optional(inner: _Way) -> _Way:
+    return _Way(
+        lambda value: None if value is None else inner.write(value), inner.read, optional=True
+    )
+
+
+def _repeated(inner: _Way) -> _Way:
+    return _Way(
+        lambda values: [inner.write(value) for value in values],
+        lambda values: tuple(inner.read(value) for value in values),
+    )
+
+
+def _mapped(inner: _Way) -> _Way:
+    return _Way(
+        lambda values: {key: inner.write(value) for key, value in values.items()},
+        lambda values: {key: inner.read(value) for key, value in values.items()},
+    )

@@ -1,0 +1,239 @@
+"""From the world as it is to a plan: what the reconciler and a dry run have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from services.kit import deployment, logs
+from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.planner import holding, metrics
+from services.planner.announcer import Announcer
+from services.planner.decide import Decision, Snapshot, adopt, decide, running
+from services.planner.domain import Model, Segment
+from services.planner.draft import Circumstances, draft
+from services.planner.fleet import SegmentState
+from services.planner.plan import LoadForecast, Plan, PlannedSegment
+from services.planner.proposal import Changes, Proposal, alter
+from services.planner.routing import by_capacity
+from services.planner.triggers import Observation
+from services.planner.world import World
+
+_log = logs.get("planning")
+
+
+class Undecided(Exception):
+    """Nothing was decided; what runs stays. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that is not stored yet. Attributes: plan (version 0), decision, snapshot."""
+
+    plan: Plan
+    decision: Decision
+    snapshot: Snapshot
+
+
+class Planning:
+    """Makes plans; stores nothing, touches nothing. Strategies run in a thread."""
+
+    def __init__(
+        self,
+        settings: deployment.Planner,
+        nodes: Mapping[str, deployment.Node],
+        models: Sequence[Model],
+        world: World,
+        announcer: Announcer,
+    ) -> None:
+        self._settings = settings
+        self._nodes = nodes
+        self._models = tuple(models)
+        self._world = world
+        self._announcer = announcer
+        self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count
+
+    def observe(self) -> Observation:
+        """Return the world as it is.
+
+        Raises:
+            FailedPrecondition: It is not known well enough to plan.
+        """
+        seen = self._world.observe()
+        if seen is None:
+            raise FailedPrecondition(
+                "nothing can be decided yet: no GPU, or no carbon intensity of its zone, is known, "
+                "or a node has only just left"
+            )
+        return seen
+
+    async def decided(self, reason: str, seen: Observation) -> Draft:
+        """Let the strategy decide.
+
+        Raises:
+            ServiceError: Nothing can be decided; Unavailable: the strategy crashed.
+        """
+        return await self._drafted(reason, self._snapshot(seen), _decide)
+
+    async def resumed(self, plan: Plan, seen: Observation) -> Draft:
+        """Take up a plan whose rollout was interrupted, its segments' ids and all.
+
+        Raises:
+            FailedPrecondition: The fleet cannot hold it.
+        """
+        snapshot = self._snapshot(seen)
+        self._must_hold(plan, snapshot)
+
+        def adopted(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+            return adopt(snapshot, settings, holding.resumed(plan, snapshot.gpus, self._models))
+
+        return await self._drafted(plan.reason, snapshot, adopted)
+
+    async def again(self, reason: str, plan: Plan, seen: Observation) -> Draft:
+        """Carry a plan out that was made before; what runs of it already stays.
+
+        Args:
+            reason: Of the new plan.
+            plan: The one of before. A dry run's (version 0) keeps its segments' ids, and is
+                judged by its own objective.
+            seen: The world as it is.
+
+        Raises:
+            FailedPrecondition: The fleet cannot hold it.
+        """
+        snapshot = replace(self._snapshot(seen), strategy=plan.strategy)
+        if not plan.version:
+            snapshot = replace(snapshot, objective=_wishes(plan, snapshot.objective))
+        self._must_hold(plan, snapshot)
+        named = _as_planned if not plan.version else _afresh
+
+        def adopted(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+            stay = _staying(snapshot)
+            target = holding.target(plan, snapshot.gpus, self._models, stay, named)
+            return adopt(snapshot, settings, target)
+
+        return await self._drafted(reason, snapshot, adopted)
+
+    async def proposed(self, changes: Changes) -> Proposal:
+        """Return what would be decided under other circumstances.
+
+        Raises:
+            InvalidArgument: A change is out of range, or names what does not exist.
+            FailedPrecondition: Nothing can be decided yet.
+        """
+        snapshot = alter(self._snapshot(self.observe()), changes, self._nodes)
+        async with self._proposing:
+            made = await self._drafted("dry run", snapshot, _decide)
+        return Proposal(made.plan, made.decision, made.decision.problem)
+
+    async def held(self, pinned: Plan, cause: str, seen: Observation) -> Draft:
+        """Hold a pinned plan although something was disturbed.
+
+        Where the fleet cannot hold all of it, what is left of it serves on; where that would leave
+        a model without any segment, the strategy decides, so that its requests are served.
+
+        Raises:
+            ServiceError: Nothing can be decided.
+        """
+        gpus = self._snapshot(seen).gpus
+        missing = "; ".join(holding.lacks(pinned.segments, gpus, self._models))
+        if not missing:
+            reason = f"holds pinned plan {pinned.version}: {cause}"
+            return await self.again(reason, pinned, seen)
+        _log.warning("the pinned plan cannot be held", version=pinned.version, lacks=missing)
+        left = holding.left_of(pinned.segments, gpus, self._models)
+        if _served(left) == _served(pinned.segments):
+            reason = f"what is left of pinned plan {pinned.version}: {missing}; {cause}"
+            return await self.again(reason, replace(pinned, segments=by_capacity(left)), seen)
+        reason = f"pinned plan {pinned.version} cannot be held: {missing}; {cause}"
+        return await self.decided(reason, seen)
+
+    async def _drafted(
+        self,
+        reason: str,
+        snapshot: Snapshot,
+        make: Callable[[Snapshot, deployment.Planner], Decision],
+    ) -> Draft:
+        started_s = self._world.clock.monotonic()
+        try:
+            decision = await asyncio.to_thread(make, snapshot, self._settings)
+        except ServiceError:
+            raise
+        except Exception as error:
+            # The border to strategies: one that crashes must not take the routes down with it.
+            _log.exception("strategy crashed", strategy=snapshot.strategy)
+            raise Unavailable(f"strategy {snapshot.strategy} crashed: {error}") from error
+        solve_s = self._world.clock.monotonic() - started_s
+        metrics.SOLVE_SECONDS.labels(snapshot.strategy).observe(solve_s)
+        circumstances = Circumstances(
+            reason=reason,
+            snapshot=snapshot,
+            load_forecast=self._load_forecast(),
+            now=self._world.clock.now(),
+            solve_s=solve_s,
+        )
+        return Draft(draft(decision, circumstances), decision, snapshot)
+
+    def _snapshot(self, seen: Observation) -> Snapshot:
+        world = self._world
+        now_s = world.clock.monotonic()
+        return Snapshot(
+            gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
+            models=tuple(
+                replace(model, demand_rps=seen.demand_rps[model.name]) for model in self._models
+            ),
+            running=tuple(run for node in world.fleet.nodes(now_s) for run in node.segments),
+            shares=self._announcer.shares,
+            objective=world.aims(),
+            strategy=seen.strategy,
+            forecast=world.forecast(seen.intensity_gco2e_per_kwh),
+        )
+
+    def _load_forecast(self) -> dict[str, LoadForecast]:
+        found = self._world.demand.forecasts()
+        return {
+            model: LoadForecast(each.expected_rps, each.low_rps, each.high_rps)
+            for model, each in found.items()
+        }
+
+    def _must_hold(self, plan: Plan, snapshot: Snapshot) -> None:
+        missing = holding.lacks(plan.segments, snapshot.gpus, self._models)
+        if missing:
+            raise FailedPrecondition("; ".join(missing), reason="FLEET_LACKS")
+
+
+def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:
+    return frozenset(segment.spec.model for segment in segments)
+
+
+def new_id() -> str:
+    """Return a segment id that was never used."""
+    return f"s-{uuid.uuid4().hex[:12]}"
+
+
+def _as_planned(segment_id: str) -> str:
+    return segment_id
+
+
+def _afresh(_segment_id: str) -> str:
+    return new_id()
+
+
+def _wishes(plan: Plan, objective: deployment.Objective) -> deployment.Objective:
+    """Return the objective that a plan records, as far as it does."""
+    known = {"carbon_weight", "accuracy_floor", "goals"}
+    return objective.model_copy(update={name: getattr(plan.inputs, name) for name in known})
+
+
+def _decide(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+    return decide(snapshot, settings, new_id)
+
+
+def _staying(snapshot: Snapshot) -> tuple[Segment, ...]:
+    """Return what runs and does not drain."""
+    leaving = {
+        each.spec.segment_id for each in snapshot.running if each.state is SegmentState.DRAINING
+    }
+    return tuple(each for each in running(snapshot) if each.segment_id not in leaving)

@@ -1,0 +1,149 @@
+"""What requests got lately: the share that was late, and the accuracy they got.
+
+A plan rests on profiles and on a queueing model. Where what is seen is worse than promised, both
+were too kind, and deciding anew from the same numbers would change nothing. So a violation also
+raises what is asked of the next plan, and that wears off again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_TIME_CONSTANT_S = 30.0
+_LEAST_ANSWERS = 50.0
+_SIGMAS = 3.0  # by chance alone, one window in 700 is as bad
+_HEADROOM_STEP = 1.25
+_MOST_HEADROOM = 2.0
+_WEARS_OFF_S = 900.0
+_TOLERANCE = 0.002  # of accuracy, relative
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What a model's requests were promised.
+
+    Attributes:
+        late_share: Share that may be late, 0..1.
+        accuracies: Of its variants, in the model's unit.
+    """
+
+    late_share: float
+    accuracies: Mapping[str, float]
+
+    @property
+    def best(self) -> float:
+        """The most accurate variant's."""
+        return max(self.accuracies.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise. Attributes: model, seen and promised (shares, 0..1)."""
+
+    model: str
+    seen: float
+    promised: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Exponentially weighted counts."""
+
+    answered: float = 0.0
+    late: float = 0.0
+    accuracy_sum: float = 0.0
+
+    def fade(self, keep: float) -> None:
+        self.answered *= keep
+        self.late *= keep
+        self.accuracy_sum *= keep
+
+
+@dataclass(slots=True)
+class ServiceLevel:
+    """What requests got, by model, and what follows from it. Times are monotonic seconds."""
+
+    aims: Mapping[str, Aim]
+    _seen: dict[str, _Seen] = field(default_factory=dict)
+    _seen_s: float = 0.0
+    _headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _lift: tuple[float, float] = (0.0, 0.0)
+
+    def observe(
+        self, late: Mapping[str, int], answered: Mapping[str, Mapping[str, int]], now_s: float
+    ) -> None:
+        """Take in one router's counts since its last report.
+
+        Args:
+            late: Answers later than the SLO, by model.
+            answered: All answers, by model and variant.
+            now_s: Now.
+        """
+        keep = math.exp(-max(now_s - self._seen_s, 0.0) / _TIME_CONSTANT_S)
+        self._seen_s = now_s
+        for seen in self._seen.values():
+            seen.fade(keep)
+        for model, by_variant in answered.items():
+            aim = self.aims.get(model)
+            if aim is None:
+                continue
+            seen = self._seen.setdefault(model, _Seen())
+            seen.late += late.get(model, 0)
+            for variant, count in by_variant.items():
+                seen.answered += count
+                seen.accuracy_sum += count * aim.accuracies.get(variant, 0.0)
+
+    def forget(self) -> None:
+        """Begin anew: what is seen from here on is another plan's."""
+        self._seen.clear()
+
+    def late(self) -> tuple[Violation, ...]:
+        """Return the models of which more requests are late than may be, beyond chance."""
+        return tuple(
+            Violation(model, seen.late / seen.answered, allowed)
+            for model, seen in sorted(self._seen.items())
+            if seen.answered >= _LEAST_ANSWERS
+            and seen.late
+            > (allowed := self.aims[model].late_share) * seen.answered
+            + _SIGMAS * math.sqrt(seen.answered * allowed * (1 - allowed))
+        )
+
+    def inaccurate(self, floor: float) -> tuple[Violation, ...]:
+        """Return the models whose answers are less accurate than `floor` of their best variant."""
+        return tuple(
+            Violation(model, seen_share, floor)
+            for model, seen in sorted(self._seen.items())
+            if seen.answered >= _LEAST_ANSWERS
+            and (seen_share := seen.accuracy_sum / seen.answered / self.aims[model].best)
+            < floor - _TOLERANCE
+        )
+
+    def demand_more(self, floor: float, now_s: float) -> None:
+        """Ask more of the next plan where promises are broken now."""
+        for violation in self.late():
+            raised = self._factor(violation.model, now_s) * _HEADROOM_STEP
+            self._headroom[violation.model] = (min(raised, _MOST_HEADROOM), now_s)
+        missing = [each.promised - each.seen for each in self.inaccurate(floor)]
+        if missing:
+            self._lift = (self.floor_lift(now_s) + max(missing), now_s)
+
+    def headroom(self, now_s: float) -> dict[str, float]:
+        """Return by how much more than the demand a plan shall provide for: factors >= 1."""
+        return {model: self._factor(model, now_s) for model in self._headroom}
+
+    def floor_lift(self, now_s: float) -> float:
+        """Return what a plan's accuracy floor shall be above the objective's."""
+        lift, since_s = self._lift
+        return lift * _left(now_s - since_s)
+
+    def _factor(self, model: str, now_s: float) -> float:
+        factor, since_s = self._headroom.get(model, (1.0, now_s))
+        return 1.0 + (factor - 1.0) * _left(now_s - since_s)
+
+
+def _left(since_s: float) -> float:
+    """Return which share of a correction is left after `since_s`; little ones are dropped."""
+    left = math.exp(-since_s / _WEARS_OFF_S)
+    return left if left > 0.05 else 0.0

@@ -1,0 +1,53 @@
+"""Where the database is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from services.kit.errors import InvalidArgument
+
+_DRIVERS = {"postgresql": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
+
+
+def address(database: Path | str) -> URL:
+    """Return the address of the database, for the driver that we use.
+
+    Args:
+        database: An SQLite file, or a URL as libpq takes it.
+
+    Raises:
+        InvalidArgument: It is no URL, or of a kind of database that we do not speak to. The
+            message holds no password.
+    """
+    if isinstance(database, Path):
+        return URL.create(_DRIVERS["sqlite"], database=str(database))
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):  # ValueError: the port is no number
+        raise _wrong("not a URL such as postgresql://user@host/name") from None
+    driver = _DRIVERS.get(url.get_backend_name())
+    if driver is None:
+        kinds = " or ".join(_DRIVERS)
+        raise _wrong(f"must be a file or the URL of {kinds}, got {url.get_backend_name()}")
+    url = url.set(drivername=driver)
+    if "sslmode" in url.query:  # libpq's name; the driver has its own
+        sslmode = url.query["sslmode"]
+        url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": sslmode})
+    return url
+
+
+def shown(url: URL) -> str:
+    """Return an address as people may see it: no password, and no query that could hold one."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    host = url.host or url.query.get("host", "")
+    user = f"{url.username}@" if url.username else ""
+    port = f":{url.port}" if url.port else ""
+    return f"{url.get_backend_name()}://{user}{host}{port}/{url.database or ''}"
+
+
+def _wrong(message: str) -> InvalidArgument:
+    return InvalidArgument(f"planner.database: {message}", field="planner.database")

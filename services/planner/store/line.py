@@ -1,0 +1,151 @@
+"""The one connection to the database: whoever uses it takes turns; it is made anew where it broke.
+
+One connection, because a reader must not see what is not committed yet, and because PostgreSQL's
+lock against a second planner lives and dies with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Self, TypeVar
+
+from sqlalchemy import URL, event
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
+
+from services.kit import logs
+from services.kit.errors import Unavailable
+
+_log = logs.get("store")
+
+T = TypeVar("T")
+
+_CONNECT_S: Final = 10.0
+_SESSION: Final = {
+    "application_name": "cinquefoil-planner",
+    "synchronous_commit": "on",
+    # A planner whose host died must not keep the lock for hours.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+
+Prepare = Callable[[AsyncConnection], Awaitable[None]]
+"""Makes a new connection ready to use."""
+
+
+class Line:
+    """A connection that heals."""
+
+    def __init__(self, engine: AsyncEngine, prepare: Prepare) -> None:
+        self._engine = engine
+        self._prepare = prepare
+        self._turn = asyncio.Lock()
+        self._connection: AsyncConnection | None = None
+        self._work: set[asyncio.Task[Any]] = set()
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, url: URL, prepare: Prepare) -> AsyncIterator[Self]:
+        """Keep a connection while the block runs.
+
+        Args:
+            url: Where to.
+            prepare: Called with each new connection.
+
+        Raises:
+            Unavailable: There is no connection to be had.
+            ServiceError: What `prepare` raises.
+        """
+        engine = _engine(url)
+        line = cls(engine, prepare)
+        try:
+            async with line.transaction():
+                pass
+            yield line
+        finally:
+            await asyncio.gather(*line._work, return_exceptions=True)
+            await line._drop()
+            await engine.dispose()
+
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end, even where the caller is cancelled meanwhile.
+
+        A statement that is cancelled leaves a connection in the middle of something, and closing
+        that would give up the lock: too high a price for a reader who hangs up.
+        """
+        task = asyncio.create_task(work, name="planner.store")
+        self._work.add(task)
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.debug(
+                "not done", error=str(task.exception())
+            )  # who asked was told, if still there
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Hold the connection, in a transaction that ends with the block.
+
+        Raises:
+            Unavailable: The database is away, or cannot write now; nothing has changed, unless the
+                connection broke within the commit.
+        """
+        async with self._turn:
+            try:
+                connection = self._connection or await self._connect()
+                async with connection.begin():
+                    yield connection
+            except (IntegrityError, ProgrammingError):
+                raise  # ours, not the database's
+            except (DBAPIError, OSError) as error:
+                await self._drop()
+                raise Unavailable(f"planner.database: {_words(error)}") from error
+
+    async def _connect(self) -> AsyncConnection:
+        connection = await self._engine.connect()
+        try:
+            await self._prepare(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(DBAPIError, OSError):  # what is broken cannot be closed properly
+                await connection.close()
+
+
+def _engine(url: URL) -> AsyncEngine:
+    if url.get_backend_name() == "postgresql":
+        arguments: dict[str, Any] = {"server_settings": _SESSION, "timeout": _CONNECT_S}
+        return create_async_engine(url, poolclass=NullPool, connect_args=arguments)
+    engine = create_async_engine(url, poolclass=NullPool)
+    event.listen(engine.sync_engine, "connect", _set_up_sqlite)
+    event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions are ours, not the driver's
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _words(error: BaseException) -> str:
+    """Return what the database says, without the driver's wrapping."""
+    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return str(said.__cause__ or said)

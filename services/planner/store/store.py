@@ -1,0 +1,251 @@
+"""Plans, their outcomes and the planner's own state, in a database.
+
+What a method writes is on the disk when it returns: nothing is announced before it is written, and
+`kill -9` loses nothing that was announced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from sqlalchemy import Column, Select, Table, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cinquefoil.planner.v1 import plan_pb2
+from services.kit.errors import NotFound
+from services.planner.accounting import Account
+from services.planner.convert import routing_from, routing_to
+from services.planner.decide import Snapshot
+from services.planner.domain import Model
+from services.planner.plan import Outcome, Plan, PlanState
+from services.planner.routing import RoutingTable
+from services.planner.store import rows
+from services.planner.store.line import Line
+from services.planner.store.tables import meta, outcomes, plans
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
+_HIGHEST: Final = 2**63 - 1  # that a database can compare with; the wire's versions go to 2^64
+_OVERTAKEN: Final = "a later plan took its place"
+
+_COLUMNS: Final[list[Column[Any]]] = [
+    *plans.c["version", "state", "failure", "payload"],
+    *(column for column in outcomes.c if column.name != "version"),
+]
+_PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
+
+
+def whole(
+    method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
+    """Have a method done to its end, even where its caller is cancelled meanwhile."""
+
+    @wraps(method)
+    async def done(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store.line.whole(method(store, *args, **kwargs))
+
+    return done
+
+
+class Store:
+    """The open database. Every method may raise Unavailable: the database is away.
+
+    Attributes:
+        line: The connection.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    # ---- plans ---------------------------------------------------------------------------------
+
+    @whole
+    async def add(
+        self,
+        plan: Plan,
+        gpus: Mapping[tuple[str, str], str],
+        snapshot: Snapshot | None = None,
+        *,
+        pin: bool = False,
+    ) -> Plan:
+        """Write a new plan and return it with its version.
+
+        Args:
+            plan: The plan; its version is ignored.
+            gpus: GPU type by (node, GPU UUID): the fleet it was made for.
+            snapshot: What it was made from, so that it can be explained later.
+            pin: Hold it from now on.
+        """
+        values = rows.plan_row(plan)
+        kept = None if snapshot is None else rows.snapshot_bytes(snapshot)
+        fleet = json.dumps([[*gpu, kind] for gpu, kind in gpus.items()]).encode()
+        async with self.line.transaction() as connection:
+            newest = await connection.scalar(select(func.coalesce(func.max(plans.c.version), 0)))
+            version = int(newest or 0) + 1
+            await connection.execute(
+                plans.insert().values(version=version, snapshot=kept, **values)
+            )
+            await _put(connection, "gpus", fleet)
+            if pin:
+                await _put(connection, "pinned", json.dumps(version).encode())
+        return replace(plan, version=version)
+
+    @whole
+    async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
+        """Write where a plan stands."""
+        async with self.line.transaction() as connection:
+            await connection.execute(
+                update(plans).where(plans.c.version == version).values(state=state, failure=failure)
+            )
+
+    @whole
+    async def activate(self, version: int, since: datetime) -> None:
+        """Make a plan the active one; those before it have ended, in the same transaction."""
+        async with self.line.transaction() as connection:
+            await connection.execute(
+                update(plans)
+                .where(plans.c.state == PlanState.ACTIVE)
+                .values(state=PlanState.SUPERSEDED)
+            )
+            await connection.execute(
+                update(plans)
+                .where(plans.c.state.in_(_UNFINISHED), plans.c.version < version)
+                .values(state=PlanState.FAILED, failure=_OVERTAKEN)
+            )
+            await connection.execute(
+                update(plans).where(plans.c.version == version).values(state=PlanState.ACTIVE)
+            )
+            await _put_outcome(connection, version, Outcome(since))
+
+    async def plan(self, version: int = 0) -> Plan:
+        """Return a plan; version 0: the newest.
+
+        Raises:
+            NotFound: There is none.
+        """
+        query = _PLANS.where(plans.c.version == version) if version else _PLANS
+        found = []
+        if version <= _HIGHEST:
+            found = await self._plans(query.order_by(plans.c.version.desc()).limit(1))
+        if not found:
+            what = f"no plan has version {version}" if version else "there is no plan yet"
+            raise NotFound(what, field="version")
+        return found[0]
+
+    async def active(self) -> Plan | None:
+        """Return the active plan, if there is one."""
+        found = await self._plans(_PLANS.where(plans.c.state == PlanState.ACTIVE).limit(1))
+        return found[0] if found else None
+
+    async def newest_first(self, limit: int, before: int | None = None) -> list[Plan]:
+        """Return at most `limit` plans, newest first, with versions below `before`."""
+        query = _PLANS if before is None else _PLANS.where(plans.c.version < before)
+        return await self._plans(query.order_by(plans.c.version.desc()).limit(limit))
+
+    async def after(self, version: int, limit: int) -> list[Plan]:
+        """Return at most `limit` plans with versions above `version`, in order of version."""
+        query = _PLANS.where(plans.c.version > version)
+        return await self._plans(query.order_by(plans.c.version).limit(limit))
+
+    @whole
+    async def snapshot(self, version: int, models: Sequence[Model]) -> Snapshot:
+        """Return what a plan was made from.
+
+        Args:
+            version: The plan's.
+            models: The deployment's models: profiles are not kept.
+
+        Raises:
+            NotFound: There is no such plan, or it was made before snapshots were kept.
+        """
+        query = select(plans.c.snapshot).where(plans.c.version == version)
+        async with self.line.transaction() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise NotFound(f"no plan has version {version}", field="version")
+        if row.snapshot is None:
+            raise NotFound(f"plan {version} was made before inputs were kept", field="version")
+        return rows.snapshot_of(row.snapshot, models)
+
+    # ---- the planner's own state ---------------------------------------------------------------
+
+    async def gpus(self) -> dict[tuple[str, str], str]:
+        """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
+        found = json.loads(await self._get("gpus") or "[]")
+        return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
+
+    @whole
+    async def save_outcome(self, version: int, outcome: Outcome, account: Account) -> None:
+        """Write what was seen of a plan (version 0: of none) and the fleet's account together."""
+        async with self.line.transaction() as connection:
+            if version:
+                await _put_outcome(connection, version, outcome)
+            await _put(connection, "account", rows.account_bytes(account))
+
+    async def account(self) -> Account:
+        """Return the fleet's account; an empty one where none was written."""
+        value = await self._get("account")
+        return Account() if value is None else rows.account_of(value)
+
+    @whole
+    async def save_routing(self, table: RoutingTable) -> None:
+        """Write the routing table in force."""
+        async with self.line.transaction() as connection:
+            await _put(connection, "routing", routing_to(table).SerializeToString())
+
+    async def routing(self) -> RoutingTable | None:
+        """Return the routing table last in force, if there was one."""
+        value = await self._get("routing")
+        return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
+
+    @whole
+    async def save_pin(self, version: int | None) -> None:
+        """Write which plan is held; None: none."""
+        async with self.line.transaction() as connection:
+            await _put(connection, "pinned", json.dumps(version).encode())
+
+    async def pin(self) -> int | None:
+        """Return the version of the plan that is held, if one is."""
+        version: int | None = json.loads(await self._get("pinned") or "null")
+        return version
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    @whole
+    async def _plans(self, query: Select[Any]) -> list[Plan]:
+        async with self.line.transaction() as connection:
+            found = (await connection.execute(query)).all()
+        return [rows.plan_of(row) for row in found]
+
+    @whole
+    async def _get(self, key: str) -> bytes | None:
+        async with self.line.transaction() as connection:
+            value: bytes | None = await connection.scalar(
+                select(meta.c.value).where(meta.c.key == key)
+            )
+        return value
+
+
+async def _put(connection: AsyncConnection, key: str, value: bytes) -> None:
+    await _upsert(connection, meta, {"key": key}, {"value": value})
+
+
+async def _put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
+    await _upsert(connection, outcomes, {"version": version}, rows.outcome_row(outcome))
+
+
+async def _upsert(
+    connection: AsyncConnection, table: Table, key: dict[str, Any], values: dict[str, Any]
+) -> None:
+    """Write a row whether or not there is one with this key; both databases can, each its way."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    insert = dialect.insert(table).values(**key, **values)
+    await connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=values))

@@ -1,0 +1,109 @@
+"""The planner follows a real carbon service: present and future, through its restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
+from services.carbon.app import run
+from services.kit.clock import RealClock
+from services.kit.deployment import Horizon
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from services.planner import grid
+from services.planner.domain import Period
+
+if TYPE_CHECKING:
+    from services.kit.deployment import Deployment
+    from tests.conftest import Deploy
+
+HALF_HOURS_PER_S = 4
+ZONES = frozenset({"CAL", "US-CAL"})
+CARBON: dict[str, Any] = {
+    "zones": {"CAL": {"source": {"kind": "synthetic", "seed": 3}}},
+    "replay": {"start": datetime(2022, 4, 8, tzinfo=UTC), "speedup": HALF_HOURS_PER_S * 1800},
+}
+
+
+class Recorder:
+    """Keeps what it is told, in order; `heard` is set with every intensity."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, float] | tuple[Period, ...]] = []
+        self.heard = asyncio.Event()
+
+    def learn(self, intensity_gco2e_per_kwh: dict[str, float]) -> None:
+        self.told.append(intensity_gco2e_per_kwh)
+        self.heard.set()
+
+    def foresee(self, periods: tuple[Period, ...]) -> None:
+        self.told.append(periods)
+
+    async def news(self) -> None:
+        self.heard.clear()
+        async with asyncio.timeout(20):
+            await self.heard.wait()
+
+
+async def following(deployment: Deployment, horizon: Horizon, recorder: Recorder) -> None:
+    async with dial(deployment.carbon.dial) as channel:
+        await grid.follow(CarbonServiceStub(channel), ZONES, horizon, recorder, RealClock())
+
+
+async def test_forecasts_come_before_the_intensities_that_make_it_plan(deployment: Deploy) -> None:
+    """A plan that a new intensity causes sees the forecast that came with it."""
+    settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
+    recorder, stop = Recorder(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(settings, stop), name="carbon")
+        follower = tasks.create_task(
+            following(settings, Horizon(length_s=6 * 3600.0), recorder), name="follower"
+        )
+        for _ in range(3):
+            await recorder.news()
+        follower.cancel()
+        stop.set()
+
+    first, present, *later = recorder.told
+    assert isinstance(first, tuple)
+    assert isinstance(present, dict)
+    assert len(first) == 6
+    assert first[0].intensity_gco2e_per_kwh == present
+    assert {each.length_s for each in first} == {3600.0}
+    assert [type(each) for each in later[:2]] == [tuple, dict]
+    assert isinstance(later[0], tuple)
+    assert later[0][0].intensity_gco2e_per_kwh.items() >= later[1].items()  # type: ignore[union-attr]  # the types are asserted above
+
+
+async def test_without_a_horizon_nothing_is_foreseen(deployment: Deploy) -> None:
+    settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
+    recorder, stop = Recorder(), asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(run(settings, stop), name="carbon")
+        follower = tasks.create_task(following(settings, Horizon(), recorder), name="follower")
+        await recorder.news()
+        await recorder.news()
+        follower.cancel()
+        stop.set()
+
+    assert all(isinstance(each, dict) for each in recorder.told)
+
+
+async def test_after_a_restart_of_the_carbon_service_it_goes_on(deployment: Deploy) -> None:
+    settings = deployment({"carbon": CARBON | {"listen": f"127.0.0.1:{free_port()}"}})
+    recorder = Recorder()
+    async with asyncio.TaskGroup() as tasks:
+        follower = tasks.create_task(following(settings, Horizon(), recorder), name="follower")
+        for _ in range(2):
+            stop = asyncio.Event()
+            service = tasks.create_task(run(settings, stop), name="carbon")
+            await recorder.news()
+            stop.set()
+            with suppress(asyncio.CancelledError):
+                await service
+        follower.cancel()
+
+    assert [set(each) for each in recorder.told if len(each) == 2] == [ZONES, ZONES]

@@ -1,0 +1,111 @@
+"""`kill -9` of the planner half-way through a rollout, with the suite as processes under load."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+import yaml
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from tests.system.conftest import Running
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+Slot = tuple[str, str, int]
+"""GPU, slice profile and start."""
+
+
+@pytest.fixture
+def config(config: Path) -> Path:
+    """Two small GPUs on a grid that never changes: every rollout here is the test's own."""
+    data = yaml.safe_load(config.read_text())
+    for node in data["nodes"].values():
+        node["simulated"] = ["a30", "a30"]
+    for zone in data["carbon"]["zones"].values():
+        zone["source"] = {"kind": "static", "intensity_gco2e_per_kwh": 200}
+    data["planner"]["strategy"] = "base"
+    config.write_text(yaml.safe_dump(data))
+    return config
+
+
+async def test_a_planner_killed_half_way_through_a_rollout_ends_it(running: Running) -> None:
+    """Afterwards the fleet is exactly the plan, nothing else runs, and no request has failed."""
+    await _active(running, 1)
+    await running.planner.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
+    await _active(running, 2)
+    before = await _segments(running)
+    load = asyncio.create_task(running.load(20, 20))
+    await asyncio.sleep(1)
+    request = planner_pb2.RollbackRequest(version=1)  # pins, so that plan 3 is the last
+    target = {s.spec.segment_id for s in (await running.planner.Rollback(request)).plan.segments}
+
+    await _until(running, lambda now: now not in (before, target))
+    half = await _segments(running)
+    running.suite.kill("planner")
+    plan = await _active(running, 3)
+    report = await load
+
+    assert half not in (before, target), "the planner must have died in mid-rollout"
+    assert plan.version == 3
+    assert await _segments(running) == target
+    assert await _slots(running) == {
+        (s.spec.gpu_uuid, s.spec.placement.profile, s.spec.placement.start) for s in plan.segments
+    }
+    assert _workers() == sum(segment.spec.processes for segment in plan.segments)
+    assert not report["errors"]
+    assert report["answered"] == report["sent"] > 0
+
+
+async def _active(running: Running, version: int) -> plan_pb2.Plan:
+    """Wait until a plan is active, through restarts of the planner."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                answer = await running.planner.GetPlan(planner_pb2.GetPlanRequest(), timeout=5)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0.2)
+                continue
+            plan = answer.plan
+            if plan.version >= version and plan.state == plan_pb2.PLAN_STATE_ACTIVE:
+                return plan
+            await asyncio.sleep(0.1)
+
+
+async def _fleet(running: Running) -> planner_pb2.GetFleetResponse:
+    return await running.planner.GetFleet(planner_pb2.GetFleetRequest(), timeout=5)
+
+
+async def _segments(running: Running) -> set[str]:
+    nodes = (await _fleet(running)).nodes
+    return {each.spec.segment_id for fleet in nodes for each in fleet.node.segments}
+
+
+async def _slots(running: Running) -> set[Slot]:
+    nodes = (await _fleet(running)).nodes
+    return {
+        (gpu.uuid, each.placement.profile, each.placement.start)
+        for fleet in nodes
+        for gpu in fleet.node.gpus
+        for each in gpu.slices
+    }
+
+
+async def _until(running: Running, holds: Callable[[set[str]], bool]) -> None:
+    """Look at what runs until it `holds`; fail after 30 s."""
+    async with asyncio.timeout(30):
+        while True:
+            if holds(await _segments(running)):
+                return
+            await asyncio.sleep(0.02)
+
+
+def _workers() -> int:
+    return sum(
+        "services.gpuagent.worker" in (process.info["cmdline"] or [])
+        for process in psutil.process_iter(["cmdline"])
+    )

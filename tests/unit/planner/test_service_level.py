@@ -1,0 +1,106 @@
+"""Broken promises: when they count, and what they ask of the next plan."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.planner.service_level import Aim, ServiceLevel
+
+AIM = Aim(late_share=0.05, accuracies={"small": 90.0, "large": 100.0})
+
+
+def level() -> ServiceLevel:
+    return ServiceLevel({"digits": AIM})
+
+
+def seen(late: int, answered: int, variant: str = "large") -> ServiceLevel:
+    found = level()
+    found.observe({"digits": late}, {"digits": {variant: answered}}, 0.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("late", "answered", "broken"),
+    [
+        (0, 1000, False),
+        (50, 1000, False),  # exactly what is allowed
+        (70, 1000, False),  # by chance, one window in 700
+        (72, 1000, True),
+        (49, 49, False),  # too few answers to say anything
+        (50, 50, True),
+    ],
+)
+def test_more_late_than_allowed_counts_only_beyond_chance(
+    late: int, answered: int, broken: bool
+) -> None:
+    found = seen(late, answered).late()
+
+    assert [each.model for each in found] == (["digits"] if broken else [])
+
+
+def test_answers_less_accurate_than_the_floor_are_told() -> None:
+    found = seen(0, 100, "small").inaccurate(0.95)
+
+    assert [(each.seen, each.promised) for each in found] == [(0.9, 0.95)]
+    assert seen(0, 100, "small").inaccurate(0.9) == ()
+    assert seen(0, 100).inaccurate(1.0) == ()
+
+
+def test_what_was_seen_fades() -> None:
+    """A bad minute is made good by good ones that follow."""
+    found = seen(100, 100)
+    for second in range(1, 181):
+        found.observe({"digits": 0}, {"digits": {"large": 10}}, float(second))
+
+    assert found.late() == ()
+
+
+def test_another_plan_begins_anew() -> None:
+    found = seen(100, 100)
+    found.forget()
+
+    assert found.late() == ()
+
+
+def test_models_that_the_deployment_lacks_do_not_count() -> None:
+    found = level()
+    found.observe({"old": 100}, {"old": {"v": 100}}, 0.0)
+
+    assert found.late() == ()
+
+
+def test_late_requests_ask_for_more_capacity_up_to_twice_the_load_and_that_wears_off() -> None:
+    found = seen(100, 100)
+    factors = []
+    for _ in range(5):
+        found.demand_more(0.0, 0.0)
+        factors.append(found.headroom(0.0)["digits"])
+
+    assert factors == [1.25, 1.5625, 1.953125, 2.0, 2.0]
+    assert 1.0 < found.headroom(900.0)["digits"] < 1.4
+    assert found.headroom(3600.0)["digits"] == 1.0
+
+
+def test_poor_answers_lift_the_floor_by_what_was_missing() -> None:
+    found = seen(0, 100, "small")
+    found.demand_more(0.95, 0.0)
+
+    assert found.floor_lift(0.0) == pytest.approx(0.05)
+    assert found.headroom(0.0) == {}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.floats(0, 100)), max_size=20)
+)
+def test_a_kept_promise_asks_for_nothing(reports: list[tuple[int, int, float]]) -> None:
+    found, now_s = level(), 0.0
+    for answered, late, pause_s in reports:
+        now_s += pause_s
+        allowed = min(late, int(answered * 0.05))
+        found.observe({"digits": allowed}, {"digits": {"large": answered}}, now_s)
+        found.demand_more(1.0, now_s)
+
+    assert found.headroom(now_s) == {}
+    assert found.floor_lift(now_s) == 0.0
