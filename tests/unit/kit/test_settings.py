@@ -189,6 +189,24 @@ def test_relative_paths_are_relative_to_the_file(
     assert found.planner.database == Path("/srv/plans.sqlite3")
 
 
+def test_a_database_may_be_a_url_whose_password_is_never_printed(path: Path) -> None:
+    """What `launch` logs goes to places that many people read."""
+    url = "postgresql://me:secret@db:5432/plans?password=secret"
+    path.write_text(f"{TEXT}planner: {{database: {url!r}}}\n")
+    found = load(path)
+
+    assert found.planner.database == url
+    assert "secret" not in found.model_dump_json()
+    assert "postgresql://me:***@db:5432/plans" in found.model_dump_json()
+
+
+def test_the_url_of_another_database_is_no_file_name(path: Path) -> None:
+    path.write_text(f"{TEXT}planner: {{database: 'mysql://db/plans'}}\n")
+
+    with pytest.raises(ConfigError, match=r"planner\.database: must be a file, or a URL"):
+        load(path)
+
+
 def test_the_file_is_the_one_given_or_the_environments_or_here(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
