@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+BENCHMARKS := $(sort $(patsubst benchmarks/%.py,%,$(filter-out %/harness.py,$(wildcard benchmarks/[a-z]*.py))) \
+	$(patsubst benchmarks/%/__main__.py,%,$(wildcard benchmarks/[a-z]*/__main__.py)))
+
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,9 +34,9 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev ## run every benchmark; figures land in out/bench
+bench: $(VENV)/.dev ## run every benchmark (about 15 minutes); figures and plots land in out/bench
 	@mkdir -p out/bench
-	@for file in $(filter-out %/harness.py,$(wildcard benchmarks/[a-z]*.py)); do name=$$(basename $$file .py); \
+	@for name in $(BENCHMARKS); do \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
 
 protos: .venv-protos/.done ## generate the stubs beside the .proto files

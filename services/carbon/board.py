@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from services.carbon.domain import Intensity
+from services.carbon.domain import Forecast, Intensity
+from services.carbon.forecast import LONGEST
 from services.carbon.monitor import Monitor
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 
@@ -83,6 +84,21 @@ class Board:
             )
         return monitor.history(start, end)
 
+    def forecast(self, zone: str, horizon: timedelta, now: datetime) -> Forecast:
+        """Return what is expected of `zone` until `horizon` after `now`.
+
+        Raises:
+            InvalidArgument: `zone` is empty, or `horizon` is not within 0..LONGEST.
+            NotFound: `zone` is not followed.
+            Unavailable: Its source has not given a value yet.
+        """
+        monitor = self._followed(zone)
+        check_horizon(horizon)
+        found = monitor.forecast(now, horizon)
+        if found is None:
+            raise Unavailable(f"zone {zone!r} has no value yet", reason="NO_VALUE_YET")
+        return found
+
     async def watch(self, zones: Collection[str]) -> AsyncIterator[tuple[Intensity, ...]]:
         """Yield the zones that have a value, then those that changed, until `close`.
 
@@ -122,3 +138,16 @@ class Board:
             known = ", ".join(self._monitors)
             raise NotFound(f"zone {zone!r} is not followed; there are {known}", field=field)
         return monitor
+
+
+def check_horizon(horizon: timedelta) -> None:
+    """Refuse to look back, or too far ahead.
+
+    Raises:
+        InvalidArgument: `horizon` is not within 0..LONGEST.
+    """
+    if not timedelta() <= horizon <= LONGEST:
+        longest_h, got_h = LONGEST / timedelta(hours=1), horizon / timedelta(hours=1)
+        raise InvalidArgument(
+            f"horizon must be within 0..{longest_h:g} h, got {got_h:g} h", field="horizon"
+        )

@@ -9,27 +9,58 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
-from services.carbon.domain import Intensity
+from services.carbon.domain import Forecast, Intensity, Period
 from services.kit.errors import InvalidArgument
 
 _SIGNALS = {"average": pb.SIGNAL_AVERAGE, "marginal": pb.SIGNAL_MARGINAL}
 
 
-def intensity_to_wire(intensity: Intensity, now: datetime) -> pb.Intensity:
+def intensity_to_wire(
+    intensity: Intensity, now: datetime, forecast: Forecast | None = None
+) -> pb.Intensity:
     """Return the message for `intensity` as sent at `now`, grid time."""
-    since, staleness = Timestamp(), Duration()
-    since.FromDatetime(intensity.sample.since)
-    staleness.FromTimedelta(max(now - intensity.sample.since, timedelta()))
     return pb.Intensity(
         zone=intensity.zone,
         signal=_SIGNALS[intensity.signal],
         intensity_gco2e_per_kwh=intensity.sample.intensity_gco2e_per_kwh,
-        since=since,
+        since=_timestamp(intensity.sample.since),
         average_gco2e_per_kwh=intensity.average_gco2e_per_kwh,
         ratio=intensity.ratio,
         source=intensity.source,
-        staleness=staleness,
+        staleness=_duration(max(now - intensity.sample.since, timedelta())),
+        forecast=None if forecast is None else forecast_to_wire(forecast),
     )
+
+
+def forecast_to_wire(forecast: Forecast) -> pb.Forecast:
+    """Return the message for `forecast`."""
+    return pb.Forecast(periods=map(_period_to_wire, forecast.periods), method=forecast.method)
+
+
+def _period_to_wire(period: Period) -> pb.ForecastPeriod:
+    return pb.ForecastPeriod(
+        since=_timestamp(period.since),
+        length=_duration(period.length),
+        intensity_gco2e_per_kwh=period.intensity_gco2e_per_kwh,
+        low_gco2e_per_kwh=period.low_gco2e_per_kwh,
+        high_gco2e_per_kwh=period.high_gco2e_per_kwh,
+    )
+
+
+def duration_from_wire(message: Message, field: str) -> timedelta | None:
+    """Return the duration in `field` of a request; None where it is unset.
+
+    Raises:
+        InvalidArgument: It is not a duration: out of range, or of mixed signs.
+    """
+    if not message.HasField(field):
+        return None
+    duration: Duration = getattr(message, field)
+    try:
+        duration.ToJsonString()  # checks what ToTimedelta does not
+        return duration.ToTimedelta()
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{field} is not a valid duration: {error}", field=field) from error
 
 
 def time_from_wire(message: Message, field: str) -> datetime | None:
@@ -45,3 +76,15 @@ def time_from_wire(message: Message, field: str) -> datetime | None:
         return timestamp.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"{field} is not a valid timestamp: {error}", field=field) from error
+
+
+def _timestamp(when: datetime) -> Timestamp:
+    message = Timestamp()
+    message.FromDatetime(when)
+    return message
+
+
+def _duration(length: timedelta) -> Duration:
+    message = Duration()
+    message.FromTimedelta(length)
+    return message

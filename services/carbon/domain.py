@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 Signal = Literal["average", "marginal"]
@@ -50,3 +50,40 @@ class Intensity:
         if self.average_gco2e_per_kwh == 0:
             return 1.0 if intensity == 0 else float("inf")
         return intensity / self.average_gco2e_per_kwh
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A stretch of time to come, with what is expected then.
+
+    Attributes:
+        since: Grid time, UTC.
+        length: How long it lasts, grid time.
+        intensity_gco2e_per_kwh: Expected carbon intensity.
+        low_gco2e_per_kwh, high_gco2e_per_kwh: It stays within with a probability of 0.8.
+    """
+
+    since: datetime
+    length: timedelta
+    intensity_gco2e_per_kwh: float
+    low_gco2e_per_kwh: float
+    high_gco2e_per_kwh: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What is expected of a zone.
+
+    Attributes:
+        periods: Without holes; the first is in force.
+        method: How it came to be.
+    """
+
+    periods: tuple[Period, ...]
+    method: str
+
+    def until(self, end: datetime) -> Forecast:
+        """Return the periods that begin before `end`, and in any case the one in force."""
+        first, *later = self.periods
+        kept = (first, *(period for period in later if period.since < end))
+        return Forecast(kept, self.method)

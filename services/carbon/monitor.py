@@ -1,4 +1,4 @@
-"""What one zone's electricity is worth, now and before: CI, ACI and CIR over grid time."""
+"""What one zone's electricity is worth: CI, ACI and CIR over grid time, and what comes next."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections import deque
 from datetime import datetime, timedelta
 
 from services.carbon.average import MovingAverage
-from services.carbon.domain import Intensity, Sample, Signal
+from services.carbon.domain import Forecast, Intensity, Sample, Signal
+from services.carbon.forecast import DEPTH, forecast
 from services.carbon.sources.source import Source, samples
 
-HISTORY = timedelta(days=7)
-HISTORY_LENGTH = 50_000  # a bound on memory for sources that change every few seconds
+HISTORY = DEPTH
+HISTORY_LENGTH = 40_000  # a bound on memory for sources that change every few seconds
 
 
 class Monitor:
@@ -41,6 +42,7 @@ class Monitor:
         self._signal: Signal = signal
         self._average = MovingAverage(average_window)
         self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
+        self._forecast: Forecast | None = None
         self._seen_until = start - max(HISTORY, average_window)
         self.advance(start)
 
@@ -75,6 +77,31 @@ class Monitor:
             if (start is None or start <= intensity.sample.since) and intensity.sample.since < end
         )
 
+    def forecast(self, now: datetime, horizon: timedelta) -> Forecast | None:
+        """Return what is expected until `horizon` after `now`; None before the source's first.
+
+        From what was observed up to the last `advance` and nothing else. It is worked out once per
+        period, however many ask.
+
+        Args:
+            now: Not before the last `advance`.
+            horizon: At most as far as forecasts reach.
+        """
+        latest = self.latest
+        if latest is None:
+            return None
+        known = self._forecast
+        if known is None or not _in_force(known, latest.sample, now):
+            known = self._forecast = forecast(self._observed(), now)
+        return known.until(now + horizon)
+
+    def _observed(self) -> tuple[Sample, ...]:
+        """Return what really was seen; the newest in any case."""
+        begin = self._source.begins
+        samples = (intensity.sample for intensity in self._history)
+        seen = tuple(sample for sample in samples if begin is None or sample.since >= begin)
+        return seen or (self._history[-1].sample,)
+
     def _observe(self, sample: Sample) -> None:
         intensity = Intensity(
             zone=self.zone,
@@ -86,3 +113,9 @@ class Monitor:
         self._history.append(intensity)
         while self._history[0].sample.since < sample.since - HISTORY:
             self._history.popleft()
+
+
+def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:
+    """Tell whether a forecast knew `latest` and begins with the period that `now` lies in."""
+    first = forecast.periods[0]
+    return latest.since <= first.since <= now < first.since + first.length

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceServicer
-from services.carbon.board import Board
-from services.carbon.convert import intensity_to_wire, time_from_wire
+from services.carbon.board import Board, check_horizon
+from services.carbon.convert import (
+    duration_from_wire,
+    forecast_to_wire,
+    intensity_to_wire,
+    time_from_wire,
+)
+from services.carbon.domain import Intensity
 from services.kit.clock import Clock
+
+DEFAULT_HORIZON = timedelta(hours=24)
 
 
 class CarbonServicer(CarbonServiceServicer):
@@ -46,15 +55,30 @@ class CarbonServicer(CarbonServiceServicer):
             intensities=[intensity_to_wire(intensity, now) for intensity in past]
         )
 
+    async def GetForecast(
+        self, request: pb.GetForecastRequest, context: Any
+    ) -> pb.GetForecastResponse:
+        """Return what one zone's intensity is expected to be."""
+        asked = duration_from_wire(request, "horizon")
+        horizon = DEFAULT_HORIZON if asked is None else asked
+        forecast = self._board.forecast(request.zone, horizon, self._clock.now())
+        return pb.GetForecastResponse(forecast=forecast_to_wire(forecast))
+
     async def Watch(
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         """Send a snapshot, then each change until the service drains."""
-        snapshot = True
+        snapshot, horizon = True, duration_from_wire(request, "horizon")
+        if horizon is not None:
+            check_horizon(horizon)
         async for news in self._board.watch(request.zones):
-            now = self._clock.now()
-            yield pb.WatchResponse(
-                snapshot=snapshot,
-                intensities=[intensity_to_wire(intensity, now) for intensity in news],
-            )
+            intensities = [self._to_wire(intensity, horizon) for intensity in news]
+            yield pb.WatchResponse(snapshot=snapshot, intensities=intensities)
             snapshot = False
+
+    def _to_wire(self, intensity: Intensity, horizon: timedelta | None) -> pb.Intensity:
+        now = self._clock.now()
+        if horizon is None:
+            return intensity_to_wire(intensity, now)
+        forecast = self._board.forecast(intensity.zone, horizon, now)
+        return intensity_to_wire(intensity, now, forecast)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -152,7 +153,7 @@ async def test_a_reader_that_sleeps_wakes_up_to_the_present(two_zones: Carbon) -
             break
 
 
-async def test_history_reaches_back_a_week_from_the_first_instant(two_zones: Carbon) -> None:
+async def test_history_reaches_back_from_the_first_instant(two_zones: Carbon) -> None:
     """The source's past is history: a restarted service has lost nothing."""
     request = pb.GetHistoryRequest(
         zone="CAL", start=stamp(START - 3 * HOUR), end=stamp(START - HOUR)
@@ -171,6 +172,7 @@ async def test_history_reaches_back_a_week_from_the_first_instant(two_zones: Car
 ASKS: Mapping[str, Callable[[CarbonServiceAsyncStub], Awaitable[object]]] = {
     "GetIntensity": lambda stub: stub.GetIntensity(pb.GetIntensityRequest(zone="MARS")),
     "GetHistory": lambda stub: stub.GetHistory(pb.GetHistoryRequest(zone="MARS")),
+    "GetForecast": lambda stub: stub.GetForecast(pb.GetForecastRequest(zone="MARS")),
     "Watch": lambda stub: anext(aiter(stub.Watch(pb.WatchRequest(zones=["MARS"])))),
 }
 
@@ -215,6 +217,63 @@ async def test_an_empty_zone_is_an_invalid_argument(two_zones: Carbon) -> None:
     assert details(caught.value)["ErrorInfo"].reason == "INVALID_ARGUMENT"
 
 
+async def test_a_forecast_begins_with_the_value_in_force_and_reaches_a_day_ahead(
+    two_zones: Carbon,
+) -> None:
+    reply = await two_zones.stub.GetForecast(pb.GetForecastRequest(zone="CAL"))
+    first, *later = reply.forecast.periods
+
+    assert reply.forecast.method == "seasonal-regression"
+    assert len(later) in (47, 48)  # asked at the very start of a half hour, or within it
+    assert first.low_gco2e_per_kwh == first.high_gco2e_per_kwh == first.intensity_gco2e_per_kwh
+    assert all(each.length.ToTimedelta() == HOUR / 2 for each in (first, *later))
+    assert all(
+        each.low_gco2e_per_kwh <= each.intensity_gco2e_per_kwh <= each.high_gco2e_per_kwh
+        for each in later
+    )
+
+
+@pytest.mark.parametrize(
+    "horizon",
+    [timedelta(hours=-1), timedelta(hours=48, seconds=1), timedelta(days=10_000)],
+    ids=["the past", "more than two days", "decades"],
+)
+async def test_a_horizon_beyond_two_days_is_refused(two_zones: Carbon, horizon: timedelta) -> None:
+    length = Duration()
+    length.FromTimedelta(horizon)
+    stub = two_zones.stub
+    for ask in (
+        stub.GetForecast(pb.GetForecastRequest(zone="CAL", horizon=length)),
+        anext(aiter(stub.Watch(pb.WatchRequest(horizon=length)))),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        violations = details(caught.value)["BadRequest"].field_violations
+        assert [violation.field for violation in violations] == ["horizon"]
+
+
+async def test_a_watch_brings_forecasts_only_where_a_horizon_was_asked_for(
+    two_zones: Carbon,
+) -> None:
+    """With every change, and for every zone: also one that never changes."""
+    length = Duration()
+    length.FromTimedelta(6 * HOUR)
+    plain = await anext(aiter(two_zones.stub.Watch(pb.WatchRequest(), timeout=20)))
+    watch = aiter(two_zones.stub.Watch(pb.WatchRequest(horizon=length), timeout=20))
+    messages = [await anext(watch) for _ in range(3)]
+
+    assert not any(item.HasField("forecast") for item in plain.intensities)
+    assert [item.zone for item in messages[0].intensities] == ["CAL", "NSW", "US-CAL"]
+    for item in (item for message in messages for item in message.intensities):
+        first = item.forecast.periods[0]
+        assert first.intensity_gco2e_per_kwh == item.intensity_gco2e_per_kwh
+        assert first.since.ToDatetime(tzinfo=UTC) >= when(item)
+        assert sum((each.length.ToTimedelta() for each in item.forecast.periods), timedelta()) > (
+            5 * HOUR
+        )
+
+
 async def test_drain_ends_watches_in_order(two_zones: Carbon) -> None:
     """A watcher sees the end of the stream with OK, not a broken connection."""
     watch = two_zones.stub.Watch(pb.WatchRequest(zones=["NSW"]), timeout=20)
@@ -235,6 +294,9 @@ async def test_health_waits_for_every_source(deployment: Deploy, tmp_path: Path)
         assert await health_of(service) == health_pb2.HealthCheckResponse.NOT_SERVING
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await service.stub.GetIntensity(pb.GetIntensityRequest(zone="LATE"))
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await service.stub.GetForecast(pb.GetForecastRequest(zone="LATE"))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         await service.stub.GetIntensity(pb.GetIntensityRequest(zone="US-CAL"))
 

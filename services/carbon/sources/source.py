@@ -17,6 +17,15 @@ class Source(Protocol):
         """Kind and place, for example "synthetic" or "trace:us-cal.csv"."""
         ...
 
+    @property
+    def begins(self) -> datetime | None:
+        """First instant of what was really observed; None: no such limit.
+
+        A recording that repeats has values before it too, but those are copies of what is still
+        to come, from which nothing may be forecast.
+        """
+        ...
+
     def at(self, when: datetime) -> Sample | None:
         """Return the sample in force at `when`; None before the first."""
         ...

@@ -11,6 +11,7 @@ class StaticSource:
     """An intensity that never changes, in force since `since`."""
 
     name = "static"
+    begins = None
 
     def __init__(self, intensity_gco2e_per_kwh: float, since: datetime) -> None:
         self._sample = Sample(since, intensity_gco2e_per_kwh)

@@ -53,6 +53,7 @@ class SyntheticSource:
     """
 
     name = "synthetic"
+    begins = None
 
     def __init__(
         self, mean_gco2e_per_kwh: float, std_gco2e_per_kwh: float, *, seed: int, step: timedelta

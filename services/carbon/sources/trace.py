@@ -32,6 +32,7 @@ class TraceSource:
         self.name = name
         self._trace = trace
         self._starts = [sample.since for sample in trace]
+        self.begins = self._starts[0]
         self._period = _period(self._starts) if loop else timedelta()
 
     def at(self, when: datetime) -> Sample | None:

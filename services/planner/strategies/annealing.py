@@ -68,7 +68,7 @@ THOROUGH = Schedule(patience=100, walks=4, evaluations=600)
 
 
 def annealing(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
-    """Return the best configuration that the search meets, from what runs or from BASE."""
+    """Anneal over configuration graphs from what runs, else BASE; return the best (CLOVER)."""
     best = max(search(problem, schedule), key=lambda met: met.score.worth)
     return trimmed(best.configuration)
 

@@ -23,7 +23,7 @@ WIDE_GAP = 1e-2
 
 
 def exact(problem: Problem) -> Configuration:
-    """Return the best configuration there is, with its proven gap.
+    """Solve one mixed-integer program: the best configuration there is, with its proven gap.
 
     Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies are asked as well,
     so that none of them is better. Above, the proof may stop at RELATIVE_GAP, and others are asked

@@ -19,7 +19,7 @@ EQUATION_1 = Goals(clover=0.0, fewest_gpus=0.0, infadapter=1.0)
 
 
 def infadapter(problem: Problem) -> Configuration:
-    """Return the best segments by Eq. 1, with shares that fill the most accurate first.
+    """Solve InfAdapter's Eq. 1 over segments; shares fill the most accurate first.
 
     Weights are the deployment's `objective.infadapter`; the gap is proven for Eq. 1.
     """

@@ -40,7 +40,7 @@ Segments = Mapping[SegmentKind, int]
 
 
 def oracle(problem: Problem) -> Configuration:
-    """Return the best uniform configuration; ties go to the one met first."""
+    """Try every configuration that is the same on every GPU (CLOVER's ORACLE); ties: the first."""
     judge = Judge(problem)
     kinds = distinct(problem.catalog)
     parts = (

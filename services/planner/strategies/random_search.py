@@ -21,7 +21,7 @@ Choices = Mapping[tuple[Pool, int, str], Sequence[Sequence[SegmentKind]]]
 
 
 def random_search(problem: Problem, schedule: Schedule = THOROUGH) -> Configuration:
-    """Return the best configuration drawn, or what runs (else BASE) where none is better."""
+    """Draw configurations at random; return the best, or what runs (CLOVER's BLOVER)."""
     return max(draws(problem, schedule), key=lambda met: met.score.worth).configuration
 
 

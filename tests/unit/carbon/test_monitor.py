@@ -109,10 +109,10 @@ def test_the_average_is_warm_from_the_first_value_where_the_source_has_a_past(
 
 
 @given(strides_min=st.lists(st.integers(1, 500), min_size=1, max_size=20))
-@settings(max_examples=20)
+@settings(max_examples=8, deadline=None)
 def test_what_is_learnt_does_not_depend_on_how_often_one_looks(strides_min: list[int]) -> None:
     """A late wake-up loses no change: replays at any speed-up have the same history."""
-    source = SyntheticSource(207.13, 69.23, seed=5, step=timedelta(minutes=30))
+    source = SyntheticSource(207.13, 69.23, seed=5, step=timedelta(minutes=45))
     often, once, now = monitor(source), monitor(source), START
     for stride in strides_min:
         now += timedelta(minutes=stride)
@@ -139,7 +139,7 @@ def test_history_is_a_half_open_interval_in_order() -> None:
 
 
 def test_history_is_bounded() -> None:
-    """A month of hours leaves a week of them."""
+    """A month more of hours leaves as many as there were."""
     watched = monitor(SyntheticSource(207.13, 69.23, seed=5, step=HOUR))
     for day in range(1, 31):
         watched.advance(START + day * DAY)

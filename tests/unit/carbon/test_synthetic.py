@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from statistics import fmean, pstdev
+from statistics import fmean, median, pstdev
 
 import pytest
 from hypothesis import given, settings
@@ -29,17 +29,16 @@ def values(source: SyntheticSource, hours: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("mean", "std"), [(207.13, 69.23), (605.59, 83.67), (54.46, 35.51)])
-@given(seed=st.integers())
-@settings(max_examples=5)
-def test_mean_and_spread_over_a_year_are_the_configured_ones(
-    mean: float, std: float, seed: int
-) -> None:
-    """CARBONDIS Table IV's two zones, and Ontario, whose spread is 65 % of its mean."""
-    year = values(source(seed, mean=mean, std=std), 364 * 24)
+def test_mean_and_spread_over_a_year_are_the_configured_ones(mean: float, std: float) -> None:
+    """CARBONDIS Table IV's two zones, and Ontario, whose spread is 65 % of its mean.
 
-    assert fmean(year) == pytest.approx(mean, rel=0.02)
-    assert pstdev(year) == pytest.approx(std, rel=0.05 if std / mean > 0.5 else 0.02)
-    assert min(year) > 0
+    The middle of five seeds: one in a hundred has a storm that moves a year's spread by 9 %.
+    """
+    years = [values(source(seed, mean=mean, std=std), 364 * 24) for seed in range(5)]
+
+    assert median(map(fmean, years)) == pytest.approx(mean, rel=0.02)
+    assert median(map(pstdev, years)) == pytest.approx(std, rel=0.05 if std / mean > 0.5 else 0.02)
+    assert min(map(min, years)) > 0
 
 
 def test_no_spread_gives_the_mean_at_every_hour() -> None:

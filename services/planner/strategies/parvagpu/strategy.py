@@ -16,17 +16,17 @@ from services.planner.strategies.parvagpu.allocation import Allocation, allocate
 
 
 def parvagpu(problem: Problem) -> Configuration:
-    """Return the segments of ParvaGPU's map; load goes to them by throughput."""
+    """Match demand with optimal triplets, relocate and split them (ParvaGPU, Algorithms 1-2)."""
     return configuration(problem, allocate(problem))
 
 
 def parvagpu_single(problem: Problem) -> Configuration:
-    """The same with one process per segment, without MPS (section IV-A, ParvaGPU-single)."""
+    """Run `parvagpu` with one process per segment, without MPS (ParvaGPU-single)."""
     return parvagpu(single(problem))
 
 
 def parvagpu_unoptimized(problem: Problem) -> Configuration:
-    """The same without Allocation Optimisation (section IV-A, ParvaGPU-unoptimized)."""
+    """Run `parvagpu` without its Allocation Optimisation (ParvaGPU-unoptimized)."""
     return configuration(problem, allocate(problem, optimise=False))
 
 
