@@ -182,7 +182,7 @@ class Solver:
         costs[list(goal.terms)] = list(goal.terms.values())
         self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
         if self._integer.sum() > LARGE:
-            sketch = self._sketch(goal, time_limit_s)
+            sketch = self._sketch(goal, time_limit_s, start)
             if sketch is not None and goal.met(sketch.outcomes[0]):
                 return sketch.or_better(start, goal)
             start = start or sketch
@@ -190,25 +190,28 @@ class Solver:
             self._start_from(start)
         return self._run(goal, time_limit_s)
 
-    def _sketch(self, goal: Goal, time_limit_s: float) -> Solution | None:
+    def _sketch(self, goal: Goal, time_limit_s: float, start: Solution | None) -> Solution | None:
         """Return a good answer, with its distance to the relaxation's value; None: none is at hand.
 
-        It uses the columns that the relaxation uses, and as many again that hardly cost more. In a
-        large program this leaves few, and their best answer is nearly the best there is. HiGHS
-        finds the same kind of answer by itself, but only after seconds of cuts.
+        It uses the columns that the relaxation or the start uses, and as many again that hardly
+        cost more. In a large program this leaves few, and their best answer is nearly the best
+        there is. HiGHS finds the same kind of answer by itself, but only after seconds of cuts.
         """
         self._highs.setOptionValue("solve_relaxation", True)
         relaxed = self._run(goal, time_limit_s)
         self._highs.setOptionValue("solve_relaxation", False)
         if relaxed is None:
             return None
-        unused = np.flatnonzero(self._integer & (relaxed.values < SLACK))
+        used = relaxed.values if start is None else np.maximum(relaxed.values, start.values)
+        unused = np.flatnonzero(self._integer & (used < SLACK))
         spare = max(LARGE, int(self._integer.sum()) - len(unused))
         prices = np.abs(np.array(self._highs.getSolution().col_dual)[unused])
         left_out = unused[np.argsort(prices, kind="stable")[spare:]].astype(np.int32)
         self.bar(left_out)
+        if start is not None:
+            self._start_from(start)
         rough = Goal(goal.terms, SKETCH * goal.tolerance, SKETCH * goal.absolute, SKETCH_NODES)
-        sketch = self._run(rough, time_limit_s)
+        sketch = self._run(goal if goal.nodes else rough, time_limit_s)
         self.free(left_out)
         return sketch and sketch.above(relaxed.outcomes[0].value)
 

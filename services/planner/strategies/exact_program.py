@@ -36,8 +36,8 @@ from services.planner.pricing import Prices, gpcs, row
 SHORTAGES = 3
 """Goals before the objective."""
 
-GPC_GAP = 0.005
-"""Relative gap at which the search for fewer compute slices ends; below 200, that is exact."""
+GPC_GAP = 0.02
+"""Relative gap at which the search for fewer compute slices ends in a large fleet; else exact."""
 
 ENERGY_GAP = 0.02
 """The same for energy among plans with equally many GPUs and compute slices."""
@@ -89,13 +89,24 @@ class Formulation:
         shortages = ({self._worst: 1.0}, self._unserved, self._short)
         nodes = 1 if tolerance else 0  # a shortage known to a tolerance does, proven or not
         goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
-        goals.append(Goal(self._cost, tolerance))
-        if self.known.fewest_only:
-            watts = np.array([self._demand_rps(kind) * kind.energy_j for kind in self.kinds])
-            slices = _terms(self.counts, map(gpcs, self.kinds))
-            active = _terms(self.loads, watts / max(watts.sum(), TINY))
-            goals += [Goal(slices, GPC_GAP, nodes=1), Goal(active, ENERGY_GAP, nodes=1)]
-        return goals
+        if not self.known.fewest_only:
+            return [*goals, Goal(self._cost, tolerance)]
+        if not tolerance:
+            return [*goals, Goal(self._with_slices()), self._energy()]
+        slices = Goal(_terms(self.counts, map(gpcs, self.kinds)), GPC_GAP, nodes=1)
+        return [*goals, Goal(self._cost, tolerance), slices, self._energy()]
+
+    def _with_slices(self) -> Terms:
+        """Return the cost, with compute slices to tell equal costs apart.
+
+        All slices together weigh less than one GPU: one search instead of two.
+        """
+        tie = max(self._cost.values(), default=0.0) / (self.known.fleet_gpcs + 1)
+        return self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
+
+    def _energy(self) -> Goal:
+        watts = np.array([self._demand_rps(kind) * kind.energy_j for kind in self.kinds])
+        return Goal(_terms(self.loads, watts / max(watts.sum(), TINY)), ENERGY_GAP, nodes=1)
 
     def solve(self, *, time_limit_s: float, tolerance: float) -> Configuration | None:
         """Return the best configuration found, with its proven gap; None: none was found in time.
