@@ -11,9 +11,9 @@ from services.gpuagent import gpu_table
 from services.kit.deployment import Objective
 from services.kit.mig import Geometry, Placement
 from services.kit.profiles.analytic import AnalyticProfile
-from services.planner import catalog
 from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
-from services.planner.placement import clocks
+from services.planner.placing.placement import clocks
+from services.planner.problem import catalog
 
 EFFICIENTNET = {
     "b1": (0.70, 78.382),

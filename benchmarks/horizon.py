@@ -24,10 +24,10 @@ from benchmarks.harness import Figures, Report, main, timed_s
 from services.carbon.forecast import DEPTH, forecast
 from services.kit.deployment import Horizon, Objective
 from services.planner.domain import Model, Period, Pool, Problem, Score, Segment
-from services.planner.horizon import plan_ahead
-from services.planner.outlook import Step, periods
-from services.planner.placement import place
-from services.planner.score import score
+from services.planner.foresight.horizon import plan_ahead
+from services.planner.foresight.outlook import Step, periods
+from services.planner.placing.placement import place
+from services.planner.problem.score import score
 from services.planner.strategies.base import base
 from services.planner.strategies.exact import exact
 

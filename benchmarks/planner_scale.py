@@ -16,9 +16,9 @@ from benchmarks import _fleets as fleets
 from benchmarks.harness import Figures, main, timed_s
 from services.kit.deployment import Goals, Objective
 from services.planner.domain import Model, Pool, Segment
-from services.planner.placement import place
-from services.planner.rollout import plan_rollout
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.placing.rollout import plan_rollout
+from services.planner.problem.score import score
 from services.planner.strategies.exact import exact
 
 SIZES = ((10, 1), (100, 5), (1_000, 20), (10_000, 100))

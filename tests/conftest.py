@@ -20,6 +20,8 @@ from services.kit.settings import ENV_FILE, ENV_PREFIX, load
 # A busy machine must not fail a property for being slow; pytest's timeout bounds all.
 settings.register_profile("cinquefoil", deadline=None)
 settings.load_profile("cinquefoil")
+# pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
+settings.register_profile("thorough", deadline=None, max_examples=3000)
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

@@ -10,8 +10,8 @@ from statistics import fmean
 from benchmarks import _fleets as fleets
 from benchmarks.clover.setting import ZONE, Setting, intensities
 from services.planner.domain import Configuration, Problem, Score, Segment
-from services.planner.placement import place
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.problem.score import score
 from services.planner.strategies import REGISTRY
 from services.planner.strategies.annealing import PAPER, annealing
 from services.planner.strategies.candidates import breaks_sla

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from services.kit.profiles.profile import BatchCost, Profile, SliceShape
-from services.planner.catalog import Place, measure
 from services.planner.domain import Configuration, Model, Problem, Score, SegmentKind
-from services.planner.measurement import Measurement, Observed
-from services.planner.score import score
+from services.planner.problem.catalog import Place, measure
+from services.planner.problem.score import score
+from services.planner.trying.measurement import Measurement, Observed
 
 SPAN_S = 300.0
 """The paper's five minutes per evaluation."""

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from services.cli.commands import config, demo, health, infer, plan, serve, simulate, status, up
+from services.cli.commands import (
+    config,
+    demo,
+    gpuagent,
+    health,
+    infer,
+    plan,
+    serve,
+    simulate,
+    status,
+    up,
+)
 
 app = typer.Typer(
     name="cinquefoil",
@@ -27,3 +38,4 @@ app.add_typer(plan.app)
 app.add_typer(config.app)
 for group in serve.groups():
     app.add_typer(group)
+app.add_typer(gpuagent.app)

@@ -13,34 +13,45 @@ from typing import TYPE_CHECKING, Final
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.gpuagent import software
 from services.gpuagent.accounts import Accounts
-from services.gpuagent.blueprint import Drafter, Variant
+from services.gpuagent.actions import Actions
+from services.gpuagent.blueprint import Drafter
+from services.gpuagent.changes import Changes
 from services.gpuagent.clocks import Clocks
 from services.gpuagent.collector import collected
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.drift_watch import DriftWatch
 from services.gpuagent.files import held
-from services.gpuagent.hardware import gpus_of
+from services.gpuagent.hardware import control_of, gpus_of
 from services.gpuagent.inventory import Inventory
-from services.gpuagent.journal import Journal
+from services.gpuagent.journal import ChangeJournal, Journal
 from services.gpuagent.keeper import Surroundings
 from services.gpuagent.ledger import Ledger, opened
 from services.gpuagent.mailbox import Mailbox
 from services.gpuagent.metering import GpuMeter
-from services.gpuagent.places import Home, Places
+from services.gpuagent.miad.build import governors, promises
+from services.gpuagent.miad.collector import clocks_collected
+from services.gpuagent.miad.loop import ClockLoop
+from services.gpuagent.modes import MigModes, kept_off
+from services.gpuagent.places import Places
+from services.gpuagent.presence import Presence
 from services.gpuagent.probe import answers
+from services.gpuagent.reconfigurer import Reconfigurer
+from services.gpuagent.reservations import Reservations
 from services.gpuagent.segments import Segments
 from services.gpuagent.servicer import GpuAgentServicer
+from services.gpuagent.settings import drafter_of, home_of, patience_of, sharing_of
+from services.gpuagent.software import Software
 from services.gpuagent.steps import Steps
 from services.gpuagent.uplink import Uplink
 from services.gpuagent.view import View
-from services.gpuagent.worker.spec import TlsFiles
 from services.kit import deployment as config
 from services.kit import metrics
 from services.kit.clock import RealClock
 from services.kit.deployment import Deployment
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.load import load_profile
 from services.kit.rpc import dial, serving
 
 if TYPE_CHECKING:
@@ -82,7 +93,7 @@ async def run(
         FailedPrecondition: Another agent runs on this node, or a state file is damaged.
     """
     place = _place(deployment, node)
-    drafter = await asyncio.to_thread(_drafter, deployment, place.settings)
+    drafter = await asyncio.to_thread(drafter_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(held(place.folder / "agent.lock"))
         ledgers: dict[str, Ledger] = {}
@@ -94,10 +105,18 @@ async def run(
             return ledgers[uuid]
 
         device = await stack.enter_async_context(
-            gpus_of(place.name, place.settings, place.folder / "hardware", ledger)
+            gpus_of(
+                place.name,
+                place.settings,
+                place.folder / "hardware",
+                ledger,
+                kept_off=kept_off(place.folder / "mig_modes.json"),
+            )
         )
         gpus = await device.call(NvmlGpus.list)
-        hardware = _Hardware(device, gpus, {gpu.uuid: ledger(gpu.uuid) for gpu in gpus})
+        versions = await device.call(software.read)
+        ledgers_of = {gpu.uuid: ledger(gpu.uuid) for gpu in gpus}
+        hardware = _Hardware(device, gpus, ledgers_of, versions)
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
         async with asyncio.TaskGroup() as keeping:
             heart = keeping.create_task(_beat(hardware.ledgers), name="agent.heart")
@@ -110,11 +129,12 @@ async def run(
 
 @dataclass(frozen=True, slots=True)
 class _Hardware:
-    """The GPUs, with a ledger each."""
+    """The GPUs, with a ledger each, and the versions of what drives them."""
 
     device: DeviceThread
     gpus: tuple[GpuInfo, ...]
     ledgers: Mapping[str, Ledger]
+    software: Software
 
 
 class _Agent:
@@ -140,14 +160,27 @@ class _Agent:
         self.clock = clock
         self.mailbox = mailbox = Mailbox()
         changed = mailbox.node_changed
-        world = Surroundings(clock, partial(answers, tls=deployment.tls), changed)
-        places = Places(_home(deployment, place), hardware.ledgers)
+        world = Surroundings(
+            clock, partial(answers, tls=deployment.tls), changed, patience_of(settings.workers)
+        )
+        places = Places(home_of(deployment, settings, place.folder / "workers"), hardware.ledgers)
         journal = Journal(place.folder / "journal.json")
-        self.segments = Segments(places, journal, world, keeping)
+        self.sharing = sharing_of(settings, place.folder / "mps", clock)
+        self.segments = Segments(places, journal, world, keeping, self.sharing)
         simulated = settings.simulated is not None
-        may_lock = simulated or settings.allow_clocks
+        control = control_of(place.name, settings)
+        may_lock = control.granted and (simulated or settings.allow_clocks)
         self.clocks = Clocks(device, place.folder / "clocks.json", allowed=may_lock)
-        self.steps = Steps(device, self.segments, drafter, self.clocks, clock, changed)
+        may_switch = control.granted and (simulated or settings.allow_mig_mode)
+        modes = MigModes(device, place.folder / "mig_modes.json", allowed=may_switch)
+        inventory = Inventory(
+            place.name, settings.zone, simulated, device, self.segments, self.clocks
+        )
+        self.actions = Actions(device, self.segments, drafter, self.clocks, modes, clock)
+        undo_log = ChangeJournal(place.folder / "change.json")
+        self.changes = Changes(self.actions, inventory, undo_log, clock, keeping)
+        self.steps = Steps(self.changes, clock, changed, control)
+        self.reconfigurer = Reconfigurer(inventory, self.steps)
         self.accounts = Accounts(
             {gpu.uuid: _meter(place, gpu, hardware.ledgers[gpu.uuid]) for gpu in hardware.gpus},
             device,
@@ -155,15 +188,50 @@ class _Agent:
             clock,
             mailbox.energy_read,
         )
-        inventory = Inventory(
-            place.name, settings.zone, simulated, device, self.segments, self.clocks
+        self.presence = Presence(
+            known=frozenset(hardware.ledgers),
+            device=device,
+            segments=self.segments,
+            clocks=self.clocks,
+            clock=clock,
+            changed=changed,
         )
-        self.view = View(inventory, self.accounts)
+        reservations = Reservations(
+            inventory=inventory,
+            segments=self.segments,
+            reconfigurer=self.reconfigurer,
+            clock=clock,
+            changed=changed,
+            tasks=keeping,
+        )
+        self.watch = DriftWatch(
+            models={gpu.uuid: gpu.model for gpu in hardware.gpus},
+            ledgers=hardware.ledgers,
+            segments=self.segments,
+            accounts=self.accounts,
+            clocks=self.clocks,
+            simulated=simulated,
+            reserved=lambda: reservations.gpus,
+            clock=clock,
+            changed=mailbox.drifted,
+        )
+        self.clock_loop = ClockLoop(
+            governors=governors(settings, hardware.gpus),
+            promised=promises(deployment),
+            segments=self.segments,
+            clocks=self.clocks,
+            clock=clock,
+            scale_out=mailbox.scale_out,
+            reserved=lambda: reservations.gpus,
+        )
+        self.view = View(inventory, self.accounts, reservations, hardware.software, self.watch)
 
     async def begin(self) -> None:
-        """Take over the workers of an agent before this one, and the clocks it held."""
+        """Take over the workers and clocks of an agent before this one; undo its last change."""
         await self.clocks.restore()
-        await self.segments.adopt(self.steps.blueprint)
+        await self.segments.adopt(self.actions.blueprint)
+        if self.steps.control.granted:
+            await self.changes.repair()
         await self.accounts.read()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
@@ -173,6 +241,10 @@ class _Agent:
             background = (
                 tasks.create_task(self.accounts.run(), name="agent.accounts"),
                 tasks.create_task(uplink.run(), name="agent.uplink"),
+                tasks.create_task(self.presence.run(), name="agent.presence"),
+                tasks.create_task(self.sharing.run(self.segments.rest), name="agent.mps"),
+                tasks.create_task(self.clock_loop.run(), name="agent.clocks"),
+                tasks.create_task(self.watch.run(), name="agent.drift"),
             )
             await stop.wait()
             await self.segments.stop_all(DRAIN_S)
@@ -198,8 +270,12 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    servicer = GpuAgentServicer(agent.view)
-    with metrics.exposed(place.settings.metrics), collected(agent.accounts, agent.segments):
+    servicer = GpuAgentServicer(agent.view, agent.reconfigurer)
+    with (
+        metrics.exposed(place.settings.metrics),
+        collected(agent.accounts, agent.segments, agent.watch),
+        clocks_collected(agent.clock_loop.governors),
+    ):
         async with serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
@@ -220,26 +296,6 @@ def _place(deployment: Deployment, name: str) -> _Place:
         raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
     settings = deployment.nodes[name]
     return _Place(name, settings, settings.state_dir.absolute() / name)
-
-
-def _drafter(deployment: Deployment, settings: config.Node) -> Drafter:
-    variants = {
-        (model_name, name): Variant(variant.file.absolute(), load_profile(variant.profile))
-        for model_name, model in deployment.models.items()
-        for name, variant in model.variants.items()
-    }
-    return Drafter(variants, simulated=settings.simulated is not None)
-
-
-def _home(deployment: Deployment, place: _Place) -> Home:
-    tls = deployment.tls
-    return Home(
-        folder=place.folder / "workers",
-        host=place.settings.worker_host,
-        orphan_timeout_s=place.settings.orphan_timeout_s,
-        log_level=deployment.log_level,
-        tls=None if tls is None else TlsFiles(**dict(tls)),
-    )
 
 
 def _meter(place: _Place, gpu: GpuInfo, ledger: Ledger) -> GpuMeter:

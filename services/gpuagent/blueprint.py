@@ -10,6 +10,7 @@ from typing import Final
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.worker.costs import CostCurve, Costs
+from services.gpuagent.worker.spec import External
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.profile import BatchCost, Profile, SliceShape
 
@@ -19,10 +20,11 @@ CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A trained network. Attributes: file (ONNX), profile."""
+    """A trained network. Attributes: file, profile, external (who runs it; None: the worker)."""
 
     file: Path
     profile: Profile
+    external: External | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,14 @@ class Blueprint:
     Attributes:
         spec: The segment.
         slice_uuid: Its slice, which exists.
-        file: ONNX file.
-        costs: What the simulated device charges; None: a real GPU.
+        file: ONNX file, or what an external server makes of it.
+        costs: What the profile says of batches; None: nothing.
         provider: ONNX Runtime execution provider.
         environment: Added to the workers' environment.
         idle_power_w: Each worker's share of the GPU's idle power, W: by the slice's SMs.
         sm_count: The slice's streaming multiprocessors.
+        external: Who runs the network; None: the workers themselves.
+        charged: The device is simulated: batches take and cost what `costs` says.
     """
 
     spec: SegmentSpec
@@ -48,6 +52,8 @@ class Blueprint:
     environment: Mapping[str, str]
     idle_power_w: float
     sm_count: int
+    external: External | None = None
+    charged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,20 @@ class Drafter:
     variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)
     simulated: bool = False
 
+    def variant(self, spec: SegmentSpec) -> Variant:
+        """Return the network that a segment runs.
+
+        Raises:
+            NotFound: The deployment has no such model and variant.
+        """
+        found = self.variants.get((spec.model, spec.variant))
+        if found is None:
+            raise NotFound(
+                f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
+                field="spec.variant",
+            )
+        return found
+
     def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> Blueprint:
         """Return the blueprint of a segment.
 
@@ -69,12 +89,7 @@ class Drafter:
             NotFound: The deployment has no such model and variant.
             FailedPrecondition: The slice does not exist, or the segment does not fit on it.
         """
-        variant = self.variants.get((spec.model, spec.variant))
-        if variant is None:
-            raise NotFound(
-                f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
-                field="spec.variant",
-            )
+        variant = self.variant(spec)
         slice_uuid = dict(gpu.slices).get(spec.placement)
         if slice_uuid is None:
             raise FailedPrecondition(
@@ -86,13 +101,24 @@ class Drafter:
             spec=spec,
             slice_uuid=slice_uuid,
             file=variant.file,
-            costs=tabulate(variant.profile, shape, spec) if self.simulated else None,
+            costs=self._costs(variant, shape, spec),
+            charged=self.simulated,
             provider="CPUExecutionProvider" if self.simulated else "CUDAExecutionProvider",
             # A process sees a MIG slice only by its UUID, and no more than one.
             environment={} if self.simulated else {"CUDA_VISIBLE_DEVICES": slice_uuid},
             idle_power_w=gpu.model.idle_power_w * share,
             sm_count=shape.sm_count,
+            external=variant.external,
         )
+
+    def _costs(self, variant: Variant, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
+        """Return the profile's numbers; a real GPU needs none to run a segment."""
+        try:
+            return tabulate(variant.profile, shape, spec)
+        except FailedPrecondition:
+            if self.simulated:
+                raise
+            return None
 
 
 def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:

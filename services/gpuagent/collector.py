@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.gpuagent.accounts import Accounts
+from services.gpuagent.drift_watch import DriftWatch
 from services.gpuagent.segments import Segments
 
 
 class AgentCollector(Collector):
-    """Energy by GPU and segment, and restarts of workers."""
+    """Energy by GPU and segment, restarts of workers, errors of profiles."""
 
-    def __init__(self, accounts: Accounts, segments: Segments) -> None:
+    def __init__(self, accounts: Accounts, segments: Segments, watch: DriftWatch) -> None:
         self._accounts = accounts
         self._segments = segments
+        self._watch = watch
 
     def collect(self) -> Iterable[Metric]:
         """Yield the figures as they are now."""
@@ -32,6 +35,7 @@ class AgentCollector(Collector):
             spec = segment.spec
             restarts.add_metric([spec.segment_id, spec.model, spec.variant], segment.restarts)
         yield restarts
+        yield self._profiles()
 
     def _energy(self) -> Iterator[Metric]:
         gpu_j = CounterMetricFamily(
@@ -50,13 +54,28 @@ class AgentCollector(Collector):
                 segment_j.add_metric([uuid, name, entry.model, entry.variant], entry.active_j)
         yield from (gpu_j, gpu_w, segment_j)
 
+    def _profiles(self) -> Metric:
+        error = GaugeMetricFamily(
+            "cinquefoil_profile_error_ratio",
+            "What batches took over what their profile says, minus 1; 0.2: a fifth more.",
+            labels=["model", "variant", "gpu", "slice", "batch_size", "processes", "quantity"],
+        )
+        for kind, track in sorted(self._watch.tracks.items()):
+            labels = [str(value) for value in astuple(kind)]
+            error.add_metric([*labels, "latency"], track.seen.latency_ratio - 1)
+            error.add_metric([*labels, "energy"], track.seen.energy_ratio - 1)
+        return error
+
 
 @contextmanager
 def collected(
-    accounts: Accounts, segments: Segments, registry: CollectorRegistry = REGISTRY
+    accounts: Accounts,
+    segments: Segments,
+    watch: DriftWatch,
+    registry: CollectorRegistry = REGISTRY,
 ) -> Iterator[None]:
     """Expose the agent's metrics while the block runs."""
-    collector = AgentCollector(accounts, segments)
+    collector = AgentCollector(accounts, segments, watch)
     registry.register(collector)
     try:
         yield

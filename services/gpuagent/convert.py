@@ -7,23 +7,29 @@ from typing import Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
+from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.domain import (
     Action,
+    Change,
     ClockState,
     CreateSlice,
     DestroySlice,
     LockClock,
+    MpsLimit,
     Node,
     Outcome,
     Segment,
     SegmentSpec,
     SegmentState,
+    SetMigMode,
     StartSegment,
     StopSegment,
 )
+from services.gpuagent.drift import Kind, Track
 from services.gpuagent.energy import Account
 from services.gpuagent.gpu_table import GpuModel
+from services.gpuagent.miad.governor import ScaleOut
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement, SliceKind
 
@@ -32,6 +38,7 @@ _STATES: Final = {
     SegmentState.READY: pb.SEGMENT_STATE_READY,
     SegmentState.DEGRADED: pb.SEGMENT_STATE_DEGRADED,
     SegmentState.DRAINING: pb.SEGMENT_STATE_DRAINING,
+    SegmentState.QUARANTINED: pb.SEGMENT_STATE_QUARANTINED,
 }
 
 
@@ -51,8 +58,20 @@ def energy(accounts: Mapping[str, Account]) -> list[pb.GpuEnergy]:
     return [_gpu_energy(uuid, account) for uuid, account in accounts.items()]
 
 
-def action(step: steps_pb2.Step) -> Action:
+def step(message: steps_pb2.Step) -> Action | Change:
     """Return what a step asks for.
+
+    Raises:
+        InvalidArgument: Nothing, or something that cannot be.
+    """
+    if message.WhichOneof("action") != "change":
+        return action(message)
+    groups = message.change.groups
+    return Change(tuple(tuple(action(each) for each in group.actions) for group in groups))
+
+
+def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
+    """Return what a single action asks for.
 
     Raises:
         InvalidArgument: Nothing, or something that cannot be.
@@ -60,14 +79,16 @@ def action(step: steps_pb2.Step) -> Action:
     match step.WhichOneof("action"):
         case "create_slice":
             create = step.create_slice
-            return CreateSlice(create.gpu_uuid, _placement(create.placement))
+            return CreateSlice(create.gpu_uuid, placement(create.placement))
         case "destroy_slice":
             destroy = step.destroy_slice
-            return DestroySlice(destroy.gpu_uuid, _placement(destroy.placement))
+            return DestroySlice(destroy.gpu_uuid, placement(destroy.placement))
         case "lock_clock":
             return LockClock(step.lock_clock.gpu_uuid, step.lock_clock.clock_mhz)
+        case "set_mig_mode":
+            return SetMigMode(step.set_mig_mode.gpu_uuid, step.set_mig_mode.enabled)
         case "start_segment":
-            return StartSegment(_spec(step.start_segment.spec))
+            return StartSegment(spec(step.start_segment.spec))
         case "stop_segment":
             stop = step.stop_segment
             return StopSegment(stop.segment_id, stop.grace.ToTimedelta().total_seconds())
@@ -83,16 +104,32 @@ def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
         status=error.status if error else "",
         message=error.message if error else "",
         elapsed_s=outcome.elapsed_s,
+        not_restored=outcome.not_restored,
     )
 
 
-def _placement(message: pb.Placement) -> Placement:
+def scale_out(value: ScaleOut) -> pb.ScaleOut:
+    """Return the message of a GPU whose clock can rise no more."""
+    return pb.ScaleOut(gpu_uuid=value.gpu_uuid, models=value.models, reason=value.reason)
+
+
+def placement(message: pb.Placement) -> Placement:
+    """Return where a slice lies.
+
+    Raises:
+        InvalidArgument: It has no profile.
+    """
     if not message.profile:
         raise InvalidArgument("placement.profile: required", field="placement.profile")
     return Placement(message.profile, message.start)
 
 
-def _spec(message: pb.SegmentSpec) -> SegmentSpec:
+def spec(message: pb.SegmentSpec) -> SegmentSpec:
+    """Return what a segment shall be.
+
+    Raises:
+        InvalidArgument: A value that cannot be.
+    """
     return SegmentSpec(
         segment_id=message.segment_id,
         model=message.model,
@@ -100,7 +137,28 @@ def _spec(message: pb.SegmentSpec) -> SegmentSpec:
         batch_size=message.batch_size,
         processes=message.processes,
         gpu_uuid=message.gpu_uuid,
-        placement=_placement(message.placement),
+        placement=placement(message.placement),
+        limits=tuple(
+            MpsLimit(each.thread_percentage, each.memory_bytes) for each in message.limits
+        ),
+    )
+
+
+def drifts(tracks: Mapping[Kind, Track]) -> planner_pb2.ProfileDrifts:
+    """Return the message of wrong profiles."""
+    return planner_pb2.ProfileDrifts(drifts=[_drift(*each) for each in tracks.items()])
+
+
+def _drift(kind: Kind, track: Track) -> planner_pb2.ProfileDrift:
+    return planner_pb2.ProfileDrift(
+        model=kind.model,
+        variant=kind.variant,
+        gpu=kind.gpu,
+        slice=kind.profile,
+        batch_size=kind.batch_size,
+        processes=kind.processes,
+        latency_ratio=track.seen.latency_ratio,
+        energy_ratio=track.seen.energy_ratio,
     )
 
 
@@ -110,9 +168,7 @@ def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
         index=gpu.index,
         type=_type(gpu.model),
         mig_enabled=gpu.mig_enabled,
-        slices=[
-            pb.Slice(placement=_placed(placement), uuid=uuid) for placement, uuid in gpu.slices
-        ],
+        slices=[pb.Slice(placement=placed(place), uuid=uuid) for place, uuid in gpu.slices],
         clock_mhz=gpu.clock_mhz,
         locked_clock_mhz=clocks.held_mhz.get(gpu.uuid, 0),
         clock_lockable=clocks.may_lock,
@@ -145,25 +201,35 @@ def _profile(kind: SliceKind) -> pb.SliceProfile:
     )
 
 
-def _placed(placement: Placement) -> pb.Placement:
-    return pb.Placement(profile=placement.profile, start=placement.start)
+def placed(value: Placement) -> pb.Placement:
+    """Return a placement's message."""
+    return pb.Placement(profile=value.profile, start=value.start)
+
+
+def spec_message(value: SegmentSpec) -> pb.SegmentSpec:
+    """Return a segment spec's message."""
+    return pb.SegmentSpec(
+        segment_id=value.segment_id,
+        model=value.model,
+        variant=value.variant,
+        batch_size=value.batch_size,
+        processes=value.processes,
+        gpu_uuid=value.gpu_uuid,
+        placement=placed(value.placement),
+        limits=[
+            pb.MpsLimit(thread_percentage=each.thread_percentage, memory_bytes=each.memory_bytes)
+            for each in value.limits
+        ],
+    )
 
 
 def _segment(segment: Segment) -> pb.Segment:
-    spec = segment.spec
     return pb.Segment(
-        spec=pb.SegmentSpec(
-            segment_id=spec.segment_id,
-            model=spec.model,
-            variant=spec.variant,
-            batch_size=spec.batch_size,
-            processes=spec.processes,
-            gpu_uuid=spec.gpu_uuid,
-            placement=_placed(spec.placement),
-        ),
+        spec=spec_message(segment.spec),
         state=_STATES[segment.state],
         endpoints=segment.endpoints,
         restarts=segment.restarts,
+        reason=segment.reason,
     )
 
 
@@ -183,6 +249,7 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
                 active_j=entry.active_j,
                 requests=entry.requests,
                 busy_s=entry.busy_s,
+                batches=entry.batches,
             )
             for segment_id, entry in account.segments.items()
         ],

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 import pynvml
 
+from services.gpuagent.control import GRANTED, Control
 from services.gpuagent.gpu_table import GpuModel
 from services.gpuagent.nvml import changing, reading
-from services.gpuagent.nvml.errors import translated
+from services.gpuagent.nvml.errors import lost_left_out, translated
 from services.gpuagent.nvml.integral import PowerIntegral
 from services.kit.errors import (
     FailedPrecondition,
@@ -38,8 +40,11 @@ class GpuInfo:
         index: Its index now; no identity.
         model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
         mig_enabled: MIG mode is in force.
+        mig_pending: MIG mode that was asked for; it comes with the next reset.
         slices: Slices that exist, with their UUIDs, in order of start.
         clock_mhz: SM clock now, MHz.
+        leftovers: GPU instances without compute instance, as a crash leaves them.
+        divided: GPU instances that somebody else divided; never touched.
     """
 
     uuid: str
@@ -48,6 +53,9 @@ class GpuInfo:
     mig_enabled: bool
     slices: tuple[tuple[Placement, str], ...]
     clock_mhz: int
+    mig_pending: bool = False
+    leftovers: tuple[Placement, ...] = ()
+    divided: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +74,16 @@ class MeterReading:
     method: Method
 
 
-class Gpus(Protocol):
-    """The GPUs of a node that the agent may touch."""
-
-    def list(self) -> tuple[GpuInfo, ...]:
-        """Return the GPUs, by index."""
-
-    def create_slice(self, gpu_uuid: str, placement: Placement) -> str:
-        """Make sure that a slice exists; return its UUID."""
-
-    def destroy_slice(self, gpu_uuid: str, placement: Placement) -> None:
-        """Make sure that a slice does not exist."""
-
-    def enable_mig(self, gpu_uuid: str) -> None:
-        """Make sure that MIG mode is in force."""
-
-    def meter(self, gpu_uuid: str) -> MeterReading:
-        """Return energy and power of the whole GPU."""
-
-    def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
-        """Lock the SM clock of the whole GPU, MHz."""
-
-    def reset_clock(self, gpu_uuid: str) -> None:
-        """Unlock the SM clock."""
-
-
 class NvmlGpus:
     """GPUs behind NVML. A context manager: NVML is initialised inside the block.
 
-    Every method may raise PermissionDenied (the GPU is not in `allowed`, or the process lacks a
-    right), NotFound (no such GPU), Unavailable (the driver cannot answer now).
+    Every method may raise PermissionDenied (the GPU is not in `allowed`, the deployment does not
+    let the agent change GPUs, or the process lacks a right), NotFound (no such GPU), Unavailable
+    (the driver cannot answer now, or the GPU has fallen off the bus).
 
     Args:
         allowed: UUIDs of the GPUs that may be touched; None: all.
+        control: Whether they may be changed.
         simulated: The library below is the simulator: energy is a model's.
         monotonic: Seconds, for integrating power.
     """
@@ -107,10 +92,12 @@ class NvmlGpus:
         self,
         *,
         allowed: Collection[str] | None = None,
+        control: Control = GRANTED,
         simulated: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._allowed = None if allowed is None else frozenset(allowed)
+        self._control = control
         self._simulated = simulated
         self._monotonic = monotonic
         self._integrals: dict[str, PowerIntegral] = {}
@@ -125,12 +112,26 @@ class NvmlGpus:
         with translated("stop NVML"):
             pynvml.nvmlShutdown()
 
+    def reopen(self) -> None:
+        """Start NVML anew; a GPU that came back after a reset is seen only then."""
+        with suppress(Unavailable):  # it was not even started
+            self.__exit__()
+        self.__enter__()
+
     def list(self) -> tuple[GpuInfo, ...]:
-        """Return the GPUs that may be touched, by index."""
+        """Return the GPUs that may be touched and are not lost, by index."""
         with translated("list the GPUs"):
-            handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-            found = [(pynvml.nvmlDeviceGetUUID(handle), handle) for handle in handles]
-        return tuple(self._info(uuid, handle) for uuid, handle in found if self._may(uuid))
+            found = [(uuid, handle) for uuid, handle in reading.present() if self._may(uuid)]
+        infos = []
+        for uuid, handle in found:
+            with lost_left_out():
+                infos.append(self._info(uuid, handle))
+        return tuple(infos)
+
+    def present(self) -> frozenset[str]:
+        """Return the UUIDs of the GPUs that may be touched and answer."""
+        with translated("look for the GPUs"):
+            return frozenset(uuid for uuid, _ in reading.present() if self._may(uuid))
 
     def create_slice(self, gpu_uuid: str, placement: Placement) -> str:
         """Make sure that a slice exists; return its UUID, read back.
@@ -139,7 +140,7 @@ class NvmlGpus:
             InvalidArgument: The GPU has no such slice kind, or not there.
             FailedPrecondition: MIG mode is off, or another slice is in the way.
         """
-        handle = self._handle(gpu_uuid)
+        handle = self._changeable(gpu_uuid)
         kind = self._kind(gpu_uuid, handle, placement)
         if kind.name == WHOLE:
             return gpu_uuid
@@ -166,7 +167,7 @@ class NvmlGpus:
             InvalidArgument: The GPU has no such slice kind, or not there.
             FailedPrecondition: A process uses the slice, or MIG mode is off.
         """
-        handle = self._handle(gpu_uuid)
+        handle = self._changeable(gpu_uuid)
         if self._kind(gpu_uuid, handle, placement).name == WHOLE:
             return
         with translated(f"destroy {placement} on {gpu_uuid}"):
@@ -175,22 +176,23 @@ class NvmlGpus:
                 changing.destroy(found.handle)
 
     def enable_mig(self, gpu_uuid: str) -> None:
-        """Make sure that MIG mode is in force.
+        """Make sure that MIG mode is in force; see `set_mig_mode`."""
+        self.set_mig_mode(gpu_uuid, enabled=True)
+
+    def set_mig_mode(self, gpu_uuid: str, *, enabled: bool) -> None:
+        """Make sure that MIG mode is on, or off.
 
         Raises:
-            FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first.
+            FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first; the
+                mode then stays pending until the former one is asked for.
         """
-        handle = self._handle(gpu_uuid)
-        with translated(f"enable MIG mode on {gpu_uuid}"):
-            if reading.mig_mode(handle) == (True, True):
-                return
-            # What became of it is the call's value, not an error.
-            status = pynvml.nvmlDeviceSetMigMode(handle, pynvml.NVML_DEVICE_MIG_ENABLE)
-            if status != pynvml.NVML_SUCCESS:
-                raise pynvml.NVMLError(status)
+        handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
+        with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
+            changing.set_mig_mode(handle, enabled=enabled)
         with translated(f"read the MIG mode of {gpu_uuid}"):
-            in_force, pending = reading.mig_mode(self._handle(gpu_uuid))
-        if not (in_force and pending):
+            # Switching may take the GPU off the bus and back: the handle is another.
+            found = reading.mig_mode(self._handle(gpu_uuid))
+        if found != (enabled, enabled):
             raise FailedPrecondition(
                 f"MIG mode of {gpu_uuid} is pending; reset the GPU or reboot",
                 reason="MIG_MODE_PENDING",
@@ -211,25 +213,15 @@ class NvmlGpus:
         return MeterReading(energy_j, power_w, "model" if self._simulated else method)
 
     def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
-        """Lock the SM clock; all slices of the GPU share it.
-
-        Args:
-            gpu_uuid: The GPU.
-            clock_mhz: Clock, MHz; the driver takes the nearest one it supports.
+        """Lock the SM clock at the supported one nearest to it; all slices of the GPU share it.
 
         Raises:
             InvalidArgument: Outside the supported range.
             FailedPrecondition: The GPU cannot lock its clock.
         """
-        handle = self._handle(gpu_uuid)
+        handle = self._changeable(gpu_uuid)
         with translated(f"lock the clock of {gpu_uuid}"):
-            clocks_mhz = self._model(gpu_uuid, handle).clocks_mhz
-            if not clocks_mhz[-1] <= clock_mhz <= clocks_mhz[0]:
-                raise InvalidArgument(
-                    f"clock_mhz must be {clocks_mhz[-1]}..{clocks_mhz[0]}, got {clock_mhz}",
-                    field="clock_mhz",
-                )
-            pynvml.nvmlDeviceSetGpuLockedClocks(handle, clock_mhz, clock_mhz)
+            changing.lock_clock(handle, clock_mhz, self._model(gpu_uuid, handle).clocks_mhz)
 
     def reset_clock(self, gpu_uuid: str) -> None:
         """Unlock the SM clock.
@@ -237,7 +229,7 @@ class NvmlGpus:
         Raises:
             FailedPrecondition: The GPU cannot lock its clock.
         """
-        handle = self._handle(gpu_uuid)
+        handle = self._changeable(gpu_uuid)
         with translated(f"unlock the clock of {gpu_uuid}"):
             pynvml.nvmlDeviceResetGpuLockedClocks(handle)
 
@@ -246,16 +238,19 @@ class NvmlGpus:
     def _may(self, gpu_uuid: str) -> bool:
         return self._allowed is None or gpu_uuid in self._allowed
 
+    def _changeable(self, gpu_uuid: str) -> Any:
+        self._control.need()
+        return self._handle(gpu_uuid)
+
     def _handle(self, gpu_uuid: str) -> Any:
         if not self._may(gpu_uuid):
             raise PermissionDenied(
                 f"this agent may not touch {gpu_uuid}", reason="GPU_NOT_ALLOWED", field="gpu_uuid"
             )
+        if not gpu_uuid.startswith("GPU-"):
+            raise NotFound(f"{gpu_uuid} is no GPU", field="gpu_uuid")
         with translated(f"find {gpu_uuid}", "gpu_uuid"):
-            handle = pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid.encode())
-            if pynvml.nvmlDeviceGetUUID(handle) != gpu_uuid or not gpu_uuid.startswith("GPU-"):
-                raise NotFound(f"{gpu_uuid} is no GPU", field="gpu_uuid")
-            return handle
+            return reading.by_uuid(gpu_uuid)
 
     def _model(self, gpu_uuid: str, handle: Any) -> GpuModel:
         """Return the model; nvml.h: geometry is immutable for the lifetime of a MIG mode."""
@@ -267,10 +262,10 @@ class NvmlGpus:
     def _info(self, uuid: str, handle: Any) -> GpuInfo:
         with translated(f"read {uuid}"):
             model = self._model(uuid, handle)
-            enabled = reading.mig_mode(handle)[0]
+            enabled, pending = reading.mig_mode(handle)
+            found = reading.instances(handle, model.geometry) if enabled else ()
             slices: tuple[tuple[Placement, str], ...] = ((Placement(WHOLE, 0), uuid),)
             if enabled:
-                found = reading.instances(handle, model.geometry)
                 slices = tuple((e.placement, e.devices[0]) for e in found if e.complete)
             return GpuInfo(
                 uuid=uuid,
@@ -279,6 +274,9 @@ class NvmlGpus:
                 mig_enabled=enabled,
                 slices=slices,
                 clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+                mig_pending=pending,
+                leftovers=tuple(e.placement for e in found if not e.devices),
+                divided=tuple(e.placement for e in found if e.devices and not e.complete),
             )
 
     def _kind(self, gpu_uuid: str, handle: Any, placement: Placement) -> SliceKind:

@@ -15,6 +15,26 @@ _SEGMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 @dataclass(frozen=True, slots=True)
+class MpsLimit:
+    """What one process may take of its slice.
+
+    Attributes:
+        thread_percentage: Of the slice's SMs, 1..100.
+        memory_bytes: Device memory, bytes; 0: no bound.
+    """
+
+    thread_percentage: int
+    memory_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.thread_percentage <= 100:
+            raise InvalidArgument(
+                f"spec.limits.thread_percentage: must be 1..100, got {self.thread_percentage}",
+                field="spec.limits.thread_percentage",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSpec:
     """A variant with its batch size and processes, to run on one slice.
 
@@ -25,6 +45,7 @@ class SegmentSpec:
         processes: Worker processes on the slice, >= 1.
         gpu_uuid: The GPU.
         placement: Its slice.
+        limits: What each process may take of the slice; empty: equal shares.
     """
 
     segment_id: str
@@ -34,6 +55,7 @@ class SegmentSpec:
     processes: int
     gpu_uuid: str
     placement: Placement
+    limits: tuple[MpsLimit, ...] = ()
 
     def __post_init__(self) -> None:
         if not _SEGMENT_ID.fullmatch(self.segment_id):  # it names files
@@ -48,6 +70,11 @@ class SegmentSpec:
         for name in ("batch_size", "processes"):
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"spec.{name}: must be >= 1", field=f"spec.{name}")
+        if len(self.limits) not in (0, self.processes):
+            raise InvalidArgument(
+                f"spec.limits: one per process, {self.processes}, or none; got {len(self.limits)}",
+                field="spec.limits",
+            )
 
 
 class SegmentState(Enum):
@@ -57,6 +84,7 @@ class SegmentState(Enum):
     READY = "ready"
     DEGRADED = "degraded"
     DRAINING = "draining"
+    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +96,14 @@ class Segment:
         state: What is.
         endpoints: "host:port", one per process.
         restarts: Of its workers, so far.
+        reason: Why a worker is down or was given up; "": none is.
     """
 
     spec: SegmentSpec
     state: SegmentState
     endpoints: tuple[str, ...]
     restarts: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +133,9 @@ class CreateSlice:
     gpu_uuid: str
     placement: Placement
 
+    def __str__(self) -> str:
+        return f"create {self.placement} on {self.gpu_uuid}"
+
 
 @dataclass(frozen=True, slots=True)
 class DestroySlice:
@@ -111,12 +144,19 @@ class DestroySlice:
     gpu_uuid: str
     placement: Placement
 
+    def __str__(self) -> str:
+        return f"destroy {self.placement} on {self.gpu_uuid}"
+
 
 @dataclass(frozen=True, slots=True)
 class StartSegment:
     """Start a segment's workers on an existing slice and wait until they answer."""
 
     spec: SegmentSpec
+
+    def __str__(self) -> str:
+        spec = self.spec
+        return f"start {spec.segment_id} on {spec.placement} of {spec.gpu_uuid}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +166,9 @@ class StopSegment:
     segment_id: str
     grace_s: float
 
+    def __str__(self) -> str:
+        return f"stop {self.segment_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class LockClock:
@@ -134,13 +177,51 @@ class LockClock:
     gpu_uuid: str
     clock_mhz: int
 
+    def __str__(self) -> str:
+        clock = f"hold {self.clock_mhz} MHz" if self.clock_mhz else "give the clock back"
+        return f"{clock} on {self.gpu_uuid}"
 
-Action = CreateSlice | DestroySlice | LockClock | StartSegment | StopSegment
+
+@dataclass(frozen=True, slots=True)
+class SetMigMode:
+    """Switch MIG mode of an idle GPU on or off."""
+
+    gpu_uuid: str
+    enabled: bool
+
+    def __str__(self) -> str:
+        return f"switch {'on' if self.enabled else 'off'} MIG mode of {self.gpu_uuid}"
+
+
+Action = CreateSlice | DestroySlice | LockClock | SetMigMode | StartSegment | StopSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Actions that are carried out as one: all of them, or none.
+
+    Attributes:
+        groups: In order; the actions of one group run at the same time.
+    """
+
+    groups: tuple[tuple[Action, ...], ...] = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Every action, in order."""
+        return tuple(action for group in self.groups for action in group)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of an action. Attributes: error (None: it is so, read back), elapsed_s."""
+    """What came of a step.
+
+    Attributes:
+        error: None: the node is as the step asked, read back.
+        elapsed_s: Wall-clock time taken, s.
+        not_restored: After an error, what could not be brought back to how it was before.
+    """
 
     error: ServiceError | None
     elapsed_s: float
+    not_restored: tuple[str, ...] = ()

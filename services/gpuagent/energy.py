@@ -67,12 +67,14 @@ class Used:
     Attributes:
         requests: Requests answered, by segment.
         busy_s: Busy time summed over workers, by segment, s.
+        batches: Batches run, by segment.
         power_w: Power at its end, W.
         method: How the energy was metered.
     """
 
     requests: Mapping[str, int] = field(default_factory=dict)
     busy_s: Mapping[str, float] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
     power_w: float = 0.0
     method: str = "model"
 
@@ -86,6 +88,7 @@ class SegmentAccount:
         active_j: Active energy attributed to it, J.
         requests: Requests it answered.
         busy_s: Busy time summed over its workers, s.
+        batches: Batches they ran, answered or not.
     """
 
     model: str
@@ -93,14 +96,16 @@ class SegmentAccount:
     active_j: float = 0.0
     requests: int = 0
     busy_s: float = 0.0
+    batches: int = 0
 
-    def plus(self, active_j: float, requests: int, busy_s: float) -> SegmentAccount:
+    def plus(self, active_j: float, requests: int, busy_s: float, batches: int) -> SegmentAccount:
         """Return the account after more was used."""
         return replace(
             self,
             active_j=self.active_j + active_j,
             requests=self.requests + requests,
             busy_s=self.busy_s + busy_s,
+            batches=self.batches + batches,
         )
 
 
@@ -154,6 +159,7 @@ class Account:
                     parts.active_j.get(name, 0.0),
                     used.requests.get(name, 0),
                     used.busy_s.get(name, 0.0),
+                    used.batches.get(name, 0),
                 )
                 for name, entry in self.segments.items()
             },
@@ -171,7 +177,7 @@ class Account:
         for old in (self.segments[name] for name in ended if name in excess):
             name = f"{_MERGED}{old.model}/{old.variant}"
             entry = segments.get(name, SegmentAccount(old.model, old.variant))
-            segments[name] = entry.plus(old.active_j, old.requests, old.busy_s)
+            segments[name] = entry.plus(old.active_j, old.requests, old.busy_s, old.batches)
         return replace(self, segments=segments)
 
 

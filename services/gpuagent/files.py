@@ -30,11 +30,14 @@ def write_json(path: Path, data: Any, *, durable: bool = True) -> None:
             os.fsync(file.fileno())
     draft.replace(path)
     if durable:
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, so that it stays away over a crash; one that is not there is no error."""
+    if path.exists():
+        path.unlink()
+        _sync_folder(path.parent)
 
 
 def read_json(path: Path, *, version: int) -> dict[str, Any] | None:
@@ -70,3 +73,12 @@ def held(path: Path) -> Iterator[None]:
                 f"another agent runs on this node: it holds {path}", reason="AGENT_RUNNING"
             ) from error
         yield
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make what was renamed or removed in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -20,6 +20,7 @@ from services.kit.mig import WHOLE, Geometry, SliceKind
 from services.kit.units import BYTES_PER_MIB
 
 _TABLES = resources.files("services.gpuagent") / "gpus"
+_GA100 = (8, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,15 @@ class GpuTable(GpuModel):
     energy_counter: bool
     clock_lock: bool
     assumed: tuple[str, ...]
+
+    @property
+    def averages_power(self) -> bool:
+        """Whether the driver tells power as the mean of a second.
+
+        nvml.h: "On Ampere (except GA100) or newer GPUs, the API returns power averaged over 1 sec
+        interval. On GA100 and older architectures, instantaneous power is returned."
+        """
+        return self.compute_capability > _GA100
 
 
 @cache

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.gpuagent import simulator
+from services.gpuagent.control import Control
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.ledger import Ledger
@@ -18,7 +19,12 @@ _log = logs.get("hardware")
 
 @asynccontextmanager
 async def gpus_of(
-    name: str, node: deployment.Node, state_dir: Path, ledger: Callable[[str], Ledger]
+    name: str,
+    node: deployment.Node,
+    state_dir: Path,
+    ledger: Callable[[str], Ledger],
+    *,
+    kept_off: Collection[str] = (),
 ) -> AsyncIterator[DeviceThread]:
     """Open the GPUs of a node while the block runs, with MIG mode on where it may be.
 
@@ -27,6 +33,7 @@ async def gpus_of(
         node: Its settings.
         state_dir: Where simulated hardware keeps its state.
         ledger: Gives a GPU's ledger, by UUID.
+        kept_off: GPUs whose MIG mode was switched off on purpose.
 
     Raises:
         NotFound: A simulated GPU type without a table.
@@ -40,18 +47,24 @@ async def gpus_of(
         )
         restore = simulator.install(library)
     try:
-        async with DeviceThread(NvmlGpus(allowed=node.gpus, simulated=simulated)) as device:
-            if simulated or node.allow_mig_mode:
-                await _enable_mig(device)
+        gpus = NvmlGpus(allowed=node.gpus, control=control_of(name, node), simulated=simulated)
+        async with DeviceThread(gpus) as device:
+            if node.controlled and (simulated or node.allow_mig_mode):
+                await _enable_mig(device, kept_off)
             yield device
     finally:
         if restore is not None:
             restore()
 
 
-async def _enable_mig(device: DeviceThread) -> None:
+def control_of(name: str, node: deployment.Node) -> Control:
+    """Return whether a node's agent may change it."""
+    return Control(node.controlled, f"nodes.{name}.control")
+
+
+async def _enable_mig(device: DeviceThread, kept_off: Collection[str]) -> None:
     for gpu in await device.call(NvmlGpus.list):
-        if not gpu.mig_enabled:
+        if not gpu.mig_enabled and gpu.uuid not in kept_off:
             await _enable_on(device, gpu)
 
 

@@ -4,7 +4,7 @@ A file per GPU, mapped into every process. A worker writes its own slot; the age
 header and what it grants each slot. A slot's counters outlive the processes that use it, one
 after another, so no sum over slots ever goes back.
 
-    header | slot 0: worker's record, agent's record | slot 1 | ...
+    header | slot 0: worker's record, agent's record | slot 1 | ... | slot 0: latencies | ...
 
 Times are CLOCK_MONOTONIC, which is the same in every process of a machine.
 """
@@ -21,22 +21,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from services.gpuagent.latencies import Latencies
 from services.gpuagent.records import Record
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, NotFound
+from services.kit.profiles.profile import BatchCost
 
 SLOTS: Final = 64
 NAME_BYTES: Final = 128
 
-_MAGIC = b"CQFLEDG1"
+_MAGIC = b"CQFLEDG4"
 _PREFIX = struct.Struct("<8sI")
 _NUMBER = struct.Struct("<d")
-_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQ")
+_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQddd")
 _GRANT = struct.Struct("<dd16s")
 _HEARTBEAT_AT = 64
 _CLOCK_AT = 128
 _SLOTS_AT = 256
 _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
-_FILE_BYTES = _SLOTS_AT + SLOTS * _SLOT_BYTES
+_LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
+_FILE_BYTES = _LATENCIES_AT + SLOTS * Latencies.BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,9 @@ class Slot:
         busy_s: Time of all batches that ended, s.
         idle_since_s: When its last batch ended.
         requests: Requests answered.
+        batches: Batches that ended, answered or not.
+        compared_s: Time of those batches that ended well and that the profile knows, s.
+        profiled_s, profiled_j: What the profile says of the same batches, s and J.
     """
 
     pid: int = 0
@@ -74,6 +80,10 @@ class Slot:
     busy_s: float = 0.0
     idle_since_s: float = 0.0
     requests: int = 0
+    batches: int = 0
+    compared_s: float = 0.0
+    profiled_s: float = 0.0
+    profiled_j: float = 0.0
 
     def energy_at(self, now_s: float) -> float:
         """Return the modelled energy up to `now_s`, the present batch's part included, J."""
@@ -88,17 +98,33 @@ class Slot:
         unfinished = self.busy_since_s and self._present_j(now_s) < self.batch_energy_j
         return self.power_w if unfinished else 0.0
 
-    def ended(self, now_s: float, energy_j: float, requests: int) -> Slot:
-        """Return the slot after its present batch ended with this energy."""
+    def ended(
+        self, now_s: float, energy_j: float, requests: int, profiled: BatchCost | None = None
+    ) -> Slot:
+        """Return the slot after its present batch ended with this energy.
+
+        Args:
+            now_s: When.
+            energy_j: Its modelled energy, J.
+            requests: Requests that it answered.
+            profiled: What the profile says of it; None: nothing.
+        """
+        busy_s = self.busy_at(now_s)
+        compared_s = busy_s - self.busy_s if profiled else 0.0
+        cost = profiled or BatchCost(0.0, 0.0)
         return replace(
             self,
             busy_since_s=0.0,
             power_w=0.0,
             batch_energy_j=0.0,
             active_j=self.active_j + max(energy_j, 0.0),
-            busy_s=self.busy_at(now_s),
+            busy_s=busy_s,
             idle_since_s=now_s,
             requests=self.requests + requests,
+            batches=self.batches + 1,
+            compared_s=self.compared_s + compared_s,
+            profiled_s=self.profiled_s + cost.latency_s,
+            profiled_j=self.profiled_j + cost.energy_j,
         )
 
     def _elapsed_s(self, now_s: float) -> float:
@@ -129,12 +155,22 @@ class Ledger:
     Args:
         path: The file; made where it is missing or of another format.
         now_s: CLOCK_MONOTONIC, s.
+        read_only: Only look at it; every write is a TypeError.
+
+    Raises:
+        NotFound: There is none of our format, and it is only looked at.
     """
 
-    def __init__(self, path: Path, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        path: Path,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self.path = path
         self._now_s = now_s
-        self._memory = _map(path)
+        self._memory = _map_to_read(path) if read_only else _map(path)
         # One record each: the agent's loop writes the heartbeat, its NVML thread the clock.
         self._heartbeat = Record(self._memory, _HEARTBEAT_AT, _NUMBER)
         self._clock = Record(self._memory, _CLOCK_AT, _NUMBER)
@@ -197,6 +233,10 @@ class Ledger:
             slot.busy_s,
             slot.idle_since_s,
             slot.requests,
+            slot.batches,
+            slot.compared_s,
+            slot.profiled_s,
+            slot.profiled_j,
         )
 
     def settle(self, number: int) -> None:
@@ -225,6 +265,12 @@ class Ledger:
     def set_grant(self, number: int, grant: Grant) -> None:
         """Tell one worker its figures."""
         self._grants[number].write(grant.busy_power_w, grant.idle_power_w, grant.method.encode())
+
+    # ---- latencies: the worker that owns the slot writes ---------------------------------------
+
+    def latencies(self, number: int) -> Latencies:
+        """Return the counts of one slot's latencies."""
+        return Latencies(self._memory, _LATENCIES_AT + number * Latencies.BYTES)
 
     # ---- the simulated device's view -----------------------------------------------------------
 
@@ -255,6 +301,17 @@ def opened(path: Path) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
+
+
+def _map_to_read(path: Path) -> mmap.mmap:
+    prefix = _PREFIX.pack(_MAGIC, SLOTS)
+    try:
+        with path.open("rb") as file:
+            if file.read(len(prefix)) == prefix:
+                return mmap.mmap(file.fileno(), _FILE_BYTES, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError):  # ValueError: it is being made, and still too short
+        pass
+    raise NotFound(f"{path} is no ledger")
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -19,11 +19,17 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a slot stood when it was last read. Attributes: energy_j, busy_s, requests."""
+    """Where a slot stood when it was last read. Attributes: energy_j, busy_s, requests, batches."""
 
     energy_j: float = 0.0
     busy_s: float = 0.0
     requests: int = 0
+    batches: int = 0
+
+    @classmethod
+    def of(cls, slot: Slot, at_s: float) -> Cursor:
+        """Return where a slot stands."""
+        return cls(slot.energy_at(at_s), slot.busy_at(at_s), slot.requests, slot.batches)
 
 
 @dataclass(slots=True)
@@ -33,12 +39,14 @@ class Progress:
     energy_j: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     busy_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     requests: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    batches: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, slot: Slot, before: Cursor, after: Cursor) -> None:
         """Count what one slot did. A slot that went back (a ledger made anew) counts nothing."""
         self.energy_j[slot.segment_id] += max(after.energy_j - before.energy_j, 0.0)
         self.busy_s[slot.segment_id] += max(after.busy_s - before.busy_s, 0.0)
         self.requests[slot.segment_id] += max(after.requests - before.requests, 0)
+        self.batches[slot.segment_id] += max(after.batches - before.batches, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +101,7 @@ class GpuMeter:
         """
         segments = tuple(segments)
         slots = tuple(self._ledger.slots())
-        cursors = (Cursor(s.energy_at(at_s), s.busy_at(at_s), s.requests) for s in slots)
-        now = Reading(meter.energy_j, at_s, tuple(cursors))
+        now = Reading(meter.energy_j, at_s, tuple(Cursor.of(slot, at_s) for slot in slots))
         last = self._last or Reading(meter.energy_j, now.at_s, now.cursors)
         progress = Progress()
         for slot, before, after in zip(slots, last.cursors, now.cursors, strict=True):
@@ -103,7 +110,9 @@ class GpuMeter:
         total_j = now.meter_j - last.meter_j if now.meter_j >= last.meter_j else now.meter_j
         idle_j = self._idle_power_w * max(now.at_s - last.at_s, 0.0)
         window = Window(total_j, idle_j, self._activity(progress, segments))
-        used = Used(progress.requests, progress.busy_s, meter.power_w, meter.method)
+        used = Used(
+            progress.requests, progress.busy_s, progress.batches, meter.power_w, meter.method
+        )
         self._apply(window, used, segments)
         self._last = now
 

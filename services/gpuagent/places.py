@@ -153,8 +153,10 @@ class Places:
             siblings=siblings,
             slice_uuid=blueprint.slice_uuid,
             costs=blueprint.costs,
+            charged=blueprint.charged,
             provider=blueprint.provider,
             orphan_timeout_s=home.orphan_timeout_s,
             log_level=home.log_level,
             tls=home.tls,
+            external=blueprint.external,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ import psutil
 _MODULE: Final = "services.gpuagent.worker"
 _POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 2000
+_NOT_PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
+"""What the agent itself may see of GPUs says nothing of what its workers may."""
 
 
 class WorkerProcess:
@@ -49,6 +52,25 @@ class WorkerProcess:
         except psutil.NoSuchProcess:
             return False
 
+    def memory_bytes(self, *, family: bool = False) -> int:
+        """Return its resident memory, bytes; 0: it has ended. Blocks.
+
+        Args:
+            family: Count the processes below it too.
+        """
+        total = 0
+        with suppress(psutil.NoSuchProcess):
+            below = self._process.children(recursive=True) if family else []
+            for process in (self._process, *below):
+                with suppress(psutil.NoSuchProcess):
+                    total += process.memory_info().rss
+        return total
+
+    def sweep(self) -> None:
+        """Kill what it left behind, after its end: it led a process group of its own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     async def ended(self) -> None:
         """Wait until it does not run any more."""
         while self.alive():  # noqa: ASYNC110 - nothing tells of the end of another's child
@@ -70,6 +92,7 @@ class WorkerProcess:
 def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProcess:
     """Start a worker in a session of its own, so that it outlives this agent. Blocks for ms."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    ours = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
     with log.open("ab") as errors:
         # A child that outlives us is the point: nobody waits for it here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -77,7 +100,7 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
-            env={**os.environ, **threads, **environment},
+            env={**ours, **threads, **environment},
             start_new_session=True,
         )
     return WorkerProcess(psutil.Process(child.pid), child)

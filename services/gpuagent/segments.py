@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.domain import Segment, SegmentSpec, SegmentState
 from services.gpuagent.journal import Journal
 from services.gpuagent.keeper import Keeper, Surroundings
+from services.gpuagent.mps.sharing import Sharing, Unshared
 from services.gpuagent.places import Places
 from services.gpuagent.processes import WorkerProcess
 from services.kit import logs
@@ -24,6 +26,8 @@ _log = logs.get("segments")
 START_TIMEOUT_S: Final = 60.0
 ADOPT_TIMEOUT_S: Final = 5.0
 STRAY_GRACE_S: Final = 5.0
+PAUSE_GRACE_S: Final = 5.0
+_LOOK_S: Final = 0.02
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +51,7 @@ class Running:
             self._state(),
             tuple(keeper.spec.listen for keeper in self.keepers),
             sum(keeper.restarts for keeper in self.keepers),
+            next(filter(None, (keeper.trouble for keeper in self.keepers)), ""),
         )
 
     def _state(self) -> SegmentState:
@@ -54,7 +59,9 @@ class Running:
             return SegmentState.DRAINING
         if all(keeper.ready for keeper in self.keepers):
             return SegmentState.READY
-        if all(keeper.was_ready for keeper in self.keepers):
+        if all(keeper.quarantined for keeper in self.keepers):
+            return SegmentState.QUARANTINED
+        if all(keeper.was_ready or keeper.quarantined for keeper in self.keepers):
             return SegmentState.DEGRADED
         return SegmentState.STARTING
 
@@ -67,6 +74,7 @@ class Segments:
         journal: Remembers segments over a crash.
         world: For the keepers.
         tasks: Owns the keepers' tasks.
+        sharing: How the processes of a segment share their slice.
     """
 
     def __init__(
@@ -75,7 +83,9 @@ class Segments:
         journal: Journal,
         world: Surroundings,
         tasks: asyncio.TaskGroup,
+        sharing: Sharing | None = None,
     ) -> None:
+        self._sharing = sharing or Unshared()
         self._places = places
         self._journal = journal
         self._world = world
@@ -104,6 +114,8 @@ class Segments:
     async def begin(self, blueprint: Blueprint) -> Running:
         """Start a segment's workers; those of a segment that runs already are left alone.
 
+        Workers that were given up are tried again.
+
         Returns:
             The segment; `wait` for it to answer.
 
@@ -122,6 +134,9 @@ class Segments:
                 raise AlreadyExists(f"segment {spec.segment_id} runs, and is another: {known.spec}")
             if known.draining:
                 raise FailedPrecondition(f"segment {spec.segment_id} is being stopped")
+            for keeper in known.keepers:
+                if keeper.quarantined:
+                    keeper.revive()
             return known
         occupant = self.occupant(spec.gpu_uuid, spec.placement)
         if occupant:
@@ -129,8 +144,13 @@ class Segments:
                 f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupant}",
                 reason="SLICE_TAKEN",
             )
-        await self._remember(spec)
-        return self._launch(blueprint, {})
+        await self._sharing.host(blueprint, _nobody)
+        try:
+            await self._remember(spec)
+            return self._launch(blueprint, {})
+        except (OSError, ServiceError):
+            await self._sharing.leave(blueprint)
+            raise
 
     async def wait(self, running: Running, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every worker answers; a segment that fails to start is stopped again.
@@ -150,6 +170,17 @@ class Segments:
             await self.stop(running.spec.segment_id, 0.0)
             raise
 
+    async def answers(self, running: Running, timeout_s: float) -> bool:
+        """Wait until every worker answers, failures on the way included; tell whether all do."""
+        waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while running.view().state in waiting:  # noqa: ASYNC110 - a retry tells nobody
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            return False
+        return running.view().state is SegmentState.READY
+
     async def stop(self, segment_id: str, grace_s: float) -> None:
         """Drain a segment's workers, end them, forget it; one that does not run is no error."""
         running = self._running.get(segment_id)
@@ -163,6 +194,7 @@ class Segments:
         for task in running.tasks:
             task.cancel()
         self._running.pop(segment_id, None)
+        await self._sharing.leave(running.blueprint)
         await self._remember()
         self._world.changed()
 
@@ -183,20 +215,42 @@ class Segments:
             draw: Gives the blueprint of a segment, or raises ServiceError.
         """
         found = await asyncio.to_thread(processes.running, self._places.folder)
-        strays = dict(found)
+        adopted: set[Path] = set()
         for spec in await asyncio.to_thread(self._journal.load):
             try:
-                running = self._launch(await draw(spec), found)
+                blueprint = await draw(spec)
+                await self._sharing.host(blueprint, partial(self._end_found, spec, found))
+                running = self._launch(blueprint, found)
             except ServiceError as error:
                 _log.warning("dropped a segment", segment=spec.segment_id, error=error.message)
             else:
-                for keeper in running.keepers:
-                    if keeper.process is not None:
-                        strays.pop(keeper.path, None)
-        await self._end_strays(strays)
+                adopted |= {keeper.path for keeper in running.keepers if keeper.process}
+        await self._end_strays({path: found[path] for path in found.keys() - adopted})
+        await self._sharing.sweep()
         self._places.settle(self._used_slots())
         await self._remember()
         await self._wait_for_adopted()
+
+    async def rest(self, slice_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` while no worker runs on a slice: they drain before, and start again after."""
+        here = [r for r in self._running.values() if r.blueprint.slice_uuid == slice_uuid]
+        async with asyncio.TaskGroup() as tasks:
+            for running in here:
+                tasks.create_task(self._pause(running), name=f"pause {running.spec.segment_id}")
+        try:
+            await work()
+        finally:
+            for running in here:
+                self._resume(running)
+
+    async def _pause(self, running: Running) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for keeper in running.keepers:
+                tasks.create_task(keeper.pause(PAUSE_GRACE_S), name=f"pause {keeper.path.stem}")
+
+    def _resume(self, running: Running) -> None:
+        for keeper in running.keepers:
+            keeper.resume()
 
     def _launch(self, blueprint: Blueprint, found: Mapping[Path, WorkerProcess]) -> Running:
         keepers = tuple(
@@ -204,11 +258,15 @@ class Segments:
                 place.spec,
                 place.path,
                 self._places.ledger(blueprint.spec.gpu_uuid),
-                blueprint.environment,
+                environment,
                 self._world,
                 found.get(place.path) if place.kept else None,
             )
-            for place in self._places.of(blueprint, self._used_slots())
+            for place, environment in zip(
+                self._places.of(blueprint, self._used_slots()),
+                self._sharing.environments(blueprint),
+                strict=True,
+            )
         )
         tasks = tuple(
             self._tasks.create_task(keeper.run(), name=f"keeper {keeper.path.stem}")
@@ -235,6 +293,13 @@ class Segments:
         except TimeoutError:
             _log.warning("adopted workers are slow to answer")
 
+    async def _end_found(self, spec: SegmentSpec, found: dict[Path, WorkerProcess]) -> None:
+        """End the workers of a segment that an agent before this one left."""
+        async with asyncio.TaskGroup() as tasks:
+            for path in [each for each in found if each.stem.rpartition(".")[0] == spec.segment_id]:
+                ending = found.pop(path).end(STRAY_GRACE_S)
+                tasks.create_task(ending, name=f"end {path.stem}")
+
     async def _end_strays(self, strays: Mapping[Path, WorkerProcess]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for path, process in strays.items():
@@ -245,3 +310,7 @@ class Segments:
         async with self._writing:  # or an older list could overwrite a newer one
             specs = (*(running.spec for running in self._running.values()), *beginning)
             await asyncio.to_thread(self._journal.save, specs)
+
+
+async def _nobody() -> None:
+    """End no process of a segment that begins: it has none."""

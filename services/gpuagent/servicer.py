@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import grpc
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
+from services.gpuagent import convert_change
+from services.gpuagent.reconfigurer import Reconfigurer
 from services.gpuagent.view import View
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
-    """Reads one node."""
+    """Reads one node, and changes it where an operator says so."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, reconfigurer: Reconfigurer) -> None:
         self._view = view
+        self._reconfigurer = reconfigurer
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
-        return pb.GetNodeResponse(node=await self._view.node())
+        return pb.GetNodeResponse(node=await self._view.node(), software=self._view.software())
 
     async def GetEnergy(
         self, request: pb.GetEnergyRequest, context: Context
     ) -> pb.GetEnergyResponse:
         """Return every GPU's account."""
         return pb.GetEnergyResponse(gpus=self._view.energy())
+
+    async def Reconfigure(
+        self, request: pb.ReconfigureRequest, context: Context
+    ) -> pb.ReconfigureResponse:
+        """Bring GPUs to a desired state."""
+        desired = convert_change.desired(request)
+        done = await self._reconfigurer.apply(
+            desired, dry_run=request.dry_run, allow_gap=request.allow_gap
+        )
+        return convert_change.reconfigured(done)
+
+    async def Reserve(
+        self, request: pb.ReserveRequest, context: Context
+    ) -> AsyncIterator[pb.ReserveResponse]:
+        """Keep a GPU from the planner until the caller goes."""
+        held = self._view.reservations.hold(request.gpu_uuid, wait=request.wait)
+        async with aclosing(held):
+            async for waiting_for in held:
+                yield pb.ReserveResponse(waiting_for=waiting_for)

@@ -99,9 +99,12 @@ class Uplink:
             mail = await self._mailbox.take()
             report = pb.JoinRequest()
             if mail.node:
-                report.node.CopyFrom(await self._view.node())
+                report.node.CopyFrom(await self._view.offered())
             if mail.energy:
                 report.energy.extend(self._view.energy())
+            if mail.drifts:
+                report.drifts.CopyFrom(self._view.drifts())
+            report.scale_out.extend(map(convert.scale_out, mail.scale_outs))
             results = [pb.JoinRequest(step_result=result) for result in mail.results]
             try:
                 for request in (report, *results):
@@ -111,7 +114,9 @@ class Uplink:
 
     async def _execute(self, step: steps_pb2.Step, stream: int) -> None:
         try:
-            outcome = await self._steps.execute(convert.action(step))
+            asked = convert.step(step)
+            self._view.reservations.refuse(asked)
+            outcome = await self._steps.execute(asked)
         except ServiceError as error:
             outcome = Outcome(error, 0.0)
         if stream == self._stream:  # a planner that joined anew has planned anew

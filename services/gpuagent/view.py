@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
+from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent import convert
 from services.gpuagent.accounts import Accounts
+from services.gpuagent.drift_watch import DriftWatch
 from services.gpuagent.inventory import Inventory
+from services.gpuagent.reservations import Reservations
+from services.gpuagent.software import Software
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The node and its energy. Attributes: inventory, accounts."""
+    """The node and its energy. Attributes: inventory, accounts, reservations, versions, watch."""
 
     inventory: Inventory
     accounts: Accounts
+    reservations: Reservations
+    versions: Software
+    watch: DriftWatch
 
     async def node(self) -> pb.Node:
         """Return the node as it is now.
@@ -24,6 +32,22 @@ class View:
             Unavailable: The driver cannot answer now.
         """
         return convert.node(await self.inventory.read())
+
+    async def offered(self) -> pb.Node:
+        """Return what the planner may plan with: the node without GPUs that are reserved.
+
+        Raises:
+            Unavailable: The driver cannot answer now.
+        """
+        return convert.node(self.reservations.left(await self.inventory.read()))
+
+    def drifts(self) -> planner_pb2.ProfileDrifts:
+        """Return the profiles that are wrong now."""
+        return convert.drifts(self.watch.wrong)
+
+    def software(self) -> gpuagent_pb2.Software:
+        """Return the versions."""
+        return gpuagent_pb2.Software(**asdict(self.versions))
 
     def energy(self) -> list[pb.GpuEnergy]:
         """Return every GPU's account as last read, in order of index."""

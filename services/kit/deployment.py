@@ -35,6 +35,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+ClockRatio = Annotated[float, Field(gt=0, le=1)]
 
 
 class Section(BaseModel):
@@ -139,6 +140,37 @@ class Carbon(Endpoint):
 # ---- hardware ----------------------------------------------------------------------------------
 
 
+class Workers(Section):
+    """What a node's worker processes may take and do before they are started again, or given up.
+
+    Attributes:
+        load_timeout_s: Time from a worker's start to its first answer, s.
+        memory_limit_mib: Resident memory of a worker, with what it starts, MiB. None: no bound.
+        max_failures: Failures within `failure_window_s` after which a worker is not started again
+            until a new plan, or an operator, asks for its segment.
+        failure_window_s: How long a failure counts, s.
+    """
+
+    load_timeout_s: Positive = 60.0
+    memory_limit_mib: Positive | None = None
+    max_failures: Annotated[int, Field(ge=1)] = 5
+    failure_window_s: Positive = 600.0
+
+
+class Mps(Section):
+    """CUDA MPS: lets several processes compute on one slice at the same time.
+
+    Attributes:
+        control_binary: NVIDIA's control program, by path or by name.
+        check_interval_s: How often a control daemon is asked whether it lives, s.
+        timeout_s: Time a control daemon has to answer, s.
+    """
+
+    control_binary: Path = Path("nvidia-cuda-mps-control")
+    check_interval_s: Positive = 5.0
+    timeout_s: Positive = 10.0
+
+
 class Node(Endpoint):
     """A machine with GPUs and the agent on it.
 
@@ -154,7 +186,14 @@ class Node(Endpoint):
         worker_host: Address workers bind and routers dial.
         allow_mig_mode: The agent may enable MIG mode on an idle GPU.
         allow_clocks: The agent may hold SM clocks (simulated GPUs: it always may).
+        clock_loop: "miad": the agent lowers SM clocks for as long as requests stay in time, below
+            what the plan says; it must be allowed to hold clocks. "off": plans alone set clocks.
+        clock_floor: Least clock of that loop over a GPU's highest. From a half, one doubling
+            reaches the top; far below two thirds, the same work takes more energy again.
         orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
+        workers: Bounds of worker processes.
+        mps: How several processes share a slice. None: CUDA MPS as it comes with the driver, for
+            real GPUs; simulated ones share without.
     """
 
     listen: Address = "127.0.0.1:8463"
@@ -167,12 +206,30 @@ class Node(Endpoint):
     worker_host: str = "127.0.0.1"
     allow_mig_mode: bool = False
     allow_clocks: bool = False
+    clock_loop: Literal["off", "miad"] = "off"
+    clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
+    workers: Workers = Workers()
+    mps: Mps | None = None
 
     @property
     def controlled(self) -> bool:
         """Whether the agent may change the node."""
         return self.simulated is not None if self.control is None else self.control
+
+    @property
+    def may_hold_clocks(self) -> bool:
+        """Whether the agent may hold SM clocks."""
+        return self.controlled and (self.simulated is not None or self.allow_clocks)
+
+    @model_validator(mode="after")
+    def _loop_may_hold_clocks(self) -> Node:
+        if self.clock_loop != "off" and not self.may_hold_clocks:
+            raise ValueError(
+                f"clock_loop: {self.clock_loop!r} holds clocks; the agent of real GPUs may where "
+                "control and allow_clocks are true"
+            )
+        return self
 
 
 # ---- models ------------------------------------------------------------------------------------
@@ -211,20 +268,76 @@ class TableProfile(Section):
 Profile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
 
 
+class OnnxRuntime(Section):
+    """Run by the worker itself, with ONNX Runtime."""
+
+    kind: Literal["onnx"] = "onnx"
+
+
+class ExternalRuntime(Section):
+    """Run by a server of the Open Inference Protocol: Triton, MLServer, or one's own.
+
+    Either `command` starts one for each worker, in the worker's slice and with its MPS bounds; or
+    one runs already at `address`. In `command` and `environment`, "{port}" stands for a free port
+    at which the server must serve gRPC, "{port_1}" .. "{port_9}" for further free ones, "{file}"
+    for the variant's file.
+
+    Attributes:
+        command: Program and arguments.
+        environment: Added to the program's environment.
+        address: "host:port" of a server that runs already.
+        model_name: The server's name for the model. Empty: the variant's.
+        model_version: The version asked of it. Empty: the server's choice.
+    """
+
+    kind: Literal["external"]
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = {}
+    address: Address = ""
+    model_name: str = ""
+    model_version: str = ""
+
+    @model_validator(mode="after")
+    def _one_server(self) -> ExternalRuntime:
+        if bool(self.command) == bool(self.address):
+            raise ValueError("give either command or address")
+        if self.command and not _mentions_port((*self.command, *self.environment.values())):
+            raise ValueError('"{port}" must be in command or environment: the server serves there')
+        return self
+
+
+def _mentions_port(words: tuple[str, ...]) -> bool:
+    return any("{port}" in word for word in words)
+
+
+Runtime = Annotated[OnnxRuntime | ExternalRuntime, Field(discriminator="kind")]
+
+
 class Variant(Section):
     """One trained network for a model's task.
 
     Attributes:
-        file: ONNX file.
+        file: ONNX file; with an external runtime, whatever "{file}" stands for there, if anything.
         accuracy: Measured accuracy, in the model's unit, > 0.
         profile: How fast it runs, and how much it draws, on which slice.
         load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
+        clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
+            proportion): mu-Serve's weight of the variant in the clock loop.
+        runtime: Who runs it.
     """
 
-    file: Path
+    file: Path = Path()
     accuracy: Positive
     profile: Profile
     load_s: Annotated[float, Field(ge=0)] = 0.0
+    clock_sensitivity: Fraction = 1.0
+    runtime: Runtime = OnnxRuntime()
+
+    @model_validator(mode="after")
+    def _file_for_onnx(self) -> Variant:
+        if self.runtime.kind == "onnx" and self.file == Path():
+            raise ValueError("file: required")
+        return self
 
 
 class Slo(Section):
@@ -255,8 +368,6 @@ class Model(Section):
 
 
 # ---- planner -----------------------------------------------------------------------------------
-
-ClockRatio = Annotated[float, Field(gt=0, le=1)]
 
 
 def _no_other_url(value: object) -> object:
@@ -394,6 +505,23 @@ class LoadForecast(Section):
     coverage: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
 
 
+class Online(Section):
+    """Search by trying, for profiles that are unknown or stale (CLOVER, SC'23, section 4.2).
+
+    With the strategies that search (annealing, random): a configuration serves for a while, is
+    measured and corrects the profiles, then the next; the best one stays. What was learned is kept
+    for later searches; other strategies, dry runs and explanations go by the profiles.
+
+    Attributes:
+        enabled: Search so.
+        evaluate_s: How long each configuration serves, s. The first tenth is not measured: there
+            the queues of the rollout empty.
+    """
+
+    enabled: bool = False
+    evaluate_s: Positive = 300.0
+
+
 class Planner(Endpoint):
     """The planner service.
 
@@ -401,6 +529,7 @@ class Planner(Endpoint):
         database: Of plans, inputs, reasons and outcomes: an SQLite file, or the URL of a database
             ("postgresql://user@host/name"; a password belongs in PGPASSWORD or ~/.pgpass).
         strategy: Who decides; `cinquefoil plan strategies` explains them.
+        online: Search by trying, for profiles that are unknown or stale.
         horizon: How far ahead a plan looks.
         load_forecast: What load to provide for.
         batch_sizes: Batch sizes considered.
@@ -414,6 +543,7 @@ class Planner(Endpoint):
     listen: Address = "127.0.0.1:8462"
     database: Database = Path("out/state/planner.sqlite3")
     strategy: Strategy = "exact"
+    online: Online = Online()
     horizon: Horizon = Horizon()
     load_forecast: LoadForecast = LoadForecast()
     objective: Objective = Objective()

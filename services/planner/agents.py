@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
@@ -19,9 +20,10 @@ from services.kit.errors import (
     from_status,
 )
 from services.planner.books import Books
-from services.planner.convert_node import node_from
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
+from services.planner.trying.measuring import Counters, Tally
+from services.planner.wire.convert_node import node_from
 
 _log = logs.get("agents")
 
@@ -83,18 +85,28 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An agent's last words, as it said them. Attributes: node, energy, one account per GPU."""
+    """An agent's last words, as it said them.
+
+    Attributes:
+        node: What it has.
+        energy: One account per GPU.
+        drifts: Profiles that are wrong there.
+    """
 
     node: inventory_pb2.Node
     energy: tuple[inventory_pb2.GpuEnergy, ...] = ()
+    drifts: tuple[planner_pb2.ProfileDrift, ...] = ()
 
 
 class Agents:
-    """Every agent's session and last report; feeds the fleet and the books."""
+    """Every agent's session and last report; feeds the fleet, the books and the tally."""
 
-    def __init__(self, fleet: Fleet, books: Books, clock: Clock, changed: Notice) -> None:
+    def __init__(
+        self, fleet: Fleet, books: Books, tally: Tally, clock: Clock, changed: Notice
+    ) -> None:
         self._fleet = fleet
         self._books = books
+        self._tally = tally
         self._clock = clock
         self._changed = changed
         self._sessions: dict[str, Session] = {}
@@ -177,13 +189,26 @@ class Agents:
     def _take_node(self, message: inventory_pb2.Node) -> None:
         self._fleet.report(node_from(message), self._clock.monotonic())
         known = self._reports.get(message.name)
-        self._reports[message.name] = Report(message, known.energy if known else ())
+        self._reports[message.name] = replace(known, node=message) if known else Report(message)
         self._changed.notify()
 
     def _take_rest(self, session: Session, request: planner_pb2.JoinRequest) -> None:
         if request.HasField("step_result"):
             session.resolve(request.step_result)
+        if request.HasField("drifts"):
+            self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
-            report = self._reports[session.node]
-            self._reports[session.node] = Report(report.node, tuple(request.energy))
+            self._note(session.node, energy=tuple(request.energy))
             self._books.read(session.node, {gpu.gpu_uuid: gpu.total_j for gpu in request.energy})
+            self._tally.metered(session.node, _counters(request.energy))
+
+    def _note(self, node: str, **news: Any) -> None:
+        self._reports[node] = replace(self._reports[node], **news)
+
+
+def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, Counters]:
+    return {
+        each.segment_id: Counters(each.requests, each.batches, each.busy_s, each.active_j)
+        for gpu in energy
+        for each in gpu.segments
+    }

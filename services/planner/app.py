@@ -17,10 +17,12 @@ from services.planner import grid
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.demand import Demand
+from services.planner.conductor import Conductor
 from services.planner.domain import Model
 from services.planner.executor import Executor
 from services.planner.fleet import Fleet
+from services.planner.foresight.demand import Demand
+from services.planner.learner import Learner
 from services.planner.models import load_models
 from services.planner.planning import Planning
 from services.planner.questions import Questions
@@ -95,11 +97,13 @@ class _Planner:
         changed, intensity = self.world.changed, self.world.intensity_gco2e_per_kwh
         self.books = Books(store, clock, deployment.nodes, intensity, aims)
         self.announcer = Announcer(deployment, store, fleet)
-        agents = Agents(fleet, self.books, clock, changed)
-        routers = Routers(demand, level, clock, changed)
+        agents = Agents(fleet, self.books, self.world.tally, clock, changed)
+        routers = Routers(demand, level, self.world.tally, clock, changed)
         executor = Executor(fleet, agents, routers, self.announcer, changed)
         planning = Planning(settings, deployment.nodes, models, self.world, self.announcer)
-        parts = Parts(self.world, planning, store, self.books, self.announcer, executor)
+        conductor = Conductor(self.world, store, self.books, self.announcer, executor)
+        learner = Learner(settings, self.world, planning, store, conductor)
+        parts = Parts(self.world, planning, store, self.books, self.announcer, conductor, learner)
         self.reconciler = Reconciler(settings, parts)
         self.servicer = PlannerServicer(
             deployment,

@@ -12,7 +12,6 @@ from services.kit.deployment import Goals, Objective
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Layout
 from services.kit.profiles.table import TableProfile
-from services.planner import catalog
 from services.planner.domain import (
     Configuration,
     Gpu,
@@ -25,8 +24,9 @@ from services.planner.domain import (
     SegmentKind,
     Variant,
 )
-from services.planner.placement import place
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.problem import catalog
+from services.planner.problem.score import score
 from services.planner.strategies.parvagpu.allocation import allocate
 from services.planner.strategies.parvagpu.strategy import single
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.kit.deployment import Objective
 from services.kit.deployment import Planner as Settings
 from services.kit.errors import FailedPrecondition
-from services.planner import catalog, holding, placement, rollout, score
+from services.planner import holding
 from services.planner.domain import (
     Configuration,
     Gpu,
@@ -22,9 +22,11 @@ from services.planner.domain import (
     SegmentKind,
 )
 from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.horizon import FORESEEING, plan_ahead
-from services.planner.problem_check import check
-from services.planner.shortfall import shortfall
+from services.planner.foresight.horizon import FORESEEING, plan_ahead
+from services.planner.placing import placement, rollout
+from services.planner.problem import catalog, score
+from services.planner.problem.problem_check import check
+from services.planner.problem.shortfall import shortfall
 from services.planner.strategies import REGISTRY
 
 STRATEGIES = frozenset(REGISTRY)
@@ -112,29 +114,55 @@ def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -
     return _decision(snapshot, problem, configuration_of(target, problem), target)
 
 
-def pose(snapshot: Snapshot, settings: Settings) -> Problem:
-    """Return the problem that a strategy gets; arguments and errors as for `decide`."""
+def realise(
+    snapshot: Snapshot,
+    problem: Problem,
+    configuration: Configuration,
+    new_id: Callable[[], str],
+) -> Decision:
+    """Find places for a configuration that was decided elsewhere, and the way there.
+
+    Args:
+        snapshot: What is known.
+        problem: What it was decided for; fleet and what runs are taken from `snapshot`.
+        configuration: What shall run.
+        new_id: Gives ids that were never used.
+
+    Raises:
+        FailedPrecondition: It does not fit on the fleet.
+    """
+    problem = replace(problem, gpus=snapshot.gpus, running=staying(snapshot))
+    return _decision(
+        snapshot, problem, configuration, placement.place(problem, configuration, new_id)
+    )
+
+
+def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Problem:
+    """Return the problem that a strategy gets; errors as for `decide`.
+
+    Args:
+        snapshot: What is known.
+        settings: As for `decide`.
+        leeway: The catalog also has kinds that miss the latency rule by up to this factor.
+    """
     if not snapshot.gpus:
         raise FailedPrecondition("the fleet has no GPU: no node has joined with one")
     kinds = catalog.build(
         snapshot.models,
         tuple(dict.fromkeys(gpu.pool for gpu in snapshot.gpus)),
-        snapshot.objective,
+        snapshot.objective.model_copy(
+            update={"latency_share": leeway * snapshot.objective.latency_share}
+        ),
         settings.batch_sizes,
         settings.max_processes,
         clock_ratios=settings.clock_ratios,
     )
-    leaving = {
-        segment.spec.segment_id
-        for segment in snapshot.running
-        if segment.state is SegmentState.DRAINING
-    }
     problem = Problem(
         gpus=snapshot.gpus,
         models=snapshot.models,
         catalog=kinds,
         objective=snapshot.objective,
-        running=tuple(each for each in running(snapshot) if each.segment_id not in leaving),
+        running=staying(snapshot),
         seed=settings.seed,
         time_limit_s=settings.time_limit_s,
         batch_sizes=settings.batch_sizes,
@@ -159,6 +187,14 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
         for each in snapshot.running
         if (gpu := gpus.get(each.spec.gpu_uuid)) is not None
     )
+
+
+def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
+    """Return what runs and does not drain."""
+    leaving = {
+        each.spec.segment_id for each in snapshot.running if each.state is SegmentState.DRAINING
+    }
+    return tuple(each for each in running(snapshot) if each.segment_id not in leaving)
 
 
 def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:

@@ -1,16 +1,15 @@
-"""Carries a rollout out: routes first, then steps, stage by stage."""
+"""Carries a rollout out, stage by stage: routes first, then a change on each node."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.kit import logs
 from services.kit.errors import ServiceError
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
-from services.planner.convert_node import step_to
 from services.planner.decide import Decision
 from services.planner.domain import (
     Action,
@@ -27,6 +26,7 @@ from services.planner.notice import Notice
 from services.planner.plan import Plan, PlannedSegment
 from services.planner.routers import Routers
 from services.planner.routing import by_capacity
+from services.planner.wire.convert_node import change_to, step_to
 
 _log = logs.get("executor")
 
@@ -34,6 +34,9 @@ _ACKNOWLEDGE_S = 2.0
 _READY_S = 60.0
 _STEP_S = 120.0
 _LEAST_GRACE_S = 5.0
+
+_Groups = Sequence[Sequence[Action]]
+"""Actions in order; those of one group at the same time."""
 
 
 class StepFailed(Exception):
@@ -122,35 +125,68 @@ class Executor:
             _log.warning("routers slow to take the routing table", revision=revision)
 
     async def _act(self, prefix: str, stage: Stage, way: Way) -> None:
-        for number, actions in enumerate(stage.actions, start=1):
-            async with asyncio.TaskGroup() as tasks:
-                steps = [
-                    tasks.create_task(self._perform(f"{prefix}.{number}.{index}", action, way))
-                    for index, action in enumerate(actions, start=1)
-                ]
-            failures = [failure for step in steps if (failure := step.result())]
-            if failures:
-                raise StepFailed("; ".join(failures))
+        """Have every node do its part, as one change where it is more than one action.
 
-    async def _perform(self, step_id: str, action: Action, way: Way) -> str:
-        """Have one action done; return what went wrong, or "".
-
-        Never raises for a failed step: the others of its list must end before routes change again.
+        Nodes do not wait for one another: within a stage nobody stops for what another starts.
         """
-        match action:
-            case StartSegment(segment):
-                gpu_uuid, grace_s, what = segment.gpu_uuid, 0.0, f"start {segment.segment_id}"
-            case StopSegment(segment_id, gpu_uuid):
-                grace_s, what = way.grace_s.get(segment_id, 0.0), f"stop {segment_id}"
-            case CreateSlice(gpu_uuid, placement):
-                grace_s, what = 0.0, f"create {placement}"
-            case DestroySlice(gpu_uuid, placement):
-                grace_s, what = 0.0, f"destroy {placement}"
-            case LockClock(gpu_uuid, clock_mhz):
-                grace_s, what = 0.0, f"lock the clock at {clock_mhz} MHz"
-        node = way.nodes[gpu_uuid]
+        async with asyncio.TaskGroup() as tasks:
+            changes = [
+                tasks.create_task(self._perform(f"{prefix}.{node}", node, groups, way))
+                for node, groups in _by_node(stage, way).items()
+            ]
+        failures = [failure for change in changes if (failure := change.result())]
+        if failures:
+            raise StepFailed("; ".join(failures))
+
+    async def _perform(self, step_id: str, node: str, groups: _Groups, way: Way) -> str:
+        """Have a node do its part of a stage; return what went wrong, or "".
+
+        Never raises for a failed step: other nodes' parts must end before routes change again.
+        """
+        timed = [[(action, _grace_s(action, way)) for action in group] for group in groups]
+        alone = timed[0][0] if sum(map(len, timed)) == 1 else None
+        step = step_to(step_id, *alone) if alone else change_to(step_id, timed)
+        timeout_s = sum(_STEP_S + max(grace_s for _, grace_s in group) for group in timed)
         try:
-            await self._agents.perform(node, step_to(step_id, action, grace_s), _STEP_S + grace_s)
+            await self._agents.perform(node, step, timeout_s)
         except ServiceError as error:
-            return f"step {step_id} ({what} on {node}): {error.status}: {error.message}"
+            what = f"{_words(alone[0])} on {node}" if alone else f"change of {node}"
+            return f"step {step_id} ({what}): {error.status}: {error.message}"
         return ""
+
+
+def _by_node(stage: Stage, way: Way) -> Mapping[str, _Groups]:
+    """Return each node's part of a stage, its order kept."""
+    parts: dict[str, list[list[Action]]] = {}
+    for actions in stage.actions:
+        group: dict[str, list[Action]] = {}
+        for action in actions:
+            group.setdefault(way.nodes[_gpu_uuid(action)], []).append(action)
+        for node, here in group.items():
+            parts.setdefault(node, []).append(here)
+    return parts
+
+
+def _gpu_uuid(action: Action) -> str:
+    return action.segment.gpu_uuid if isinstance(action, StartSegment) else action.gpu_uuid
+
+
+def _grace_s(action: Action, way: Way) -> float:
+    """Return the time that accepted requests get, s."""
+    if isinstance(action, StopSegment):
+        return way.grace_s.get(action.segment_id, 0.0)
+    return 0.0
+
+
+def _words(action: Action) -> str:
+    match action:
+        case StartSegment(segment):
+            return f"start {segment.segment_id}"
+        case StopSegment(segment_id):
+            return f"stop {segment_id}"
+        case CreateSlice(_, placement):
+            return f"create {placement}"
+        case DestroySlice(_, placement):
+            return f"destroy {placement}"
+        case LockClock(_, clock_mhz):
+            return f"lock the clock at {clock_mhz} MHz"

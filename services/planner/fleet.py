@@ -29,6 +29,7 @@ class SegmentState(IntEnum):
     READY = 2
     DEGRADED = 3
     DRAINING = 4
+    QUARANTINED = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.deployment import Horizon
-from services.planner import outlook
 from services.planner.domain import Period
+from services.planner.foresight import outlook
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub

@@ -6,6 +6,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
 PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
+EVALUATIONS = Counter("cinquefoil_evaluations", "Configurations tried and measured live.")
 RESUMED = Counter("cinquefoil_rollouts_resumed", "Rollouts taken up again after a restart.")
 FLEET_ENERGY = Counter("cinquefoil_fleet_energy_joules", "Energy of all GPUs, as metered.")
 FLEET_CARBON = Counter(

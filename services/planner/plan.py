@@ -23,6 +23,19 @@ class PlanState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class MpsLimit:
+    """What one process may take of its slice.
+
+    Attributes:
+        thread_percentage: Of the slice's SMs, 1..100.
+        memory_bytes: Device memory, bytes; 0: no bound.
+    """
+
+    thread_percentage: int
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentSpec:
     """What an agent is asked to run.
 
@@ -32,6 +45,7 @@ class SegmentSpec:
         batch_size: Largest batch, items.
         processes: Worker processes on the slice.
         gpu_uuid, placement: Where.
+        limits: What each process may take of the slice; empty: equal shares.
     """
 
     segment_id: str
@@ -41,6 +55,7 @@ class SegmentSpec:
     processes: int
     gpu_uuid: str
     placement: Placement
+    limits: tuple[MpsLimit, ...] = ()
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentSpec:

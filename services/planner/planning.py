@@ -6,15 +6,15 @@ import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from services.kit import deployment, logs
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.planner import holding, metrics
 from services.planner.announcer import Announcer
-from services.planner.decide import Decision, Snapshot, adopt, decide, running
-from services.planner.domain import Model, Segment
+from services.planner.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
+from services.planner.domain import Configuration, Model, Problem
 from services.planner.draft import Circumstances, draft
-from services.planner.fleet import SegmentState
 from services.planner.plan import LoadForecast, Plan, PlannedSegment
 from services.planner.proposal import Changes, Proposal, alter
 from services.planner.routing import by_capacity
@@ -22,6 +22,11 @@ from services.planner.triggers import Observation
 from services.planner.world import World
 
 _log = logs.get("planning")
+
+T = TypeVar("T")
+
+_LEEWAY = 1.5
+"""How much faster than profiled a batch may turn out to be."""
 
 
 class Undecided(Exception):
@@ -77,6 +82,52 @@ class Planning:
         """
         return await self._drafted(reason, self._snapshot(seen), _decide)
 
+    async def posed(self, seen: Observation) -> Problem:
+        """Return the problem of a search in which profiles count for little.
+
+        Raises:
+            ServiceError: It cannot be posed.
+        """
+        snapshot = self._snapshot(seen)
+        return await self.think(
+            snapshot.strategy, lambda: pose(snapshot, self._settings, leeway=_LEEWAY)
+        )
+
+    async def chosen(
+        self, reason: str, problem: Problem, configuration: Configuration, seen: Observation
+    ) -> Draft:
+        """Take up a configuration that a search chose.
+
+        Args:
+            reason: Of the plan.
+            problem: What it was chosen for, with the figures to judge it by.
+            configuration: What shall run.
+            seen: What was known when the problem was posed.
+
+        Raises:
+            FailedPrecondition: It does not fit on the fleet any more.
+        """
+
+        def realised(snapshot: Snapshot, _settings: deployment.Planner) -> Decision:
+            return realise(snapshot, problem, configuration, new_id)
+
+        return await self._drafted(reason, self._snapshot(seen), realised)
+
+    async def think(self, strategy: str, work: Callable[[], T]) -> T:
+        """Let a strategy work in a thread.
+
+        Raises:
+            ServiceError: As the work raises it; Unavailable: it crashed.
+        """
+        try:
+            return await asyncio.to_thread(work)
+        except ServiceError:
+            raise
+        except Exception as error:
+            # The border to strategies: one that crashes must not take the routes down with it.
+            _log.exception("strategy crashed", strategy=strategy)
+            raise Unavailable(f"strategy {strategy} crashed: {error}") from error
+
     async def resumed(self, plan: Plan, seen: Observation) -> Draft:
         """Take up a plan whose rollout was interrupted, its segments' ids and all.
 
@@ -110,7 +161,7 @@ class Planning:
         named = _as_planned if not plan.version else _afresh
 
         def adopted(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
-            stay = _staying(snapshot)
+            stay = staying(snapshot)
             target = holding.target(plan, snapshot.gpus, self._models, stay, named)
             return adopt(snapshot, settings, target)
 
@@ -157,14 +208,7 @@ class Planning:
         make: Callable[[Snapshot, deployment.Planner], Decision],
     ) -> Draft:
         started_s = self._world.clock.monotonic()
-        try:
-            decision = await asyncio.to_thread(make, snapshot, self._settings)
-        except ServiceError:
-            raise
-        except Exception as error:
-            # The border to strategies: one that crashes must not take the routes down with it.
-            _log.exception("strategy crashed", strategy=snapshot.strategy)
-            raise Unavailable(f"strategy {snapshot.strategy} crashed: {error}") from error
+        decision = await self.think(snapshot.strategy, lambda: make(snapshot, self._settings))
         solve_s = self._world.clock.monotonic() - started_s
         metrics.SOLVE_SECONDS.labels(snapshot.strategy).observe(solve_s)
         circumstances = Circumstances(
@@ -229,11 +273,3 @@ def _wishes(plan: Plan, objective: deployment.Objective) -> deployment.Objective
 
 def _decide(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
     return decide(snapshot, settings, new_id)
-
-
-def _staying(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs and does not drain."""
-    leaving = {
-        each.spec.segment_id for each in snapshot.running if each.state is SegmentState.DRAINING
-    }
-    return tuple(each for each in running(snapshot) if each.segment_id not in leaving)

@@ -10,10 +10,10 @@ from services.kit.deployment import Planner as Settings
 from services.planner import holding
 from services.planner.books import Books
 from services.planner.decide import Snapshot, configuration_of, pose
-from services.planner.diff import diff
 from services.planner.domain import Model
-from services.planner.explain import Decided, explain
-from services.planner.explanation import Explanation, PlanDiff
+from services.planner.explaining.diff import diff
+from services.planner.explaining.explain import Decided, explain
+from services.planner.explaining.explanation import Explanation, PlanDiff
 from services.planner.plan import Plan
 from services.planner.proposal import Changes, Proposal
 from services.planner.proposals import Basis, Proposals

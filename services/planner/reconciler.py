@@ -13,18 +13,19 @@ from functools import partial
 from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.deployment import Planner as Settings
-from services.kit.errors import ServiceError, Unavailable
+from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.planner import holding, metrics
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.draft import remembered, same, specs
-from services.planner.executor import Executor, StepFailed, Way
+from services.planner.conductor import Conductor
+from services.planner.draft import remembered
+from services.planner.executor import StepFailed
+from services.planner.learner import Learner, cut
 from services.planner.orders import Orders, Work
 from services.planner.pin import Pin
 from services.planner.plan import Plan, PlanState
 from services.planner.planning import Draft, Planning, Undecided
 from services.planner.proposal import Changes, Proposal
-from services.planner.routing import by_capacity
 from services.planner.store import Store
 from services.planner.triggers import Kind, Observation, Trigger, cause, disturbance, wait_s
 from services.planner.world import World
@@ -43,7 +44,8 @@ class Parts:
     store: Store
     books: Books
     announcer: Announcer
-    executor: Executor
+    conductor: Conductor
+    learner: Learner
 
 
 class Reconciler:
@@ -56,14 +58,12 @@ class Reconciler:
         self._store = parts.store
         self._books = parts.books
         self._announcer = parts.announcer
-        self._executor = parts.executor
+        self._conductor = parts.conductor
+        self._learner = parts.learner
+        self._standing = parts.conductor.standing
         self._orders = Orders(parts.world.changed)
         self._backoff = Backoff(initial_s=0.5, maximum_s=30.0)
-        self._wanted: Observation | None = None  # at the last decision, with what it wanted
-        self._decided_s = -math.inf
         self._unfinished: Plan | None = None  # the newest plan, where a restart cut its rollout
-        self._failed: Plan | None = None  # the newest plan, where its rollout failed
-        self._active: Plan | None = None
         self._pin = Pin(parts.store)
 
     # ---- what operators order ------------------------------------------------------------------
@@ -87,10 +87,10 @@ class Reconciler:
 
         Raises:
             InvalidArgument: The plan's numbers cannot be.
-            FailedPrecondition: The fleet lacks what it needs; the message says what.
+            FailedPrecondition: A plan is pinned, or the fleet lacks what this one needs.
         """
         holding.check(plan.segments)
-        return await self._orders.give(partial(self._begin, f"apply: {plan.reason}", plan))
+        return await self._orders.give(partial(self._apply, plan))
 
     async def rollback(self, version: int) -> Plan:
         """Carry an earlier plan out again as a new version, and hold it.
@@ -124,9 +124,10 @@ class Reconciler:
 
     async def restore(self) -> None:
         """Take up the state of before a restart, so that subscribers are served at once."""
-        self._active = await self._store.active()
+        standing = self._standing
+        standing.active = await self._store.active()
         await self._pin.restore()
-        await self._books.restore(self._active)
+        await self._books.restore(standing.active)
         found = await self._store.newest_first(1)
         if not found:
             return
@@ -134,13 +135,13 @@ class Reconciler:
         if newest.state in _UNFINISHED:
             self._unfinished = newest
         elif newest.state is PlanState.FAILED:
-            self._failed = newest
-        plans = [plan for plan in (newest, self._active) if plan is not None]
+            standing.failed = newest
+        plans = [plan for plan in (newest, standing.active) if plan is not None]
         await self._announcer.restore(plans)
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
         self._world.fleet.expect(nodes, self._world.clock.monotonic())
-        if self._active is not None:
-            self._wanted = remembered(self._active, await self._store.gpus())
+        if standing.active is not None:
+            standing.wanted = remembered(standing.active, await self._store.gpus())
 
     async def run(self) -> None:
         """Reconcile for ever."""
@@ -173,18 +174,41 @@ class Reconciler:
             if seen is None or trigger is None:
                 delay_s = world.fleet.unsettled_s(now_s) or math.inf
             else:
-                delay_s = wait_s(trigger.kind, now_s - self._decided_s, self._settings.triggers)
+                delay_s = self._wait_s(trigger)
                 if delay_s <= 0:
                     return partial(self._replan, trigger, seen)
             await world.changed.after(count, delay_s)
 
     def _cause(self, seen: Observation) -> Trigger | None:
-        if self._failed is not None:
-            text = f"retry: plan {self._failed.version} failed: {self._failed.failure}"
+        now = self._standing
+        if now.failed is not None:
+            text = f"retry: plan {now.failed.version} failed: {now.failed.failure}"
             return Trigger(Kind.RETRY, text)
         if self._pin.version is not None:
-            return disturbance(self._wanted, seen, self._settings.triggers)
-        return cause(self._wanted, seen, self._settings.triggers)
+            return disturbance(now.wanted, seen, self._settings.triggers)
+        trigger = cause(now.wanted, seen, self._settings.triggers)
+        if trigger is None and now.active is not None and cut(now.active):
+            text = f"retry: the search that plan {now.active.version} is part of was cut"
+            return Trigger(Kind.RETRY, text)
+        return trigger
+
+    def _wait_s(self, trigger: Trigger) -> float:
+        since_s = self._world.clock.monotonic() - self._standing.decided_s
+        return wait_s(trigger.kind, since_s, self._settings.triggers)
+
+    def _overtaken(self) -> bool:
+        """Tell whether what is under way must make room: for an order, or for other news.
+
+        Broken promises are no news to it.
+        """
+        if self._orders:
+            return True
+        seen = self._world.observe()
+        if seen is None:
+            return False
+        promised = replace(seen, late=(), inaccurate=())
+        trigger = cause(self._standing.wanted, promised, self._settings.triggers)
+        return trigger is not None and self._wait_s(trigger) <= 0
 
     # ---- plans ---------------------------------------------------------------------------------
 
@@ -195,12 +219,12 @@ class Reconciler:
             found = await self._planning.resumed(plan, seen)
         except ServiceError as error:
             failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
-            await self._fail(plan, failure)
+            await self._conductor.fail(plan, failure)
             return
-        self._wanted = remembered(plan, await self._store.gpus())
+        self._standing.wanted = remembered(plan, await self._store.gpus())
         _log.info("rollout goes on", version=plan.version, steps=found.plan.steps)
         metrics.RESUMED.inc()
-        await self._roll(plan, found)
+        await self._conductor.roll(plan, found)
 
     async def _replan(self, trigger: Trigger, seen: Observation) -> None:
         """Decide, and carry the decision out where it differs from the active plan.
@@ -209,25 +233,23 @@ class Reconciler:
             Undecided: There is no decision.
             StepFailed: The rollout failed; the plan is written as FAILED.
         """
-        trigger, seen = self._world.ask_more(trigger, seen)
         try:
-            found = await self._decided(trigger, seen)
+            changed = await self._changed(trigger, seen)
         except ServiceError as error:
-            self._decided_s = self._world.clock.monotonic()
+            self._standing.decided_s = self._world.clock.monotonic()
             raise Undecided(f"{trigger.reason}: {error.message}") from error
         finally:
             self._world.level.forget()
-        self._note(found, seen)
-        if self._failed is None and self._active is not None and same(found.plan, self._active):
-            _log.info("plan stays", cause=trigger.reason, version=self._active.version)
-            return
-        if not found.plan.segments and found.decision.running:
-            _log.warning("what runs stays", cause=trigger.reason, degraded=found.plan.degraded)
-            self._wanted = seen
-            return
-        metrics.PLANS.labels(trigger.kind.value).inc()
-        plan = await self._publish(found, seen)
-        await self._roll(plan, found)
+        self._world.decided(trigger, changed=changed)
+
+    async def _changed(self, trigger: Trigger, seen: Observation) -> bool:
+        """Decide and carry out; return whether something came of it."""
+        if self._pin.version is None and self._learner.searches(seen.strategy):
+            await self._learner.search(trigger, seen, self._overtaken)
+            return False  # it keeps the accuracy floor where it can: to search again is no use
+        trigger, seen = self._world.ask_more(trigger, seen)
+        found = await self._decided(trigger, seen)
+        return await self._conductor.carry(trigger.kind, found, seen)
 
     async def _decided(self, trigger: Trigger, seen: Observation) -> Draft:
         if self._pin.version is None:
@@ -235,63 +257,28 @@ class Reconciler:
         pinned = await self._store.plan(self._pin.version)
         return await self._planning.held(pinned, trigger.reason, seen)
 
-    async def _publish(self, found: Draft, seen: Observation, *, pin: bool = False) -> Plan:
-        """Write a plan down, then tell of it."""
-        plan = await self._store.add(found.plan, seen.gpus, found.snapshot, pin=pin)
-        self._note(found, seen)
-        self._announcer.announce(plan)
-        _log.info(
-            "plan",
-            version=plan.version,
-            cause=plan.reason,
-            steps=plan.steps,
-            degraded=plan.degraded,
-            least_capacity=dict(found.decision.rollout.least_capacity),
-        )
-        return plan
-
-    def _note(self, found: Draft, seen: Observation) -> None:
-        """Remember what was known and what is wanted, to compare later observations with."""
-        self._decided_s = self._world.clock.monotonic()
-        self._wanted = replace(seen, segments=specs(found.plan), late=(), inaccurate=())
-
-    async def _roll(self, plan: Plan, found: Draft) -> None:
-        way = Way.of(found.decision)
-        plan = replace(plan, state=PlanState.ROLLING)
-        await self._store.set_state(plan.version, plan.state)
-        self._announcer.announce(plan)
-        try:
-            await self._executor.execute(plan, found.decision.rollout, way)
-        except StepFailed as error:
-            await self._fail(plan, str(error))
-            # Of all that may run, the announcer routes to what agents report to serve.
-            await self._announcer.serve(plan.version, by_capacity(way.segments.values()))
-            raise
-        await self._books.activate(plan.version)
-        self._world.level.forget()
-        self._failed, self._active = None, await self._store.plan(plan.version)
-        self._announcer.announce(self._active)
-        _log.info("plan is active", version=plan.version)
-
-    async def _fail(self, plan: Plan, failure: str) -> None:
-        await self._store.set_state(plan.version, PlanState.FAILED, failure)
-        self._failed = replace(plan, state=PlanState.FAILED, failure=failure)
-        self._announcer.announce(self._failed)
+    async def _apply(self, plan: Plan) -> tuple[Plan, Work]:
+        """Begin a dry run's plan, unless another one is held."""
+        if self._pin.version is not None:
+            raise FailedPrecondition(
+                f"plan {self._pin.version} is pinned; unpin first", reason="PINNED"
+            )
+        return await self._begin(f"apply: {plan.reason}", plan)
 
     async def _begin(self, reason: str, plan: Plan, *, pin: bool = False) -> tuple[Plan, Work]:
         """Store and announce an earlier plan, or a dry run's, as the newest."""
         seen = self._planning.observe()
         found = await self._planning.again(reason, plan, seen)
         self._unfinished = None
-        stored = await self._publish(found, seen, pin=pin)
+        stored = await self._conductor.publish(found, seen, pin=pin)
         metrics.PLANS.labels("order").inc()
         if pin:
             self._pin.version = stored.version
-        return stored, partial(self._roll, stored, found)
+        return stored, partial(self._conductor.roll, stored, found)
 
     async def _hold(self, version: int | None) -> tuple[int, None]:
-        active = 0 if self._active is None else self._active.version
-        return await self._pin.hold(version, active), None
+        active = self._standing.active
+        return await self._pin.hold(version, 0 if active is None else active.version), None
 
     async def _release(self) -> tuple[None, None]:
         await self._pin.release()

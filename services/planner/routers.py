@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.kit.clock import Clock
-from services.planner.demand import Demand
+from services.planner.foresight.demand import Demand
 from services.planner.notice import Notice
 from services.planner.service_level import ServiceLevel
+from services.planner.trying.measuring import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,12 @@ class Link:
 class Routers:
     """Open streams of routers."""
 
-    def __init__(self, demand: Demand, level: ServiceLevel, clock: Clock, changed: Notice) -> None:
+    def __init__(
+        self, demand: Demand, level: ServiceLevel, tally: Tally, clock: Clock, changed: Notice
+    ) -> None:
         self._demand = demand
         self._level = level
+        self._tally = tally
         self._clock = clock
         self._changed = changed
         self._links: set[Link] = set()
@@ -60,6 +64,9 @@ class Routers:
         self._links.add(link)
         self._demand.observe(report.router_id, report.arrivals, report.window_s)
         self._level.observe(report.late, report.by_variant, self._clock.monotonic())
+        for model, latency_s in report.latency_s.items():
+            count = sum(report.by_variant.get(model, {}).values())
+            self._tally.answered(model, count, latency_s)
         self._changed.notify()
 
     def leave(self, link: Link) -> None:

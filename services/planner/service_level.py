@@ -8,7 +8,7 @@ raises what is asked of the next plan, and that wears off again.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 _TIME_CONSTANT_S = 30.0
@@ -18,6 +18,8 @@ _HEADROOM_STEP = 1.25
 _MOST_HEADROOM = 2.0
 _WEARS_OFF_S = 900.0
 _TOLERANCE = 0.002  # of accuracy, relative
+_FIRST_PATIENCE_S = 60.0
+_MOST_PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,18 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise. Attributes: model, seen and promised (shares, 0..1)."""
+    """A broken promise.
+
+    Attributes:
+        model: Whose requests.
+        seen, promised: Shares, 0..1.
+        why: What an agent says of it, where it is one who noticed.
+    """
 
     model: str
     seen: float
     promised: float
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -68,8 +77,10 @@ class ServiceLevel:
     aims: Mapping[str, Aim]
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _seen_s: float = 0.0
+    _short: dict[str, str] = field(default_factory=dict)
     _headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lift: tuple[float, float] = (0.0, 0.0)
+    _patience: tuple[float, float] = (0.0, 0.0)  # its length; when it ends
 
     def observe(
         self, late: Mapping[str, int], answered: Mapping[str, Mapping[str, int]], now_s: float
@@ -95,13 +106,21 @@ class ServiceLevel:
                 seen.answered += count
                 seen.accuracy_sum += count * aim.accuracies.get(variant, 0.0)
 
+    def need_more(self, models: Iterable[str], why: str) -> None:
+        """Take in that an agent's GPU cannot serve these models any faster."""
+        self._short.update((model, why) for model in models if model in self.aims)
+
     def forget(self) -> None:
         """Begin anew: what is seen from here on is another plan's."""
         self._seen.clear()
+        self._short.clear()
 
     def late(self) -> tuple[Violation, ...]:
-        """Return the models of which more requests are late than may be, beyond chance."""
-        return tuple(
+        """Return the models of which more requests are late than may be, beyond chance.
+
+        And those of which an agent says that they are, or soon will be.
+        """
+        late = tuple(
             Violation(model, seen.late / seen.answered, allowed)
             for model, seen in sorted(self._seen.items())
             if seen.answered >= _LEAST_ANSWERS
@@ -109,6 +128,13 @@ class ServiceLevel:
             > (allowed := self.aims[model].late_share) * seen.answered
             + _SIGMAS * math.sqrt(seen.answered * allowed * (1 - allowed))
         )
+        known = {each.model for each in late}
+        short = (
+            Violation(model, 0.0, self.aims[model].late_share, why)
+            for model, why in sorted(self._short.items())
+            if model not in known
+        )
+        return (*late, *short)
 
     def inaccurate(self, floor: float) -> tuple[Violation, ...]:
         """Return the models whose answers are less accurate than `floor` of their best variant."""
@@ -119,6 +145,27 @@ class ServiceLevel:
             and (seen_share := seen.accuracy_sum / seen.answered / self.aims[model].best)
             < floor - _TOLERANCE
         )
+
+    def decided(self, *, inaccurate: bool, changed: bool, now_s: float) -> None:
+        """Learn what came of a decision.
+
+        Where inaccurate answers were its cause and nothing changed, they are no cause for a while,
+        each time for twice as long: some strategies ignore the floor.
+
+        Args:
+            inaccurate: They were the cause. Any other cause ends all patience.
+            changed: Another plan came of it.
+            now_s: Now.
+        """
+        if not inaccurate:
+            self._patience = (0.0, 0.0)
+        elif not changed:
+            length_s = min(max(2 * self._patience[0], _FIRST_PATIENCE_S), _MOST_PATIENCE_S)
+            self._patience = (length_s, now_s + length_s)
+
+    def bears(self, now_s: float) -> bool:
+        """Tell whether inaccurate answers are no cause to plan for now."""
+        return now_s < self._patience[1]
 
     def demand_more(self, floor: float, now_s: float) -> None:
         """Ask more of the next plan where promises are broken now."""

@@ -15,16 +15,16 @@ from services.kit.errors import InvalidArgument
 from services.planner.agents import Agents, Session
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.convert import changes_from, load_from, plan_to, routing_to
 from services.planner.decide import STRATEGIES
-from services.planner.mirror import to_message
-from services.planner.paging import page_size, read_token, write_token
 from services.planner.questions import Questions
 from services.planner.reconciler import Reconciler
-from services.planner.replay import without_gaps
 from services.planner.routers import Link, Routers
 from services.planner.store import Store
-from services.planner.streams import until
+from services.planner.wire.convert import changes_from, load_from, plan_to, routing_to
+from services.planner.wire.mirror import to_message
+from services.planner.wire.paging import page_size, read_token, write_token
+from services.planner.wire.replay import without_gaps
+from services.planner.wire.streams import until
 from services.planner.world import World
 
 
@@ -174,6 +174,8 @@ class PlannerServicer(PlannerServiceServicer):
         try:
             async for request in requests:
                 self._agents.take(session, request)
+                for each in request.scale_out:
+                    self._world.need_more(each.models, each.reason)
         finally:
             session.close()
 
@@ -198,7 +200,9 @@ class PlannerServicer(PlannerServiceServicer):
             node = inventory_pb2.Node(name=name, zone=self._nodes[name].zone)
             return pb.FleetNode(node=node)
         connected = self._world.fleet.connected(name)
-        return pb.FleetNode(node=report.node, connected=connected, energy=report.energy)
+        return pb.FleetNode(
+            node=report.node, connected=connected, energy=report.energy, drifts=report.drifts
+        )
 
 
 def _check_aim(carbon_weight: float | None, strategy: str) -> None:

@@ -144,9 +144,8 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
 def _broken(now: Observation) -> Iterator[Trigger]:
     """Yield broken promises; the reconciler begins to count anew with each plan."""
     for late in now.late:
-        yield Trigger(
-            Kind.SLA, f"sla: {_share(late.seen)} of {late.model} late ({_share(late.promised)} may)"
-        )
+        seen = f"{_share(late.seen)} of {late.model} late ({_share(late.promised)} may)"
+        yield Trigger(Kind.SLA, f"sla: {late.why or seen}")
     for poor in now.inaccurate:
         yield Trigger(
             Kind.ACCURACY,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.clock import Clock
 from services.kit.deployment import Objective
-from services.planner.demand import Demand
 from services.planner.domain import Period
 from services.planner.fleet import Fleet
+from services.planner.foresight.demand import Demand
 from services.planner.notice import Notice
 from services.planner.service_level import ServiceLevel
-from services.planner.triggers import Observation, Trigger
+from services.planner.triggers import Kind, Observation, Trigger
+from services.planner.trying.measuring import Reading, Tally
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class World:
         strategy: Who looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
         foreseen: Intensity in the periods to come, by zone, by the carbon service.
+        tally: What was done and how fast, by the agents' and the routers' reports.
         changed: Wakes who waits for news.
     """
 
@@ -39,6 +41,7 @@ class World:
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
     foreseen: tuple[Period, ...] = ()
+    tally: Tally = field(default_factory=Tally)
     changed: Notice = field(default_factory=Notice)
 
     def aim(self, carbon_weight: float | None, strategy: str | None) -> None:
@@ -52,6 +55,11 @@ class World:
     def learn(self, intensity_gco2e_per_kwh: dict[str, float]) -> None:
         """Take in new intensities, by zone."""
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
+        self.changed.notify()
+
+    def need_more(self, models: Iterable[str], why: str) -> None:
+        """Take in that an agent's GPU cannot serve these models any faster."""
+        self.level.need_more(models, why)
         self.changed.notify()
 
     def foresee(self, periods: tuple[Period, ...]) -> None:
@@ -82,6 +90,14 @@ class World:
         )
         return replace(trigger, reason="; ".join((trigger.reason, *more))), asked
 
+    def decided(self, trigger: Trigger, *, changed: bool) -> None:
+        """Learn whether anything came of a decision, and what had caused it."""
+        self.level.decided(
+            inaccurate=trigger.kind is Kind.ACCURACY,
+            changed=changed,
+            now_s=self.clock.monotonic(),
+        )
+
     def aims(self) -> Objective:
         """Return the objective to plan with: a higher floor where answers were too inaccurate."""
         floor = self.objective.accuracy_floor + self.level.floor_lift(self.clock.monotonic())
@@ -94,6 +110,10 @@ class World:
             for period in self.foreseen
             if zones.keys() <= period.intensity_gco2e_per_kwh.keys()
         )
+
+    def reading(self) -> Reading:
+        """Return all counters as they are now."""
+        return self.tally.reading(self.clock.monotonic())
 
     def observe(self) -> Observation | None:
         """Return what can cause a plan, or None where planning makes no sense now.
@@ -118,5 +138,7 @@ class World:
             strategy=self.strategy,
             carbon_weight=self.objective.carbon_weight,
             late=self.level.late(),
-            inaccurate=self.level.inaccurate(self.objective.accuracy_floor),
+            inaccurate=()
+            if self.level.bears(now_s)
+            else self.level.inaccurate(self.objective.accuracy_floor),
         )

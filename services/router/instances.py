@@ -172,6 +172,7 @@ def _work(request: Request, now_s: float) -> pb.Work:
         request=request.body,
         remaining_s=max(request.deadline_s - now_s, 0.001),
         traceparent=request.traceparent,
+        waited_s=max(now_s - request.arrived_s, 0.0),
     )
 
 

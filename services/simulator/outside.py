@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from services.carbon.monitor import Monitor
 from services.carbon.sources.source import Source
 from services.kit.deployment import Carbon, Horizon
-from services.planner import outlook
 from services.planner.domain import Period
+from services.planner.foresight import outlook
 from services.simulator.router import Router
 from services.simulator.timeline import Timeline, Waiting
 

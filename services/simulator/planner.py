@@ -111,8 +111,10 @@ class Planner:
             timing = _AT_ONCE if trigger.kind is Kind.FIRST else self._timing
             yield env.timeout(timing.decide_s)
             decision, plan = self._decided(*self._demanding(trigger, seen))
-            if self._changes(decision, plan):
+            changes = self._changes(decision, plan)
+            if changes:
                 yield from self._roll(env, decision, plan, timing, disturb)
+            self._world.decided(trigger, changed=changes)
 
     def _roll(
         self,

@@ -8,8 +8,8 @@ import numpy as np
 from simpy import Environment
 
 from services.kit.deployment import Deployment
-from services.planner.demand import Demand
 from services.planner.fleet import Fleet
+from services.planner.foresight.demand import Demand
 from services.planner.service_level import Aim, ServiceLevel
 from services.planner.world import World
 from services.simulator import tables

@@ -1,4 +1,4 @@
-"""The device port on a real GPU. It only reads: no test here changes the GPU in any way.
+"""Real GPUs, read only: no test here changes one in any way, and a fixture sees to it.
 
 Also runs by itself where only pytest and nvidia-ml-py are installed:
 `PYTHONPATH=. python tests/gpu/test_real_nvml.py` in the repository's root.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
 
 from services.gpuagent import gpu_table
 from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.gpu_table import GpuTable
+from services.gpuagent.nvml import listing
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.mig import WHOLE, Placement
 
@@ -35,14 +40,59 @@ def gpus() -> Iterator[NvmlGpus]:
 
 
 @pytest.fixture
-def listed(gpus: NvmlGpus) -> tuple[GpuInfo, ...]:
-    try:
-        found = gpus.list()
-    except PermissionDenied as error:
-        pytest.skip(f"this process may not read MIG instances: {error}")
+def handles(gpus: NvmlGpus) -> Iterator[list[Any]]:
+    """The GPUs; what can be set on them is the same before and after."""
+    found = [pynvml.nvmlDeviceGetHandleByUUID(uuid.encode()) for uuid in sorted(gpus.present())]
     if not found:
         pytest.skip("no NVIDIA GPU here")
+    before = [_settings(handle) for handle in found]
+    yield found
+    assert [_settings(handle) for handle in found] == before
+
+
+def _settings(handle: Any) -> tuple[object, ...]:
+    asks = (
+        pynvml.nvmlDeviceGetMigMode,
+        pynvml.nvmlDeviceGetPowerManagementLimit,
+        pynvml.nvmlDeviceGetComputeMode,
+        pynvml.nvmlDeviceGetPersistenceMode,
+        lambda device: tuple(listing.mig_devices(device)),
+    )
+    return tuple(_or_none(ask, handle) for ask in asks)
+
+
+def _or_none(ask: Any, handle: Any) -> object:
+    try:
+        return ask(handle)
+    except (
+        pynvml.NVMLError_FunctionNotFound,
+        pynvml.NVMLError_NoPermission,
+        pynvml.NVMLError_NotSupported,
+    ):
+        return None
+
+
+@pytest.fixture
+def listed(gpus: NvmlGpus, handles: list[Any]) -> tuple[GpuInfo, ...]:
+    try:
+        return gpus.list()
+    except PermissionDenied as error:
+        pytest.skip(f"this process may not read MIG instances: {error}")
+
+
+@pytest.fixture
+def known(handles: list[Any]) -> list[tuple[Any, GpuTable]]:
+    """The GPUs of which we have a table, with it."""
+    tables = [
+        (handle, gpu_table.by_product_name(pynvml.nvmlDeviceGetName(handle))) for handle in handles
+    ]
+    found = [(handle, table) for handle, table in tables if table is not None]
+    if not found:
+        pytest.skip("no table for the GPUs here")
     return found
+
+
+# ---- the device port ---------------------------------------------------------------------------
 
 
 def test_every_gpu_is_described(listed: tuple[GpuInfo, ...]) -> None:
@@ -97,6 +147,125 @@ def test_a_gpu_that_is_not_there_is_not_found(gpus: NvmlGpus) -> None:
 
 def test_nvml_itself_agrees_on_the_count(listed: tuple[GpuInfo, ...]) -> None:
     assert len(listed) == pynvml.nvmlDeviceGetCount()
+
+
+# ---- what the simulator claims of the hardware -------------------------------------------------
+
+
+def test_profiles_and_placements_are_the_tables(known: list[tuple[Any, GpuTable]]) -> None:
+    """Ids, counts, SMs and starts, also while MIG mode is off; memory to a quarter of a GiB."""
+    capable = [(handle, table) for handle, table in known if table.mig_capable]
+    if not capable:
+        pytest.skip("no GPU with MIG here")
+    for handle, table in capable:
+        try:
+            found = {profile.name: profile for profile in listing.profiles(handle)}
+        except pynvml.NVMLError_NoPermission:
+            pytest.skip("this process may not read MIG placements")
+        for kind in table.geometry.kinds:
+            real = found[kind.name]
+            assert (real.id, real.total) == (kind.gpu_instance_profile_id, kind.max_count)
+            assert (real.starts, real.size) == (kind.starts, kind.memory_slices)
+            assert real.sm_count == kind.sm_count
+            assert real.memory_mib == pytest.approx(kind.memory_bytes / 2**20, abs=256)
+
+
+def test_supported_clocks_are_the_tables(known: list[tuple[Any, GpuTable]]) -> None:
+    for handle, table in known:
+        memory_mhz = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
+        clocks_mhz = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, max(memory_mhz))
+
+        assert tuple(sorted(clocks_mhz, reverse=True)) == table.clocks_mhz
+        assert max(memory_mhz) == table.memory_clock_mhz
+
+
+def test_power_limits_are_the_tables(known: list[tuple[Any, GpuTable]]) -> None:
+    for handle, table in known:
+        least_mw, most_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+
+        assert (least_mw / 1000, most_mw / 1000) == (table.min_power_limit_w, table.max_power_w)
+
+
+def test_power_is_averaged_where_nvml_h_says_so(known: list[tuple[Any, GpuTable]]) -> None:
+    fields = [pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT]
+    for handle, table in known:
+        average, instant = pynvml.nvmlDeviceGetFieldValues(handle, fields)
+
+        assert instant.nvmlReturn == pynvml.NVML_SUCCESS
+        assert instant.value.uiVal > 0
+        assert (average.nvmlReturn == pynvml.NVML_SUCCESS) == table.averages_power
+
+
+def test_the_energy_counter_only_grows_in_ticks_of_at_most_100_ms(handles: list[Any]) -> None:
+    for handle in handles:
+        seen: list[tuple[float, int]] = []  # when the counter moved, and to what, mJ
+        until_s = time.monotonic() + 2
+        while (now_s := time.monotonic()) < until_s:
+            energy_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+            if not seen or energy_mj != seen[-1][1]:
+                seen.append((now_s, energy_mj))
+            time.sleep(0.001)
+
+        assert all(later[1] > earlier[1] for earlier, later in pairwise(seen))
+        ticks_s = sorted(later[0] - earlier[0] for earlier, later in pairwise(seen))
+        assert ticks_s[len(ticks_s) // 2] < 0.15
+
+
+# ---- an inference with the counter around it ---------------------------------------------------
+
+
+def test_an_inference_costs_energy_that_the_counter_shows(
+    gpus: NvmlGpus,
+    handles: list[Any],
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The method of the profiler and of receipts, on the real thing."""
+    pytest.importorskip("onnxruntime")
+    numpy = pytest.importorskip("numpy")
+    from services.gpuagent.worker.engine import Engine  # noqa: PLC0415 - needs onnxruntime
+
+    try:
+        engine = Engine(_matrix_product(tmp_path / "product.onnx"), "CUDAExecutionProvider")
+    except RuntimeError as error:
+        pytest.skip(f"ONNX Runtime has no CUDA here: {error}")
+    uuid = pynvml.nvmlDeviceGetUUID(handles[0])  # CUDA's default: the first
+    x = numpy.ones((_ROWS, _WIDTH), dtype=numpy.float32)
+    engine.run({"x": x})  # the first run allocates
+    before, began_s, items = gpus.meter(uuid), time.monotonic(), 0
+    while time.monotonic() - began_s < 2:
+        (y,) = engine.run({"x": x})
+        items += _ROWS
+    after, took_s = gpus.meter(uuid), time.monotonic() - began_s
+    mean_w = (after.energy_j - before.energy_j) / took_s
+
+    assert y[0, 0] == pytest.approx(_WIDTH)
+    assert after.method == "counter"
+    limit_w = pynvml.nvmlDeviceGetEnforcedPowerLimit(handles[0]) / 1000
+    assert 0.8 * before.power_w < mean_w < 1.1 * limit_w
+    record_property("mean_power_w", mean_w)
+    record_property("energy_j_per_item", (after.energy_j - before.energy_j) / items)
+
+
+_ROWS, _WIDTH = 1024, 2048
+
+
+def _matrix_product(path: Path) -> Path:
+    """Write a model that multiplies by a matrix of ones."""
+    onnx = pytest.importorskip("onnx")
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    ones = helper.make_tensor("w", floats, [_WIDTH, _WIDTH], [1.0] * _WIDTH**2)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", floats, ["n", _WIDTH])],
+        [helper.make_tensor_value_info("y", floats, ["n", _WIDTH])],
+        [ones],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, path)
+    return path
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,7 +71,9 @@ class Planner(PlannerServiceServicer):
     def __init__(self) -> None:
         self.node = inventory_pb2.Node()
         self.energy: dict[str, inventory_pb2.GpuEnergy] = {}
+        self.drifts: list[planner_pb2.ProfileDrift] = []
         self.first_requests: list[planner_pb2.JoinRequest] = []
+        self.scale_outs: list[inventory_pb2.ScaleOut] = []
         self._results: dict[str, steps_pb2.StepResult] = {}
         self._steps: asyncio.Queue[steps_pb2.Step | None] = asyncio.Queue()
         self._changed = asyncio.Condition()
@@ -97,7 +99,10 @@ class Planner(PlannerServiceServicer):
                 first = False
             if request.HasField("node"):
                 self.node = request.node
+            if request.HasField("drifts"):
+                self.drifts = list(request.drifts.drifts)
             self.energy |= {energy.gpu_uuid: energy for energy in request.energy}
+            self.scale_outs.extend(request.scale_out)
             if request.HasField("step_result"):
                 self._results[request.step_result.step_id] = request.step_result
             async with self._changed:
@@ -148,6 +153,11 @@ class Planner(PlannerServiceServicer):
         stop.grace.FromSeconds(grace_s)
         return await self.ask(stop_segment=stop)
 
+    async def change(self, *groups: Sequence[steps_pb2.Action]) -> steps_pb2.StepResult:
+        """Send several actions as one step."""
+        in_order = [steps_pb2.ActionGroup(actions=group) for group in groups]
+        return await self.ask(change=steps_pb2.Change(groups=in_order))
+
     def segment(self, segment_id: str) -> inventory_pb2.Segment | None:
         """Return a segment of the last report."""
         found = (s for s in self.node.segments if s.spec.segment_id == segment_id)
@@ -180,6 +190,35 @@ def segment_spec(segment_id: str = "s-1", **changes: Any) -> inventory_pb2.Segme
         "placement": placement("3g.20gb", 0),
     }
     return inventory_pb2.SegmentSpec(**(values | changes))
+
+
+def create(profile: str, start: int, gpu: str = GPU) -> steps_pb2.Action:
+    """Return the action that creates a slice."""
+    what = steps_pb2.CreateSlice(gpu_uuid=gpu, placement=placement(profile, start))
+    return steps_pb2.Action(create_slice=what)
+
+
+def destroy(profile: str, start: int, gpu: str = GPU) -> steps_pb2.Action:
+    """Return the action that destroys a slice."""
+    what = steps_pb2.DestroySlice(gpu_uuid=gpu, placement=placement(profile, start))
+    return steps_pb2.Action(destroy_slice=what)
+
+
+def start(spec: inventory_pb2.SegmentSpec) -> steps_pb2.Action:
+    """Return the action that starts a segment."""
+    return steps_pb2.Action(start_segment=steps_pb2.StartSegment(spec=spec))
+
+
+def stop(segment_id: str) -> steps_pb2.Action:
+    """Return the action that stops a segment."""
+    action = steps_pb2.Action(stop_segment=steps_pb2.StopSegment(segment_id=segment_id))
+    action.stop_segment.grace.FromSeconds(5)
+    return action
+
+
+def lock_clock(clock_mhz: int, gpu: str = GPU) -> steps_pb2.Action:
+    """Return the action that holds a clock."""
+    return steps_pb2.Action(lock_clock=steps_pb2.LockClock(gpu_uuid=gpu, clock_mhz=clock_mhz))
 
 
 def workers_in(folder: Path) -> list[psutil.Process]:

@@ -54,6 +54,11 @@ class Scripted(CarbonServiceServicer):
     ) -> pb.GetHistoryResponse:
         raise NotImplementedError
 
+    async def GetForecast(
+        self, request: pb.GetForecastRequest, context: Any
+    ) -> pb.GetForecastResponse:
+        raise NotImplementedError
+
 
 @asynccontextmanager
 async def scripted(

@@ -46,11 +46,12 @@ class Router:
         *,
         late: int = 0,
         variant: str = "large",
+        latency_s: float = 0.125,
     ) -> None:
         report = planner_pb2.ReportLoadRequest(router_id=self._router_id, routing_revision=revision)
         report.window.FromMilliseconds(int(window_s * 1000))
         load = report.models.add(model="digits", arrivals=arrivals, answered=arrivals, late=late)
-        load.latency_s.update({"95": 0.125})
+        load.latency_s.update({"95": latency_s})
         load.answered_by_variant.update({variant: arrivals})
         self._said.put_nowait(report)
 

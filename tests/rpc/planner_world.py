@@ -7,7 +7,7 @@ overlapping slices, destroying an occupied slice, starting on a slice that does 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,7 +160,8 @@ def _gpu_type() -> inventory_pb2.GpuType:
     )
 
 
-Refuse = Callable[[steps_pb2.Step], str]
+Act = steps_pb2.Step | steps_pb2.Action
+Refuse = Callable[[Act], str]
 
 
 @dataclass
@@ -173,8 +174,10 @@ class Agent:
         zone: As it reports it.
         refuse: Says why a step fails, or "" where it may be done.
         gate: Closed: steps wait.
+        lag_s: How long after a step's result the node is reported, s.
         slices, segments: What is, by GPU and by segment id.
-        steps: Steps taken, in order.
+        asked: Steps that arrived.
+        steps: Actions begun, in order, those of changes one by one.
     """
 
     node: str
@@ -182,9 +185,11 @@ class Agent:
     zone: str = "Z"
     refuse: Refuse = lambda _step: ""
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    lag_s: float = 0.01
     slices: dict[str, set[Placement]] = field(default_factory=dict)
     segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
-    steps: list[steps_pb2.Step] = field(default_factory=list)
+    asked: int = 0
+    steps: list[Act] = field(default_factory=list)
     meter_j: float = 1000.0
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
 
@@ -234,7 +239,7 @@ class Agent:
         call = stub.Join(self._words())
         async with asyncio.TaskGroup() as tasks:
             async for response in call:
-                self.steps.append(response.step)
+                self.asked += 1
                 tasks.create_task(self._do(response.step))
 
     async def _words(self) -> AsyncIterator[planner_pb2.JoinRequest]:
@@ -243,17 +248,28 @@ class Agent:
 
     async def _do(self, step: steps_pb2.Step) -> None:
         await self.gate.wait()
-        message = self.refuse(step) or self._apply(step)
+        message = self._all_or_nothing(_acts(step))
         status = "FAILED_PRECONDITION" if message else ""
         result = steps_pb2.StepResult(
             step_id=step.step_id, ok=not message, status=status, message=message
         )
         # The result first: a planner must not take it for a report.
         self.said.put_nowait(planner_pb2.JoinRequest(step_result=result))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(self.lag_s)
         self.say()
 
-    def _apply(self, step: steps_pb2.Step) -> str:
+    def _all_or_nothing(self, acts: Sequence[Act]) -> str:
+        slices = {gpu: set(places) for gpu, places in self.slices.items()}
+        segments = dict(self.segments)
+        for act in acts:
+            self.steps.append(act)
+            message = self.refuse(act) or self._apply(act)
+            if message:
+                self.slices, self.segments = slices, segments
+                return message
+        return ""
+
+    def _apply(self, step: Act) -> str:
         match step.WhichOneof("action"):
             case "create_slice":
                 gpu, place = step.create_slice.gpu_uuid, _place(step.create_slice.placement)
@@ -277,6 +293,13 @@ class Agent:
             case "stop_segment":
                 self.segments.pop(step.stop_segment.segment_id, None)
         return ""
+
+
+def _acts(step: steps_pb2.Step) -> list[Act]:
+    """Return the actions that a step asks for."""
+    if not step.HasField("change"):
+        return [step]
+    return [action for group in step.change.groups for action in group.actions]
 
 
 def _place(message: inventory_pb2.Placement) -> Placement:

@@ -71,7 +71,7 @@ async def _start_two(planner: Planner) -> None:
 async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_workers(
     tmp_path: Path, model: Path
 ) -> None:
-    """SIGKILL under load: no request fails, no worker restarts, no energy is lost."""
+    """SIGKILL under load: no request fails, no worker restarts, no energy and no batch is lost."""
     async with planning() as (planner, port):
         settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
         async with agent_process(settings) as first:
@@ -111,6 +111,7 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
     assert [s.state for s in report.segments] == [READY, READY]
     parts_j = account.idle_j + account.unattributed_j + sum(s.active_j for s in account.segments)
     assert parts_j == pytest.approx(account.total_j)
+    assert sum(s.batches for s in account.segments) == 60, "asked one by one"
 
 
 async def test_a_worker_that_died_with_the_agent_is_started_again_on_its_endpoint(

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from tests.rpc.planner_talk import eventually, plan, variants
-from tests.rpc.planner_world import Agent, Grid, Suite, active, deployment, living, planner, watch
+from tests.rpc.planner_world import (
+    Act,
+    Agent,
+    Grid,
+    Suite,
+    active,
+    deployment,
+    living,
+    planner,
+    watch,
+)
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -237,13 +246,46 @@ async def test_a_dry_run_touches_nothing_and_can_be_applied(suite: Suite) -> Non
     assert (await plan(suite.stub)).version == 2, "the applied plan stays until something changes"
 
 
+async def test_an_applied_plan_is_not_undone_for_a_report_that_comes_late(suite: Suite) -> None:
+    """Nothing delays causes here: a report of before the rollout's end would be one."""
+    await active(suite.stub, 1)
+    await aim(suite.stub, "co2opt")
+    await active(suite.stub, 2)
+    suite.agent.lag_s = 0.3
+    what_if = planner_pb2.WhatIf(strategy="exact")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
+    await active(suite.stub, 3)
+    await asyncio.sleep(0.4)
+
+    assert suite.agent.steps[-1].HasField("stop_segment")
+    assert (await plan(suite.stub)).version == 3
+
+
+async def test_nothing_is_applied_while_a_plan_is_pinned(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    what_if = planner_pb2.WhatIf(strategy="co2opt")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    await suite.stub.Pin(planner_pb2.PinRequest())
+    apply = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
+    refused = await refusal(suite.stub.Apply(apply))
+    held = (await plan(suite.stub)).version
+    await suite.stub.Unpin(planner_pb2.UnpinRequest())
+    await suite.stub.Apply(apply)
+    seen = await active(suite.stub, 2)
+
+    assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "plan 1 is pinned; unpin first")
+    assert held == 1
+    assert seen.plan.reason == "apply: dry run"
+
+
 async def test_an_applied_plan_whose_rollout_fails_is_tried_again_by_the_strategy(
     suite: Suite,
 ) -> None:
     await active(suite.stub, 1)
     faults = ["no power"]
 
-    def fail_once(step: steps_pb2.Step) -> str:
+    def fail_once(step: Act) -> str:
         return faults.pop() if step.HasField("start_segment") and faults else ""
 
     suite.agent.refuse = fail_once

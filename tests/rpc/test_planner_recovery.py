@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import yaml
 
-from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit import deployment as config
@@ -20,7 +20,7 @@ from services.kit.net import free_port
 from services.kit.rpc import dial
 from tests.postgres import Postgres
 from tests.rpc.planner_talk import eventually, plan
-from tests.rpc.planner_world import Agent, Grid, active, deployment, living, planner, watch
+from tests.rpc.planner_world import Act, Agent, Grid, active, deployment, living, planner, watch
 
 READY = grpc.ChannelConnectivity.READY
 
@@ -61,7 +61,7 @@ async def interrupted(settings: config.Deployment, agent: Agent, strategy: str) 
         await active(stub, 1)
         taken = len(agent.steps)
 
-        def close_half_way(_step: steps_pb2.Step) -> str:
+        def close_half_way(_step: Act) -> str:
             if len(agent.steps) > taken + 6:
                 agent.gate.clear()
             return ""

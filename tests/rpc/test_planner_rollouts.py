@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit import deployment as config
 from services.kit.net import free_port
@@ -21,6 +20,7 @@ from tests.rpc.planner_talk import (
     variants,
 )
 from tests.rpc.planner_world import (
+    Act,
     Agent,
     Grid,
     Suite,
@@ -136,7 +136,7 @@ async def test_routes_never_name_what_a_step_is_about_to_stop(suite: Suite) -> N
     tables = [(await active(suite.stub, 1)).routing]
     unsafe: list[str] = []
 
-    def check(step: steps_pb2.Step) -> str:
+    def check(step: Act) -> str:
         serving = {each.segment_id for each in tables[-1].models[0].instances}
         if step.WhichOneof("action") == "stop_segment":
             if step.stop_segment.segment_id in serving:
@@ -177,7 +177,7 @@ async def test_a_failed_step_fails_the_plan_and_is_tried_again(suite: Suite) -> 
     await active(suite.stub, 1)
     faults = ["GPU is on fire"]
 
-    def fail_once(step: steps_pb2.Step) -> str:
+    def fail_once(step: Act) -> str:
         return faults.pop() if step.HasField("start_segment") and faults else ""
 
     suite.agent.refuse = fail_once
@@ -211,10 +211,10 @@ async def test_an_agent_lost_in_mid_rollout_fails_the_plan_and_goes_on_when_back
     async with planner(deployment(tmp_path, grid.port)) as stub:
         async with living(agent, stub):
             await active(stub, 1)
-            taken = len(agent.steps)
+            asked = agent.asked
             agent.gate.clear()
             await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-            await eventually(lambda: len(agent.steps) > taken)
+            await eventually(lambda: agent.asked > asked)
         agent.gate.set()
         failed = await watch(stub, lambda seen: seen.plan.state == plan_pb2.PLAN_STATE_FAILED)
         assert "UNAVAILABLE: the agent of node node-a went away" in failed.plan.failure

@@ -97,6 +97,7 @@ async def test_receipts_sum_to_the_ledgers_energy(tmp_path: Path, model: Path) -
     receipts = [result.receipt for result in results]
     assert sum(receipt.energy_j for receipt in receipts) == pytest.approx(slot.active_j)
     assert slot.requests == 30
+    assert 30 / 4 <= slot.batches < 30, "a batch counts once, however many requests it has"
     assert slot.busy_s < sum(receipt.compute_s for receipt in receipts), "batches share their time"
     assert {receipt.energy_method for receipt in receipts} == {"model"}
     assert all(receipt.idle_energy_j >= 0 for receipt in receipts)

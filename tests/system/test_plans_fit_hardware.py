@@ -13,7 +13,6 @@ from services.gpuagent.device import NvmlGpus
 from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
 from services.kit.deployment import Objective
 from services.kit.profiles.analytic import AnalyticProfile
-from services.planner import catalog
 from services.planner.domain import (
     CreateSlice,
     DestroySlice,
@@ -25,8 +24,9 @@ from services.planner.domain import (
     Segment,
     Variant,
 )
-from services.planner.placement import place
-from services.planner.rollout import plan_rollout
+from services.planner.placing.placement import place
+from services.planner.placing.rollout import plan_rollout
+from services.planner.problem import catalog
 from services.planner.strategies import REGISTRY
 
 _BATCH_SIZES = (1, 4, 16)

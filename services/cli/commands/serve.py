@@ -13,6 +13,7 @@ import typer
 from services.cli.commands.options import Config
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+NodeName = Annotated[str, typer.Option("--node", help="Default: the file's only node.")]
 
 _DOES = {
     "carbon": "Carbon intensity of the electricity in each zone.",
@@ -27,11 +28,6 @@ def groups() -> Iterator[typer.Typer]:
         group = typer.Typer(name=name, help=does, no_args_is_help=True)
         group.command("serve", help=f"Run the {name} service until SIGTERM.")(_plain(name))
         yield group
-    agent = typer.Typer(
-        name="gpuagent", help="Makes a node's GPUs as the plan says.", no_args_is_help=True
-    )
-    agent.command("serve")(_serve_gpuagent)
-    yield agent
 
 
 def _plain(service: str) -> Any:
@@ -41,31 +37,34 @@ def _plain(service: str) -> Any:
     return serve
 
 
-def _serve_gpuagent(
-    config: Config = None,
-    node: Annotated[
-        str, typer.Option(help="Node of the deployment file. Default: the only one.")
-    ] = "",
-    with_parent: WithParent = False,
+def serve_gpuagent(
+    config: Config = None, node: NodeName = "", with_parent: WithParent = False
 ) -> None:
     """Run the agent of one node until SIGTERM."""
+    name = named_node(node, config)
+    _launch("gpuagent", partial(_run_of("gpuagent"), node=name), config, with_parent=with_parent)
+
+
+def named_node(name: str, config: Path | None) -> str:
+    """Return the node that a command is about: the named one, or the file's only one."""
     from services.cli.outcome import explained
     from services.kit.settings import config_path, load
 
     with explained():
-        name = node or _only(list(load(config_path(config)).nodes))
-    _launch("gpuagent", partial(_run_of("gpuagent"), node=name), config, with_parent=with_parent)
-
-
-def _only(nodes: list[str]) -> str:
-    if len(nodes) > 1:
-        raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
-    return nodes[0]
+        nodes = list(load(config_path(config)).nodes)
+    if name in nodes or (not name and len(nodes) == 1):
+        return name or nodes[0]
+    raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
 
 
 def _run_of(service: str) -> Any:
+    return imported(service, f"services.{service}.app").run
+
+
+def imported(service: str, module: str) -> Any:
+    """Return a module that needs a service's libraries; where they lack, say so and exit."""
     try:
-        return importlib.import_module(f"services.{service}.app").run
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if str(error.name).startswith("services."):
             raise

@@ -48,7 +48,7 @@ def _files(deployment: Deployment) -> Iterator[Finding]:
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
             where: Where = ("models", model_name, "variants", name)
-            if not variant.file.is_file():
+            if variant.runtime.kind == "onnx" and not variant.file.is_file():
                 hint = (
                     "; `cinquefoil demo --train-only` trains it" if model_name == "digits" else ""
                 )

@@ -47,6 +47,22 @@ def gpus(fleet: FleetNode) -> Iterator[view.Gpu]:
         )
 
 
+def drifts(fleet: FleetNode) -> Iterator[view.Drift]:
+    """Yield the profiles that are wrong on a node."""
+    for drift in fleet.drifts:
+        yield view.Drift(
+            node=fleet.node.name,
+            model=drift.model,
+            variant=drift.variant,
+            gpu=drift.gpu,
+            slice=drift.slice,
+            batch_size=drift.batch_size,
+            processes=drift.processes,
+            latency_ratio=drift.latency_ratio,
+            energy_ratio=drift.energy_ratio,
+        )
+
+
 def _slices(node: Node, gpu_uuid: str) -> Iterator[view.Slice]:
     gpu = next(gpu for gpu in node.gpus if gpu.uuid == gpu_uuid)
     running = {

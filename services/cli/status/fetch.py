@@ -39,6 +39,7 @@ async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
         zones=zones.result() or (),
         gpus=known.gpus,
         away=known.away,
+        drifts=known.drifts,
         models=models.result() or (),
         plan=known.plan,
         totals=known.totals,
@@ -77,6 +78,7 @@ async def _fleet(clients: Clients, deployment: Deployment) -> view.Fleet:
     return view.Fleet(
         gpus=tuple(gpu for node in fleet.nodes for gpu in convert.gpus(node)),
         away=tuple(node.node.name for node in fleet.nodes if not node.connected),
+        drifts=tuple(drift for node in fleet.nodes for drift in convert.drifts(node)),
         plan=plan,
         totals=view.Totals(fleet.energy_j, fleet.carbon_gco2e),
     )

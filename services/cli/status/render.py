@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.status.view import Gpu, Model, Slice, Status, Variant
+from services.cli.status.view import Drift, Gpu, Model, Slice, Status, Variant
 from services.cli.tables import table
 from services.cli.words import carbon, energy, percent
 
@@ -90,6 +90,7 @@ def _summary(status: Status) -> list[RenderableType]:
     lines: list[RenderableType] = [Text()]
     if status.away:
         lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
+    lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
         plan = status.plan
         lines.append(Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}"))
@@ -97,3 +98,13 @@ def _summary(status: Status) -> list[RenderableType]:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))
     return lines
+
+
+def _profile(drift: Drift) -> str:
+    """Return what is wrong with a profile, and how to measure it anew."""
+    name = f"{drift.model}/{drift.variant}"
+    return (
+        f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
+        f"wrong: latency {drift.latency_ratio:.2f} x, energy {drift.energy_ratio:.2f} x; measure "
+        f"it: cinquefoil gpuagent profile {name} --node {drift.node} --slices {drift.slice}"
+    )

@@ -92,11 +92,27 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """A kind of segment unlike its profile; a ratio is 1 where the profile is right."""
+
+    node: str
+    model: str
+    variant: str
+    gpu: str
+    slice: str
+    batch_size: int
+    processes: int
+    latency_ratio: float
+    energy_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the planner says: GPUs, nodes that are away, the newest plan, the account."""
+    """What the planner says: GPUs, nodes that are away, wrong profiles, newest plan, account."""
 
     gpus: tuple[Gpu, ...] = ()
     away: tuple[str, ...] = ()
+    drifts: tuple[Drift, ...] = ()
     plan: Plan | None = None
     totals: Totals | None = None
 
@@ -107,12 +123,14 @@ class Status:
 
     Attributes:
         away: Nodes of the deployment file whose agent is not connected.
+        drifts: Profiles that are wrong.
         problems: A sentence per service that does not answer.
     """
 
     zones: tuple[Zone, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     away: tuple[str, ...] = ()
+    drifts: tuple[Drift, ...] = ()
     models: tuple[Model, ...] = ()
     plan: Plan | None = None
     totals: Totals | None = None

@@ -8,6 +8,7 @@ from typing import Any
 import pynvml
 
 from services.gpuagent.nvml import reading
+from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement, SliceKind
 
 
@@ -35,3 +36,35 @@ def destroy(instance: Any) -> None:
     for compute in reading.compute_instances(instance):
         pynvml.nvmlComputeInstanceDestroy(compute)
     pynvml.nvmlGpuInstanceDestroy(instance)
+
+
+def lock_clock(device: Any, clock_mhz: int, clocks_mhz: tuple[int, ...]) -> None:
+    """Lock the SM clock.
+
+    Args:
+        device: The GPU.
+        clock_mhz: Clock, MHz; the driver takes the nearest one it supports.
+        clocks_mhz: Those it supports, MHz, highest first.
+
+    Raises:
+        InvalidArgument: Outside the supported range, which drivers would take for its end.
+    """
+    if not clocks_mhz[-1] <= clock_mhz <= clocks_mhz[0]:
+        raise InvalidArgument(
+            f"clock_mhz must be {clocks_mhz[-1]}..{clocks_mhz[0]}, got {clock_mhz}",
+            field="clock_mhz",
+        )
+    pynvml.nvmlDeviceSetGpuLockedClocks(device, clock_mhz, clock_mhz)
+
+
+def set_mig_mode(device: Any, *, enabled: bool) -> None:
+    """Ask for a MIG mode; asking for the one in force takes back what is pending.
+
+    Raises:
+        NVMLError: It is not in force yet, and why; NVML tells that as the call's value.
+    """
+    if reading.mig_mode(device) == (enabled, enabled):
+        return
+    status = pynvml.nvmlDeviceSetMigMode(device, int(enabled))
+    if status != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(status)

@@ -34,13 +34,28 @@ _CLASSES: dict[int, type[ServiceError]] = {
 
 _HINTS: dict[int, str] = {
     pynvml.NVML_ERROR_NO_PERMISSION: (
-        "; it needs root or CAP_SYS_ADMIN, in a container also NVIDIA_MIG_CONFIG_DEVICES=all"
+        "; it needs root or CAP_SYS_ADMIN, in a container also NVIDIA_MIG_CONFIG_DEVICES=all (only "
+        "to read MIG slices: NVIDIA_MIG_MONITOR_DEVICES=all); see docs/rights.md"
     ),
+    pynvml.NVML_ERROR_GPU_IS_LOST: "; it has fallen off the bus: reset it or reboot",
     pynvml.NVML_ERROR_IN_USE: "; a process or an instance still uses it",
     pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "; another slice takes its place",
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "; is the NVIDIA driver installed?",
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "; the NVIDIA driver is too old",
 }
+
+
+_LOST = "NVML_GPU_IS_LOST"
+
+
+@contextmanager
+def lost_left_out() -> Iterator[None]:
+    """End the block early where the GPU it reads has fallen off the bus."""
+    try:
+        yield
+    except Unavailable as error:
+        if error.reason != _LOST:
+            raise
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,30 @@ class Instance:
     handle: Any
     devices: tuple[str, ...]
     complete: bool
+
+
+def present() -> Iterator[tuple[str, Any]]:
+    """Yield UUID and nvmlDevice_t of each GPU that has not fallen off the bus, by index."""
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            yield pynvml.nvmlDeviceGetUUID(handle), handle
+        except pynvml.NVMLError_GpuIsLost:
+            continue
+
+
+def by_uuid(gpu_uuid: str) -> Any:
+    """Return the nvmlDevice_t of a GPU, also while another one is lost.
+
+    nvml.h of nvmlDeviceGetHandleByUUID: NVML_ERROR_GPU_IS_LOST "if any GPU has fallen off the bus".
+    """
+    try:
+        return pynvml.nvmlDeviceGetHandleByUUID(gpu_uuid.encode())
+    except pynvml.NVMLError_GpuIsLost:
+        handle = dict(present()).get(gpu_uuid)
+        if handle is None:
+            raise
+        return handle
 
 
 def mig_mode(device: Any) -> tuple[bool, bool]:
@@ -86,12 +110,12 @@ def model(device: Any) -> GpuModel:
 def instances(device: Any, geometry: Geometry) -> tuple[Instance, ...]:
     """Return the GPU instances of the kinds in `geometry`, in order of start."""
     devices: dict[int, list[Any]] = {}
-    for mig_device in _mig_devices(device):
+    for _, mig_device in mig_devices(device):
         number = pynvml.nvmlDeviceGetGpuInstanceId(mig_device)
         devices.setdefault(number, []).append(mig_device)
     found = []
     for kind in geometry.kinds:
-        for handle in _gpu_instances(device, kind):
+        for handle in gpu_instances(device, kind.gpu_instance_profile_id, kind.max_count):
             info = pynvml.nvmlGpuInstanceGetInfo(handle)
             on_it = devices.get(info.id, [])
             found.append(
@@ -103,6 +127,39 @@ def instances(device: Any, geometry: Geometry) -> tuple[Instance, ...]:
                 )
             )
     return tuple(sorted(found, key=lambda instance: instance.placement.start))
+
+
+def profile_infos(device: Any) -> Iterator[Any]:
+    """Yield the nvmlGpuInstanceProfileInfo_v2_t of each size of GPU instance there is."""
+    for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        try:
+            yield pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, profile)
+        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
+            continue  # not on this GPU, or newer than this driver
+
+
+def possible_placements(device: Any, profile_id: int) -> tuple[tuple[int, ...], int]:
+    """Return the starts, in order, and the size of a profile, in memory slices (privileged)."""
+    count = c_uint()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, None, byref(count))
+    array = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, array, byref(count))
+    return tuple(sorted(entry.start for entry in array)), array[0].size
+
+
+def gpu_instances(device: Any, profile_id: int, most: int) -> Iterator[Any]:
+    """Yield the nvmlGpuInstance_t of a profile, of which there are `most` at most (privileged)."""
+    fill = partial(pynvml.nvmlDeviceGetGpuInstances, device, profile_id)
+    return _listed(pynvml.c_nvmlGpuInstance_t, most, fill)
+
+
+def mig_devices(device: Any) -> Iterator[tuple[int, Any]]:
+    """Yield index and nvmlDevice_t of each MIG device."""
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
+        try:
+            yield index, pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
+        except pynvml.NVMLError_NotFound:
+            continue  # indices may have holes
 
 
 def compute_instances(instance: Any) -> Iterator[Any]:
@@ -146,12 +203,8 @@ def _clocks_mhz(device: Any) -> tuple[int, ...]:
 
 
 def _kinds(device: Any) -> Iterator[SliceKind]:
-    """Yield the slice kinds the GPU could have, without their starts."""
-    for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        try:
-            info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(device, profile)
-        except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_InvalidArgument):
-            continue  # not on this GPU, or newer than this driver
+    """Yield the slice kinds the GPU could have and that we offer, without their starts."""
+    for info in profile_infos(device):
         name = info.name.removeprefix("MIG ")
         if _OFFERED.fullmatch(name):
             yield SliceKind(
@@ -174,38 +227,13 @@ def _geometry(device: Any, kinds: tuple[SliceKind, ...]) -> Geometry:
 
 
 def _placed(device: Any, kind: SliceKind) -> SliceKind:
-    profile_id, count = kind.gpu_instance_profile_id, c_uint()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, None, byref(count))
-    array = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(device, profile_id, array, byref(count))
-    return SliceKind(
-        name=kind.name,
-        compute_slices=kind.compute_slices,
-        memory_slices=array[0].size,
-        starts=tuple(sorted(entry.start for entry in array)),
-        max_count=kind.max_count,
-        sm_count=kind.sm_count,
-        memory_bytes=kind.memory_bytes,
-        gpu_instance_profile_id=profile_id,
-    )
-
-
-def _mig_devices(device: Any) -> Iterator[Any]:
-    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(device)):
-        try:
-            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(device, index)
-        except pynvml.NVMLError_NotFound:
-            continue  # indices may have holes
+    starts, size = possible_placements(device, kind.gpu_instance_profile_id)
+    return replace(kind, memory_slices=size, starts=starts)
 
 
 def _takes_all(mig_device: Any) -> bool:
     found = pynvml.nvmlDeviceGetAttributes_v2(mig_device)
     return bool(found.computeInstanceSliceCount == found.gpuInstanceSliceCount)
-
-
-def _gpu_instances(device: Any, kind: SliceKind) -> Iterator[Any]:
-    fill = partial(pynvml.nvmlDeviceGetGpuInstances, device, kind.gpu_instance_profile_id)
-    return _listed(pynvml.c_nvmlGpuInstance_t, kind.max_count, fill)
 
 
 def _compute_profiles(instance: Any) -> Iterator[Any]:

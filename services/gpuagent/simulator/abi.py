@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.gpuagent.simulator.faults import Code, Fault
+from services.gpuagent.simulator.gpu import MigDevice, SimulatedGpu
 from services.gpuagent.simulator.machine import Machine
+from services.gpuagent.simulator.rights import UNPRIVILEGED, Right
 from services.kit import logs
 
 _Body = TypeVar("_Body", bound=Callable[..., None])
@@ -104,14 +106,14 @@ class Export:
         symbol: Its C name.
         parameters: Its C parameters; it returns nvmlReturn_t.
         body: What it does; raises Fault for any return but NVML_SUCCESS.
-        privileged: It asks for root.
+        needs: Rights of which the caller must hold one; none: anybody may call it.
         before_init: It may be called before nvmlInit.
     """
 
     symbol: str
     parameters: tuple[Parameter, ...]
     body: Callable[..., None]
-    privileged: bool
+    needs: Right
     before_init: bool
 
     def bind(self, machine: Machine) -> Any:
@@ -122,19 +124,26 @@ class Export:
     def _call(self, machine: Machine, arguments: Sequence[Any]) -> int:
         try:
             with machine.lock:
-                if not self.before_init:
-                    machine.admit(self.symbol, privileged=self.privileged)
-                decoded = (
-                    parameter.decode(machine, argument)
-                    for parameter, argument in zip(self.parameters, arguments, strict=True)
-                )
-                self.body(machine, *decoded)
+                self._run(machine, arguments)
         except Fault as fault:
             return fault.code
         except Exception:  # noqa: BLE001 - border to C: ctypes would turn it into success
             _log.exception("simulated function failed", symbol=self.symbol)
             return Code.UNKNOWN
         return Code.SUCCESS
+
+    def _run(self, machine: Machine, arguments: Sequence[Any]) -> None:
+        if not self.before_init:
+            machine.admit(self.needs)
+        decoded = [
+            parameter.decode(machine, argument)
+            for parameter, argument in zip(self.parameters, arguments, strict=True)
+        ]
+        order = machine.injector.strike(self.symbol, _gpu_uuid(decoded))
+        if order is None or order.after:
+            self.body(machine, *decoded)
+        if order is not None:
+            raise Fault(order.code)
 
 
 class Exports:
@@ -147,13 +156,24 @@ class Exports:
         self,
         symbol: str,
         *parameters: Parameter,
-        privileged: bool = False,
+        needs: Right = UNPRIVILEGED,
         before_init: bool = False,
     ) -> Callable[[_Body], _Body]:
         """Export a function under a C name; see `Export`."""
 
         def add(body: _Body) -> _Body:
-            self.functions.append(Export(symbol, parameters, body, privileged, before_init))
+            self.functions.append(Export(symbol, parameters, body, needs, before_init))
             return body
 
         return add
+
+
+def _gpu_uuid(decoded: Sequence[Any]) -> str:
+    """Return the UUID of the GPU that a call is about, or "" where it is about none."""
+    for value in decoded:
+        subject = value[0] if isinstance(value, tuple) else value
+        if isinstance(subject, MigDevice):
+            subject = subject.gpu
+        if isinstance(subject, SimulatedGpu):
+            return subject.uuid
+    return ""

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from ctypes import c_uint, c_ulonglong, c_void_p
+from ctypes import c_uint, c_void_p
 from typing import Any
 
 import pynvml
 
+from services.gpuagent.simulator import mig_rules
 from services.gpuagent.simulator.abi import (
     ADDRESS,
     DEVICE,
     GPU,
     HANDLE_AT,
-    INT,
     STRING,
     UINT,
     UINT_AT,
     Exports,
     at,
-    write_array,
     write_string,
 )
 from services.gpuagent.simulator.faults import Code, Fault
 from services.gpuagent.simulator.gpu import MigDevice, SimulatedGpu
 from services.gpuagent.simulator.machine import Machine
+from services.gpuagent.simulator.rights import Right
 
 DRIVER_VERSION = "580.95.05"
 NVML_VERSION = f"13.{DRIVER_VERSION}"
 
 exports = Exports()
 _export = exports.function
+_COMPUTE_MODES = (
+    pynvml.NVML_COMPUTEMODE_DEFAULT,
+    pynvml.NVML_COMPUTEMODE_PROHIBITED,
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+)
 
 
 # ---- library and system ------------------------------------------------------------------------
@@ -72,7 +77,7 @@ def _device_count(machine: Machine, number: c_uint) -> None:
 def _handle_by_index(machine: Machine, index: int, handle: c_void_p) -> None:
     if index >= len(machine.gpus):
         raise Fault(Code.INVALID_ARGUMENT)
-    handle.value = machine.handle("device", machine.gpus[index].uuid)
+    handle.value = machine.handle("device", machine.present(machine.gpus[index]).uuid)
 
 
 @_export("nvmlDeviceGetHandleByUUID", STRING, HANDLE_AT)
@@ -80,6 +85,8 @@ def _handle_by_uuid(machine: Machine, uuid: bytes | None, handle: c_void_p) -> N
     if not uuid:
         raise Fault(Code.INVALID_ARGUMENT)
     machine.device_by_uuid(uuid.decode())
+    for gpu in machine.gpus:  # nvml.h: "if any GPU has fallen off the bus"
+        machine.present(gpu)
     handle.value = machine.handle("device", uuid.decode())
 
 
@@ -87,7 +94,8 @@ def _handle_by_uuid(machine: Machine, uuid: bytes | None, handle: c_void_p) -> N
 def _name(_: Machine, device: SimulatedGpu | MigDevice, buffer: int, size: int) -> None:
     if isinstance(device, MigDevice):
         product = device.gpu.table.product_name
-        write_string(buffer, size, f"{product} MIG {device.kind.name}")
+        profile = mig_rules.compute_profile(device.kind, device.compute.profile_id)
+        write_string(buffer, size, f"{product} MIG {profile.name}")
     else:
         write_string(buffer, size, device.table.product_name)
 
@@ -149,127 +157,30 @@ def _utilization(_: Machine, gpu: SimulatedGpu, _rates: Any) -> None:
     raise Fault(Code.NOT_SUPPORTED)
 
 
-# ---- power and energy --------------------------------------------------------------------------
+# ---- who may use it ----------------------------------------------------------------------------
 
 
-def _mw(power_w: float) -> int:
-    return round(power_w * 1000)
+def _user_of(device: SimulatedGpu | MigDevice) -> tuple[SimulatedGpu, str]:
+    """Return the GPU and the UUID whose compute mode is meant.
 
-
-@_export("nvmlDeviceGetPowerUsage", GPU, UINT_AT)
-def _power_usage(_: Machine, gpu: SimulatedGpu, power_mw: c_uint) -> None:
-    power_mw.value = _mw(gpu.power_w)
-
-
-@_export("nvmlDeviceGetTotalEnergyConsumption", GPU, at(c_ulonglong))
-def _total_energy(_: Machine, gpu: SimulatedGpu, energy_mj: c_ulonglong) -> None:
-    if not gpu.table.energy_counter:
+    nvml.h: "If MIG is enabled on a GPU, device must be MIG device handle."
+    """
+    if isinstance(device, MigDevice):
+        return device.gpu, device.compute.uuid
+    if device.state.mig_enabled:
         raise Fault(Code.NOT_SUPPORTED)
-    energy_mj.value = int(gpu.energy_j() * 1000)
+    return device, device.uuid
 
 
-@_export("nvmlDeviceGetEnforcedPowerLimit", GPU, UINT_AT)
-@_export("nvmlDeviceGetPowerManagementLimit", GPU, UINT_AT)
-def _power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: c_uint) -> None:
-    limit_mw.value = _mw(gpu.state.power_limit_w)
+@_export("nvmlDeviceGetComputeMode", DEVICE, UINT_AT)
+def _compute_mode(_: Machine, device: SimulatedGpu | MigDevice, mode: c_uint) -> None:
+    gpu, uuid = _user_of(device)
+    mode.value = gpu.compute_mode(uuid)
 
 
-@_export("nvmlDeviceGetPowerManagementDefaultLimit", GPU, UINT_AT)
-def _default_power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: c_uint) -> None:
-    limit_mw.value = _mw(gpu.table.max_power_w)
-
-
-@_export("nvmlDeviceGetPowerManagementLimitConstraints", GPU, UINT_AT, UINT_AT)
-def _power_limits(_: Machine, gpu: SimulatedGpu, least_mw: c_uint, most_mw: c_uint) -> None:
-    least_mw.value = _mw(gpu.table.min_power_limit_w)
-    most_mw.value = _mw(gpu.table.max_power_w)
-
-
-@_export("nvmlDeviceSetPowerManagementLimit", GPU, UINT, privileged=True)
-def _set_power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: int) -> None:
-    gpu.set_power_limit_w(limit_mw / 1000)
-
-
-_POWER_FIELDS = (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT)
-
-
-@_export("nvmlDeviceGetFieldValues", GPU, INT, ADDRESS)
-def _field_values(machine: Machine, gpu: SimulatedGpu, number: int, values: int | None) -> None:
-    if not values or number < 1:
+@_export("nvmlDeviceSetComputeMode", DEVICE, UINT, needs=Right.ADMIN)
+def _set_compute_mode(_: Machine, device: SimulatedGpu | MigDevice, mode: int) -> None:
+    gpu, uuid = _user_of(device)
+    if mode not in _COMPUTE_MODES:
         raise Fault(Code.INVALID_ARGUMENT)
-    for value in (pynvml.c_nvmlFieldValue_t * number).from_address(values):
-        value.nvmlReturn = Code.SUCCESS
-        try:
-            _fill_field(machine, gpu, value)
-        except Fault as fault:  # each field answers for itself
-            value.nvmlReturn = fault.code
-
-
-def _fill_field(machine: Machine, gpu: SimulatedGpu, value: Any) -> None:
-    if value.fieldId in _POWER_FIELDS:
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-        value.value.uiVal = _mw(gpu.power_w)
-    elif value.fieldId == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
-        energy_mj = c_ulonglong()
-        _total_energy(machine, gpu, energy_mj)
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-        value.value.ullVal = energy_mj.value
-    else:
-        raise Fault(Code.NOT_SUPPORTED)
-
-
-# ---- clocks ------------------------------------------------------------------------------------
-
-_SM_CLOCKS = (pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_SM)
-
-
-def _clock_mhz(gpu: SimulatedGpu, domain: int, sm_clock_mhz: int) -> int:
-    if domain in _SM_CLOCKS:
-        return sm_clock_mhz
-    if domain == pynvml.NVML_CLOCK_MEM:
-        return gpu.table.memory_clock_mhz
-    known = domain < pynvml.NVML_CLOCK_COUNT
-    raise Fault(Code.NOT_SUPPORTED if known else Code.INVALID_ARGUMENT)
-
-
-@_export("nvmlDeviceGetClockInfo", GPU, UINT, UINT_AT)
-def _clock_info(_: Machine, gpu: SimulatedGpu, domain: int, clock_mhz: c_uint) -> None:
-    clock_mhz.value = _clock_mhz(gpu, domain, gpu.clock_mhz)
-
-
-@_export("nvmlDeviceGetMaxClockInfo", GPU, UINT, UINT_AT)
-def _max_clock_info(_: Machine, gpu: SimulatedGpu, domain: int, clock_mhz: c_uint) -> None:
-    clock_mhz.value = _clock_mhz(gpu, domain, gpu.table.max_clock_mhz)
-
-
-def _write_clocks(clocks_mhz: tuple[int, ...], number: c_uint, array: int | None) -> None:
-    """Write a list of clocks, or how long it is where the array is too short for it."""
-    room = number.value if array else 0
-    number.value = len(clocks_mhz)
-    if room < len(clocks_mhz):
-        raise Fault(Code.INSUFFICIENT_SIZE)
-    write_array(array, c_uint, clocks_mhz)
-
-
-@_export("nvmlDeviceGetSupportedMemoryClocks", GPU, UINT_AT, ADDRESS)
-def _memory_clocks(_: Machine, gpu: SimulatedGpu, number: c_uint, array: int | None) -> None:
-    _write_clocks((gpu.table.memory_clock_mhz,), number, array)
-
-
-@_export("nvmlDeviceGetSupportedGraphicsClocks", GPU, UINT, UINT_AT, ADDRESS)
-def _graphics_clocks(
-    _: Machine, gpu: SimulatedGpu, memory_mhz: int, number: c_uint, array: int | None
-) -> None:
-    if memory_mhz != gpu.table.memory_clock_mhz:
-        raise Fault(Code.NOT_FOUND)
-    _write_clocks(gpu.table.clocks_mhz, number, array)
-
-
-@_export("nvmlDeviceSetGpuLockedClocks", GPU, UINT, UINT, privileged=True)
-def _lock_clocks(_: Machine, gpu: SimulatedGpu, min_mhz: int, max_mhz: int) -> None:
-    gpu.lock_clocks(min_mhz, max_mhz)
-
-
-@_export("nvmlDeviceResetGpuLockedClocks", GPU, privileged=True)
-def _reset_clocks(_: Machine, gpu: SimulatedGpu) -> None:
-    gpu.reset_clocks()
+    gpu.set_compute_mode(uuid, mode)

@@ -15,10 +15,24 @@ class Code(IntEnum):
     NO_PERMISSION = 4
     NOT_FOUND = 6
     INSUFFICIENT_SIZE = 7
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    OPERATING_SYSTEM = 17
     IN_USE = 19
+    MEMORY = 20
     INSUFFICIENT_RESOURCES = 23
     ARGUMENT_VERSION_MISMATCH = 25
     UNKNOWN = 999
+
+
+_TEXTS: dict[int, str] = {
+    Code.GPU_IS_LOST: "GPU is lost",
+    Code.IN_USE: "In use by another client",
+    Code.NO_PERMISSION: "Insufficient Permissions",
+    Code.UNKNOWN: "Unknown Error",
+}
 
 
 class Fault(Exception):
@@ -36,4 +50,4 @@ class Fault(Exception):
 def describe(code: int) -> str:
     """Return what nvmlErrorString says of a code."""
     known = {int(entry): entry.name.replace("_", " ").title() for entry in Code}
-    return known.get(code, "Unknown Error")
+    return {**known, **_TEXTS}.get(code, "Unknown Error")

@@ -1,4 +1,4 @@
-"""One simulated GPU: state, clocks, power and energy. Speaks Python; `exports` speaks C."""
+"""One simulated GPU: state, clocks, MIG. Speaks Python; the `exports` modules speak C."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from services.gpuagent.gpu_table import GpuTable
-from services.gpuagent.simulator import mig_rules
+from services.gpuagent.simulator import governor, mig_rules
 from services.gpuagent.simulator.activity import ActivityMeter
 from services.gpuagent.simulator.faults import Code, Fault
-from services.gpuagent.simulator.state import ComputeInstance, GpuInstance, GpuState
+from services.gpuagent.simulator.sensors import Sensors
+from services.gpuagent.simulator.state import ComputeInstance, GpuInstance, GpuState, Mishap
 from services.gpuagent.simulator.store import Store
+from services.kit.errors import FailedPrecondition
 from services.kit.mig import SliceKind
 
 TDP_MHZ = 0xFFFFFF01
@@ -39,15 +41,21 @@ class Environment:
 
     Attributes:
         store: Keeps its state.
+        mishaps: Keeps what befalls it.
         activity: The work on it.
         clock: Seconds since the epoch.
         new_uuid: A fresh UUID.
+        passthrough: It is in a virtual machine, which cannot reset it to change its MIG mode.
+        read_only: Another process owns the hardware; this one writes nothing.
     """
 
-    store: Store
+    store: Store[GpuState]
+    mishaps: Store[Mishap]
     activity: ActivityMeter
     clock: Callable[[], float]
     new_uuid: Callable[[], UUID]
+    passthrough: bool = False
+    read_only: bool = False
 
 
 class SimulatedGpu:
@@ -57,62 +65,113 @@ class SimulatedGpu:
         self.uuid = uuid
         self.index = index
         self.table = table
+        self.sensors = Sensors(table, world.activity, world.clock)
         self._world = world
-        self._base_j = 0.0  # active energy of meters before the present one
-        self._last_energy_j = 0.0
+        self._load = governor.LoadWindow()
+        self._owned = False  # until it is switched on; only its owner writes its state
 
     def power_on(self) -> None:
         """Boot, if this is the first time, and bring the clock back to where it was locked."""
-        if self._world.store.load() is None:
-            self._world.store.save(
-                GpuState(self.table.name, self._world.clock(), self.table.max_power_w)
-            )
-        state = self.state
-        is_new_meter = self._world.activity.energy_j() < state.active_seen_j
-        self._base_j = state.active_base_j + (state.active_seen_j if is_new_meter else 0.0)
-        self._world.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
+        self._owned = not self._world.read_only
+        if self._world.store.load() is None and self._owned:
+            self._world.store.save(self._factory_state())
+        self.sensors.start(self.state)
+        self._tell_clock()
 
     @property
     def state(self) -> GpuState:
         """The state now."""
         state = self._world.store.load()
-        if state is None:  # its file was removed under us
-            raise Fault(Code.UNKNOWN)
+        if state is None:
+            if self._owned:  # its file was removed under us
+                raise Fault(Code.UNKNOWN)
+            state = self._factory_state()  # not booted yet
+        mishap = self._mishap
+        if mishap.resets > state.resets:
+            state = state.after_reset(mishap.resets, self.table.max_power_w)
+            if self._owned:
+                self._save(state)
+                self._tell_clock()
         return state
 
-    def _save(self, state: GpuState) -> None:
-        seen_j = self._world.activity.energy_j()
-        self._world.store.save(replace(state, active_base_j=self._base_j, active_seen_j=seen_j))
+    def _factory_state(self) -> GpuState:
+        return GpuState(self.table.name, self._world.clock(), self.table.max_power_w)
 
-    # ---- power and energy
+    def _save(self, state: GpuState) -> None:
+        self._world.store.save(self.sensors.tally(state))
+
+    # ---- mishaps
 
     @property
-    def power_w(self) -> float:
-        """Power of the whole GPU now, W."""
-        return self.table.idle_power_w + self._world.activity.power_w()
+    def _mishap(self) -> Mishap:
+        return self._world.mishaps.load() or Mishap()
 
-    def energy_j(self) -> float:
-        """Return the energy of the whole GPU since its first boot, J; it never goes back."""
-        state = self.state
-        idle_j = self.table.idle_power_w * max(self._world.clock() - state.booted_at_s, 0.0)
-        saved_j = state.active_base_j + state.active_seen_j  # all that a mere reader can know
-        active_j = max(saved_j, self._base_j + self._world.activity.energy_j())
-        self._last_energy_j = max(self._last_energy_j, idle_j + active_j)
-        return self._last_energy_j
+    @property
+    def lost(self) -> bool:
+        """Whether it has fallen off the bus."""
+        return bool(self._mishap.xid)
+
+    def lose(self, xid: int) -> None:
+        """Let it fall off the bus."""
+        self._world.mishaps.save(replace(self._mishap, xid=xid))
+
+    def reset(self) -> None:
+        """Reset it: it is there again, a pending MIG mode is in force, all else is as new.
+
+        Raises:
+            FailedPrecondition: A process uses it, and it is not lost.
+        """
+        devices = (self.uuid, *(entry.compute.uuid for entry in self.mig_devices()))
+        if not self.lost and any(map(self._world.activity.busy, devices)):
+            raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
+        self._world.mishaps.save(Mishap(0, self._mishap.resets + 1))
+
+    # ---- power
 
     def set_power_limit_w(self, limit_w: float) -> None:
-        """Keep a power limit within the board's range."""
+        """Set a power limit within the board's range."""
         if not self.table.min_power_limit_w <= limit_w <= self.table.max_power_w:
             raise Fault(Code.INVALID_ARGUMENT)
         self._save(replace(self.state, power_limit_w=limit_w))
+        self.govern()
+
+    def govern(self) -> None:
+        """Let the power limit lower or raise the clock, where it is below the board's own.
+
+        At the board's own limit nothing is done: profiles are of boards as they come, within it.
+        """
+        state = self.state
+        if not self._owned:
+            return
+        if state.power_limit_w >= self.table.max_power_w:
+            self._throttle(state, None)
+            return
+        now_s, active_j = self._world.clock(), self._world.activity.energy_j()
+        active_w = self._load.mean_power_w(now_s, active_j)
+        if active_w is not None:
+            self._throttle(state, self._allowed_mhz(state, active_w))
+
+    def _allowed_mhz(self, state: GpuState, active_w: float) -> int | None:
+        budget_w = state.power_limit_w - self.table.idle_power_w
+        clocks_mhz = self.table.clocks_mhz
+        allowed_mhz = governor.allowed_mhz(clocks_mhz, self.clock_mhz, active_w, budget_w)
+        return allowed_mhz if allowed_mhz < self._top_mhz(state) else None
+
+    def _throttle(self, state: GpuState, clock_mhz: int | None) -> None:
+        if clock_mhz != state.throttled_mhz:
+            self._save(replace(state, throttled_mhz=clock_mhz))
+            self._tell_clock()
 
     # ---- clocks
 
     @property
     def clock_mhz(self) -> int:
         """SM clock now: the highest that is allowed. Idle GPUs keep it, unlike real ones."""
-        locked = self.state.locked_mhz
-        return locked[1] if locked else self.table.max_clock_mhz
+        state = self.state
+        return min(self._top_mhz(state), state.throttled_mhz or self.table.max_clock_mhz)
+
+    def _top_mhz(self, state: GpuState) -> int:
+        return state.locked_mhz[1] if state.locked_mhz else self.table.max_clock_mhz
 
     def lock_clocks(self, min_mhz: int, max_mhz: int) -> None:
         """Lock the SM clock to a range, each end moved to the nearest supported clock."""
@@ -134,10 +193,26 @@ class SimulatedGpu:
 
     def _set_lock(self, locked_mhz: tuple[int, int] | None) -> None:
         self._save(replace(self.state, locked_mhz=locked_mhz))
-        self._world.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
+        self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        if self._owned:
+            self._world.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
 
     def _nearest_mhz(self, clock_mhz: int) -> int:
         return min(self.table.clocks_mhz, key=lambda supported: abs(supported - clock_mhz))
+
+    # ---- who may use it
+
+    def compute_mode(self, uuid: str) -> int:
+        """Return the compute mode of the GPU or one of its MIG devices."""
+        return dict(self.state.compute_modes).get(uuid, 0)
+
+    def set_compute_mode(self, uuid: str, mode: int) -> None:
+        """Set the compute mode of the GPU or one of its MIG devices; it takes effect at once."""
+        others = (entry for entry in self.state.compute_modes if entry[0] != uuid)
+        chosen = ((uuid, mode),) if mode else ()
+        self._save(replace(self.state, compute_modes=(*others, *chosen)))
 
     # ---- MIG
 
@@ -149,17 +224,23 @@ class SimulatedGpu:
     def set_mig_mode(self, *, enabled: bool) -> Code:
         """Ask for a MIG mode; return what became of it (`activationStatus`).
 
-        The mode stays pending (IN_USE) while a process holds the GPU, or an instance exists.
+        The mode stays pending while a process holds the GPU or an instance exists (IN_USE), and
+        in a virtual machine (RESET_REQUIRED): until it is asked for again, or the GPU is reset.
         """
         if not self.table.mig_capable:
             raise Fault(Code.NOT_SUPPORTED)
         state = replace(self.state, mig_pending=enabled)
-        in_use = state.instances or self._world.activity.busy(self.uuid)
-        if enabled == state.mig_enabled or not in_use:
-            self._save(replace(state, mig_enabled=enabled))
+        if enabled == state.mig_enabled:
+            self._save(state)
             return Code.SUCCESS
-        self._save(state)
-        return Code.IN_USE
+        if self._world.passthrough:
+            self._save(state)
+            return Code.RESET_REQUIRED
+        if state.instances or self._world.activity.busy(self.uuid):
+            self._save(state)
+            return Code.IN_USE
+        self._save(replace(state, mig_enabled=enabled))
+        return Code.SUCCESS
 
     def kind(self, instance: GpuInstance) -> SliceKind:
         """Return the size of a GPU instance."""
@@ -187,10 +268,11 @@ class SimulatedGpu:
 
     def destroy_compute(self, device: MigDevice) -> None:
         """Destroy a compute instance; see `mig_rules.destroy_compute`."""
-        busy = self._world.activity.busy(device.compute.uuid)
-        self._save(
-            mig_rules.destroy_compute(self.state, device.instance, device.compute, busy=busy)
-        )
+        uuid = device.compute.uuid
+        busy = self._world.activity.busy(uuid)
+        state = mig_rules.destroy_compute(self.state, device.instance, device.compute, busy=busy)
+        modes = tuple(entry for entry in state.compute_modes if entry[0] != uuid)
+        self._save(replace(state, compute_modes=modes))
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
         """Return the MIG devices, in NVML's order of index."""

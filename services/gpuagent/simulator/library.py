@@ -12,16 +12,28 @@ from uuid import UUID, uuid4, uuid5
 import pynvml
 
 from services.gpuagent import gpu_table
-from services.gpuagent.simulator import device_exports, mig_device_exports, mig_exports
+from services.gpuagent.simulator import (
+    device_exports,
+    mig_device_exports,
+    mig_exports,
+    power_exports,
+)
 from services.gpuagent.simulator.activity import ActivityMeter, NoActivity
 from services.gpuagent.simulator.faults import Code, describe
 from services.gpuagent.simulator.gpu import Environment, SimulatedGpu
+from services.gpuagent.simulator.injection import Order
 from services.gpuagent.simulator.machine import Machine
-from services.gpuagent.simulator.store import FileStore, MemoryStore
+from services.gpuagent.simulator.rights import ROOT, Right
+from services.gpuagent.simulator.state import GpuState, Mishap
+from services.gpuagent.simulator.store import FileStore, Kept, MemoryStore, Store
+from services.kit.errors import NotFound
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
+FELL_OFF_THE_BUS = 79
+"""Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
 _EXPORTS = (
     *device_exports.exports.functions,
+    *power_exports.exports.functions,
     *mig_exports.exports.functions,
     *mig_device_exports.exports.functions,
 )
@@ -35,6 +47,10 @@ def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
 class SimulatedNvml:
     """A node's GPUs behind NVML's C functions, each an attribute under its C name.
 
+    Hardware state lives in files that one process writes. Any other may look on (`read_only`),
+    and may let mishaps befall the hardware (`lose`, `reset`): its owner meets them at its next
+    call, as an agent does whose GPU falls off the bus.
+
     Args:
         node: Node name; with index and type it gives each GPU its UUID.
         types: GPU types by index, for example ["a100-40gb", "t4"].
@@ -42,7 +58,9 @@ class SimulatedNvml:
         activity: Gives the activity meter of a GPU, by UUID.
         clock: Seconds since the epoch.
         new_uuid: Gives fresh UUIDs.
-        privileged: False: refuse what needs root.
+        rights: What the calling process may do, `UNPRIVILEGED` to `ROOT`.
+        passthrough: The node is a virtual machine: a change of MIG mode waits for a reset.
+        read_only: Another process owns the hardware; nothing is written, rights to change void.
 
     Raises:
         NotFound: No table for one of `types`.
@@ -58,17 +76,26 @@ class SimulatedNvml:
         activity: Callable[[str], ActivityMeter] = lambda _: NoActivity(),
         clock: Callable[[], float] = time.time,
         new_uuid: Callable[[], UUID] = uuid4,
-        privileged: bool = True,
+        rights: Right = ROOT,
+        passthrough: bool = False,
+        read_only: bool = False,
     ) -> None:
         def build(index: int, gpu_type: str) -> SimulatedGpu:
             uuid = gpu_uuid(node, index, gpu_type)
-            store = FileStore(state_dir / f"{uuid}.json") if state_dir else MemoryStore()
-            store.load()  # a broken file is an error here, where it can be told; C has no words
-            world = Environment(store, activity(uuid), clock, new_uuid)
+            world = Environment(
+                _kept(state_dir, f"{uuid}.json", GpuState),
+                _kept(state_dir, f"{uuid}.mishap.json", Mishap),
+                activity(uuid),
+                clock,
+                new_uuid,
+                passthrough=passthrough,
+                read_only=read_only,
+            )
             return SimulatedGpu(uuid, index, gpu_table.load(gpu_type), world)
 
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
-        self._machine = Machine(gpus, privileged=privileged)
+        held = rights & Right.MONITOR if read_only else rights
+        self._machine = Machine(gpus, rights=held)
         self._functions = {export.symbol: export.bind(self._machine) for export in _EXPORTS}
         self._functions["nvmlErrorString"] = _error_string()
 
@@ -84,6 +111,8 @@ class SimulatedNvml:
         """UUIDs of the GPUs, by index."""
         return tuple(gpu.uuid for gpu in self._machine.gpus)
 
+    # ---- mishaps
+
     def fail_next(self, symbol: str, code: Code) -> None:
         """Make the next call of a function fail, as hardware does now and then.
 
@@ -91,7 +120,49 @@ class SimulatedNvml:
             symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
             code: What it shall return.
         """
-        self._machine.fail_next(symbol, code)
+        self.order(Order.nth(symbol, code))
+
+    def order(self, order: Order, *, seed: int | None = None) -> None:
+        """Order a fault; see `Order` for which calls it hits.
+
+        Args:
+            order: The fault.
+            seed: Begin the draws of orders with a rate anew from here.
+        """
+        with self._machine.lock:
+            self._machine.injector.order(order, seed)
+
+    def clear_orders(self) -> None:
+        """Forget every fault that was ordered and has not come yet."""
+        with self._machine.lock:
+            self._machine.injector.clear()
+
+    def lose(self, gpu_uuid: str, xid: int = FELL_OFF_THE_BUS) -> None:
+        """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST.
+
+        Args:
+            gpu_uuid: The GPU.
+            xid: The number the driver would log.
+        """
+        with self._machine.lock:
+            self._gpu(gpu_uuid).lose(xid)
+
+    def reset(self, gpu_uuid: str) -> None:
+        """Reset a GPU, as `nvidia-smi --gpu-reset` does or a reboot.
+
+        Its MIG instances, locked clocks and limits are gone, and a pending MIG mode is in force.
+
+        Raises:
+            FailedPrecondition: A process uses it, and it is not lost.
+        """
+        with self._machine.lock:
+            self._gpu(gpu_uuid).reset()
+
+    def _gpu(self, gpu_uuid: str) -> SimulatedGpu:
+        for gpu in self._machine.gpus:
+            if gpu.uuid == gpu_uuid:
+                return gpu
+        raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")
 
 
 def install(library: SimulatedNvml) -> Callable[[], None]:
@@ -114,6 +185,14 @@ def _replace(library: Any) -> Any:
         # Pointers found in the former library would be called for ever.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no public reset
     return previous
+
+
+def _kept(state_dir: Path | None, name: str, kind: type[Kept]) -> Store[Kept]:
+    if state_dir is None:
+        return MemoryStore()
+    store = FileStore(state_dir / name, kind)
+    store.load()  # a broken file is an error here, where it can be told; C has no words
+    return store
 
 
 def _error_string() -> Any:

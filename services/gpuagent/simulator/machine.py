@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Literal
 
 from services.gpuagent.simulator.faults import Code, Fault
 from services.gpuagent.simulator.gpu import MigDevice, SimulatedGpu
+from services.gpuagent.simulator.injection import Injector
+from services.gpuagent.simulator.rights import ROOT, Right, permits
 from services.gpuagent.simulator.state import GpuInstance
 
 HandleKind = Literal["device", "gpu instance", "compute instance"]
@@ -24,17 +25,17 @@ class Machine:
 
     Attributes:
         gpus: By index.
-        privileged: The caller is root; else calls that change anything, or look at MIG instances,
-            are refused.
+        rights: What the caller's process may do.
+        injector: Faults that were ordered.
         lock: Held through each call of the library.
     """
 
-    def __init__(self, gpus: Sequence[SimulatedGpu], *, privileged: bool = True) -> None:
+    def __init__(self, gpus: Sequence[SimulatedGpu], *, rights: Right = ROOT) -> None:
         self.gpus = tuple(gpus)
-        self.privileged = privileged
+        self.rights = rights
+        self.injector = Injector()
         self.lock = threading.RLock()
         self._users = 0
-        self._faults: defaultdict[str, list[Code]] = defaultdict(list)
         self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)
         self._handles: dict[tuple[HandleKind, str], int] = {}
         self._meanings: dict[int, tuple[HandleKind, str]] = {}
@@ -52,19 +53,22 @@ class Machine:
         """Count one user less."""
         self._users -= 1
 
-    def admit(self, symbol: str, *, privileged: bool) -> None:
-        """Refuse a call before init, without the right, or that was told to fail."""
+    def admit(self, needs: Right) -> None:
+        """Refuse a call before init, or without a right that it needs."""
         if not self._users:
             raise Fault(Code.UNINITIALIZED)
-        if privileged and not self.privileged:
+        if not permits(self.rights, needs):
             raise Fault(Code.NO_PERMISSION)
-        if self._faults[symbol]:
-            raise Fault(self._faults[symbol].pop(0))
 
-    def fail_next(self, symbol: str, code: Code) -> None:
-        """Make the next call of a function fail, as hardware does now and then."""
-        with self.lock:
-            self._faults[symbol].append(code)
+    def present(self, gpu: SimulatedGpu) -> SimulatedGpu:
+        """Return a GPU.
+
+        Raises:
+            Fault: GPU_IS_LOST where it has fallen off the bus.
+        """
+        if gpu.lost:
+            raise Fault(Code.GPU_IS_LOST)
+        return gpu
 
     # ---- handles
 
@@ -97,6 +101,7 @@ class Machine:
         )
         if found is None:
             raise Fault(missing)
+        self.present(found.gpu if isinstance(found, MigDevice) else found)
         return found
 
     def gpu(self, handle: int | None) -> SimulatedGpu:
@@ -123,7 +128,7 @@ class Machine:
         for gpu in self.gpus:
             for instance in gpu.state.instances:
                 if instance.serial == serial:
-                    return gpu, instance
+                    return self.present(gpu), instance
         raise Fault(Code.INVALID_ARGUMENT)
 
     def compute_instance(self, handle: int | None) -> MigDevice:
@@ -131,6 +136,7 @@ class Machine:
         uuid = self._name("compute instance", handle)
         for entry in self._mig_devices():
             if entry.compute.uuid == uuid:
+                self.present(entry.gpu)
                 return entry
         raise Fault(Code.INVALID_ARGUMENT)
 

@@ -26,6 +26,7 @@ from services.gpuagent.simulator.abi import (
 from services.gpuagent.simulator.faults import Code, Fault
 from services.gpuagent.simulator.gpu import MigDevice, SimulatedGpu
 from services.gpuagent.simulator.machine import Machine
+from services.gpuagent.simulator.rights import MIG_CHANGE, MIG_READ
 from services.gpuagent.simulator.state import GpuInstance
 from services.kit.units import BYTES_PER_MIB
 
@@ -88,7 +89,7 @@ def _compute_profile_info_v2(
     GPU_INSTANCE,
     UINT,
     UINT_AT,
-    privileged=True,
+    needs=MIG_READ,
 )
 def _compute_capacity(_: Machine, found: _Instance, profile_id: int, number: c_uint) -> None:
     gpu, instance = found
@@ -97,7 +98,7 @@ def _compute_capacity(_: Machine, found: _Instance, profile_id: int, number: c_u
     number.value = mig_rules.compute_capacity(kind, instance, profile)
 
 
-@_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_AT, privileged=True)
+@_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_CHANGE)
 def _create_compute_instance(
     machine: Machine, found: _Instance, profile_id: int, handle: c_void_p
 ) -> None:
@@ -106,7 +107,7 @@ def _create_compute_instance(
     handle.value = machine.handle("compute instance", compute.uuid)
 
 
-@_export("nvmlGpuInstanceGetComputeInstances", GPU_INSTANCE, UINT, ADDRESS, UINT_AT)
+@_export("nvmlGpuInstanceGetComputeInstances", GPU_INSTANCE, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _compute_instances(
     machine: Machine, found: _Instance, profile_id: int, array: int | None, number: c_uint
 ) -> None:
@@ -116,7 +117,7 @@ def _compute_instances(
     write_handles(array, [machine.handle("compute instance", uuid) for uuid in uuids], number)
 
 
-@_export("nvmlGpuInstanceGetComputeInstanceById", GPU_INSTANCE, UINT, HANDLE_AT)
+@_export("nvmlGpuInstanceGetComputeInstanceById", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_READ)
 def _compute_instance_by_id(
     machine: Machine, found: _Instance, number: int, handle: c_void_p
 ) -> None:
@@ -136,7 +137,7 @@ def _compute_instance_info(machine: Machine, device: MigDevice, info: Any) -> No
     info.placement.start, info.placement.size = device.compute.start, device.compute.size
 
 
-@_export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, privileged=True)
+@_export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, needs=MIG_CHANGE)
 def _destroy_compute_instance(_: Machine, device: MigDevice) -> None:
     device.gpu.destroy_compute(device)
 

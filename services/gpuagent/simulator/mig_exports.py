@@ -24,6 +24,7 @@ from services.gpuagent.simulator.abi import (
 from services.gpuagent.simulator.faults import Code, Fault
 from services.gpuagent.simulator.gpu import SimulatedGpu
 from services.gpuagent.simulator.machine import Machine
+from services.gpuagent.simulator.rights import MIG_CHANGE, MIG_READ, Right
 from services.gpuagent.simulator.state import GpuInstance
 from services.kit.mig import SliceKind
 from services.kit.units import BYTES_PER_MIB
@@ -44,7 +45,7 @@ def _mig_mode(_: Machine, gpu: SimulatedGpu, current: c_uint, pending: c_uint) -
     current.value, pending.value = gpu.state.mig_enabled, gpu.state.mig_pending
 
 
-@_export("nvmlDeviceSetMigMode", GPU, UINT, UINT_AT, privileged=True)
+@_export("nvmlDeviceSetMigMode", GPU, UINT, UINT_AT, needs=Right.ADMIN)
 def _set_mig_mode(_: Machine, gpu: SimulatedGpu, mode: int, status: c_uint) -> None:
     if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
         raise Fault(Code.INVALID_ARGUMENT)
@@ -98,7 +99,7 @@ def _profile_info_v2(_: Machine, gpu: SimulatedGpu, profile: int, info: Any) -> 
 
 
 @_export(
-    "nvmlDeviceGetGpuInstancePossiblePlacements_v2", GPU, UINT, ADDRESS, UINT_AT, privileged=True
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2", GPU, UINT, ADDRESS, UINT_AT, needs=MIG_READ
 )
 def _possible_placements(
     _: Machine, gpu: SimulatedGpu, profile_id: int, array: int | None, number: c_uint
@@ -110,7 +111,7 @@ def _possible_placements(
     number.value = len(kind.starts)
 
 
-@_export("nvmlDeviceGetGpuInstanceRemainingCapacity", GPU, UINT, UINT_AT, privileged=True)
+@_export("nvmlDeviceGetGpuInstanceRemainingCapacity", GPU, UINT, UINT_AT, needs=MIG_READ)
 def _remaining_capacity(_: Machine, gpu: SimulatedGpu, profile_id: int, number: c_uint) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
@@ -120,7 +121,7 @@ def _remaining_capacity(_: Machine, gpu: SimulatedGpu, profile_id: int, number: 
 # ---- GPU instances -----------------------------------------------------------------------------
 
 
-@_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_AT, privileged=True)
+@_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_AT, needs=MIG_CHANGE)
 def _create_gpu_instance(
     machine: Machine, gpu: SimulatedGpu, profile_id: int, handle: c_void_p
 ) -> None:
@@ -135,7 +136,7 @@ def _create_gpu_instance(
     UINT,
     at(_PLACEMENT),
     HANDLE_AT,
-    privileged=True,
+    needs=MIG_CHANGE,
 )
 def _create_gpu_instance_with_placement(
     machine: Machine, gpu: SimulatedGpu, profile_id: int, placement: Any, handle: c_void_p
@@ -148,7 +149,7 @@ def _create_gpu_instance_with_placement(
     handle.value = machine.handle("gpu instance", instance.serial)
 
 
-@_export("nvmlDeviceGetGpuInstances", GPU, UINT, ADDRESS, UINT_AT, privileged=True)
+@_export("nvmlDeviceGetGpuInstances", GPU, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _gpu_instances(
     machine: Machine, gpu: SimulatedGpu, profile_id: int, array: int | None, number: c_uint
 ) -> None:
@@ -158,7 +159,7 @@ def _gpu_instances(
     write_handles(array, [machine.handle("gpu instance", serial) for serial in serials], number)
 
 
-@_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_AT, privileged=True)
+@_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_AT, needs=MIG_READ)
 def _gpu_instance_by_id(machine: Machine, gpu: SimulatedGpu, number: int, handle: c_void_p) -> None:
     gpu.need_mig()
     for instance in gpu.state.instances:
@@ -178,7 +179,7 @@ def _gpu_instance_info(machine: Machine, found: _Instance, info: Any) -> None:
     info.placement = _PLACEMENT(instance.placement.start, kind.memory_slices)
 
 
-@_export("nvmlGpuInstanceDestroy", GPU_INSTANCE, privileged=True)
+@_export("nvmlGpuInstanceDestroy", GPU_INSTANCE, needs=MIG_CHANGE)
 def _destroy_gpu_instance(_: Machine, found: _Instance) -> None:
     gpu, instance = found
     gpu.destroy_instance(instance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from services.kit.mig import Placement
@@ -54,11 +54,14 @@ class GpuState:
     Attributes:
         model: GPU type.
         booted_at_s: First boot, seconds since the epoch.
-        power_limit_w: Power limit, W. It is kept and reported, and limits nothing.
+        power_limit_w: Power limit, W.
         mig_enabled: MIG mode in force.
         mig_pending: MIG mode asked for.
         locked_mhz: Range the SM clock is locked to, MHz, or None.
+        throttled_mhz: SM clock that the power limit allows under the present load, MHz; None: any.
+        compute_modes: Compute modes other than "default", by UUID of GPU or MIG device.
         instances: GPU instances, by id.
+        resets: Resets that the GPU has been through.
         active_base_j: Active energy counted by meters before the present one, J.
         active_seen_j: What the present activity meter showed when last looked at, J.
     """
@@ -69,7 +72,10 @@ class GpuState:
     mig_enabled: bool = False
     mig_pending: bool = False
     locked_mhz: tuple[int, int] | None = None
+    throttled_mhz: int | None = None
+    compute_modes: tuple[tuple[str, int], ...] = ()
     instances: tuple[GpuInstance, ...] = ()
+    resets: int = 0
     active_base_j: float = 0.0
     active_seen_j: float = 0.0
 
@@ -89,11 +95,60 @@ class GpuState:
             raise ValueError(f"version must be {VERSION}")
         locked = fields.pop("locked_mhz")
         instances = fields.pop("instances")
+        modes = fields.pop("compute_modes", ())
         return cls(
             **fields,
             locked_mhz=(locked[0], locked[1]) if locked else None,
+            compute_modes=tuple((uuid, mode) for uuid, mode in modes),
             instances=tuple(map(_instance, instances)),
         )
+
+    def after_reset(self, resets: int, power_limit_w: float) -> Self:
+        """Return what a reset leaves: the pending MIG mode in force, and nothing that was set.
+
+        Args:
+            resets: Resets so far, this one included.
+            power_limit_w: The default power limit, W.
+        """
+        return replace(
+            self,
+            power_limit_w=power_limit_w,
+            mig_enabled=self.mig_pending,
+            locked_mhz=None,
+            throttled_mhz=None,
+            compute_modes=(),
+            instances=(),
+            resets=resets,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What befell a GPU from outside; any process may say so, while one process owns its state.
+
+    Attributes:
+        xid: The driver's number for what made it fall off the bus (79); 0: it is there.
+        resets: Resets ordered so far.
+    """
+
+    xid: int = 0
+    resets: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the mishap as JSON values."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Return the mishap that `to_json` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is not such a mishap.
+        """
+        fields = dict(data)
+        if fields.pop("version") != VERSION:
+            raise ValueError(f"version must be {VERSION}")
+        return cls(**fields)
 
 
 def _instance(data: Mapping[str, Any]) -> GpuInstance:

@@ -7,16 +7,18 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.worker import requests
 from services.gpuagent.worker.batcher import Batcher
 from services.gpuagent.worker.device import Device
 from services.gpuagent.worker.engine import Engine
 from services.gpuagent.worker.executor import Executor, Job
+from services.gpuagent.worker.external import external_model
+from services.gpuagent.worker.local import LocalModel
+from services.gpuagent.worker.model import Model
 from services.gpuagent.worker.servicer import WorkerServicer
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit import logs
@@ -37,31 +39,67 @@ class AddressTaken(Exception):
     """Somebody else listens where this worker should."""
 
 
+class ModelLost(Exception):
+    """The model cannot go on; the message says why."""
+
+
 async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
     """Serve one process of one segment until `stop`, or until no agent has shown life for long.
 
     Raises:
         RuntimeError: The model cannot be loaded.
         AddressTaken: The address is in use.
+        ModelLost: The model could not go on.
     """
     clock = RealClock()
-    with opened(spec.ledger) as ledger, ThreadPoolExecutor(1, "device") as thread:
-        engine = await asyncio.to_thread(Engine, spec.file, spec.provider)
-        device = Device(spec, ledger, thread, clock)
-        bound = QUEUED_BATCHES * spec.batch_size
-        executor = Executor(Batcher[Job](spec.batch_size, bound), device, engine, clock)
-        async with _served(spec, WorkerServicer(_hello(spec, engine), executor)):
-            device.claim(os.getpid())
-            async with asyncio.TaskGroup() as tasks:
-                batches = tasks.create_task(executor.run(), name="worker.batches")
-                orphan = tasks.create_task(
-                    _end_orphan(spec, ledger, clock, stop), name="worker.orphan"
-                )
-                await stop.wait()
-                await executor.drain()
-                batches.cancel()
-                orphan.cancel()
-        device.release()
+    with opened(spec.ledger) as ledger:
+        async with _model(spec, clock) as model:
+            device = Device(spec, ledger, clock)
+            bound = QUEUED_BATCHES * spec.batch_size
+            executor = Executor(Batcher[Job[Any]](spec.batch_size, bound), device, model, clock)
+            async with _served(spec, WorkerServicer(_hello(spec, model), executor)):
+                device.claim(os.getpid())
+                failure = await _work(spec, executor, model, ledger, stop)
+            device.release()
+    if failure:
+        raise ModelLost(failure)
+
+
+async def _work(
+    spec: WorkerSpec,
+    executor: Executor[Any],
+    model: Model[Any],
+    ledger: Ledger,
+    stop: asyncio.Event,
+) -> str:
+    """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
+
+    async def watch() -> str:
+        failure = await model.failure()
+        stop.set()
+        return failure
+
+    async with asyncio.TaskGroup() as tasks:
+        batches = tasks.create_task(executor.run(), name="worker.batches")
+        orphan = tasks.create_task(_end_orphan(spec, ledger, stop), name="worker.orphan")
+        failing = tasks.create_task(watch(), name="worker.failure")
+        await stop.wait()
+        await executor.drain()
+        failure = failing.result() if failing.done() else ""
+        for task in (batches, orphan, failing):
+            task.cancel()
+    return failure
+
+
+@asynccontextmanager
+async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
+    """Load the model, or reach who has it, for the time of the block."""
+    if spec.external is not None:
+        async with external_model(spec, spec.external, clock) as external:
+            yield external
+        return
+    with ThreadPoolExecutor(1, "device") as thread:
+        yield LocalModel(await asyncio.to_thread(Engine, spec.file, spec.provider), thread)
 
 
 @asynccontextmanager
@@ -79,18 +117,19 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
         raise AddressTaken(spec.listen) from error
 
 
-def _hello(spec: WorkerSpec, engine: Engine) -> pb.Hello:
+def _hello(spec: WorkerSpec, model: Model[Any]) -> pb.Hello:
     return pb.Hello(
         segment_id=spec.segment_id,
         model=spec.model,
         variant=spec.variant,
         credits=spec.batch_size,
-        metadata=requests.metadata(engine.signature),
+        metadata=model.metadata,
     )
 
 
-async def _end_orphan(spec: WorkerSpec, ledger: Ledger, clock: Clock, stop: asyncio.Event) -> None:
+async def _end_orphan(spec: WorkerSpec, ledger: Ledger, stop: asyncio.Event) -> None:
     """Set `stop` when the agent's heartbeat is older than the spec allows."""
+    clock = RealClock()
     while (silent_s := clock.monotonic() - ledger.header.heartbeat_s) < spec.orphan_timeout_s:
         await clock.sleep(min(1.0, spec.orphan_timeout_s - silent_s))
     _log.warning("no agent looks after this worker: ending", silent_s=silent_s)

@@ -7,18 +7,16 @@ real time, at the profile's power.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from services.gpuagent.ledger import Ledger, Slot
 from services.gpuagent.worker.spec import WorkerSpec
-from services.gpuagent.worker.tensors import Array
 from services.kit.clock import Clock
 from services.kit.profiles.profile import BatchCost
 
-Compute = Callable[[], Sequence[Array]]
+Outputs = TypeVar("Outputs")
 
 _UNMETERED = BatchCost(0.0, 0.0)
 
@@ -33,11 +31,11 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class Ran(Generic[Outputs]):
     """A batch that ended.
 
     Attributes:
-        outputs: One array per output of the model.
+        outputs: What was computed.
         started_s: When, on the clock that the device was given.
         compute_s: Time it was executing, s.
         energy_j: Active energy, J.
@@ -45,7 +43,7 @@ class Ran:
         method: How energy_j was obtained.
     """
 
-    outputs: Sequence[Array]
+    outputs: Outputs
     started_s: float
     compute_s: float
     energy_j: float
@@ -59,16 +57,15 @@ class Device:
     Args:
         spec: Who and where the process is.
         ledger: The GPU's ledger.
-        thread: Where computation blocks.
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, ledger: Ledger, thread: Executor, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, ledger: Ledger, clock: Clock) -> None:
         self._spec = spec
         self._ledger = ledger
-        self._thread = thread
         self._clock = clock
         self._slot = Slot()
+        self._latencies = ledger.latencies(spec.slot)
 
     def claim(self, pid: int) -> None:
         """Take the slot; its counters go on from where the process before left them."""
@@ -87,18 +84,23 @@ class Device:
         """Give the slot back."""
         self._ledger.settle(self._spec.slot)
 
-    async def run(self, batch: Batch, compute: Compute) -> Ran:
+    def answered(self, latency_s: float) -> None:
+        """Count a request by the time from its arrival at the router to its end here, s."""
+        self._latencies.add(latency_s)
+
+    async def run(self, batch: Batch, compute: Callable[[], Awaitable[Outputs]]) -> Ran[Outputs]:
         """Run one batch; whatever `compute` raises leaves the slot idle and the time counted."""
         before = self._slot
         # Back to back, a batch starts when the one before ended: the time that this process took
         # to wake up and answer is no time of the GPU.
         ready_s = max(before.idle_since_s, batch.arrived_s)
         started_s = min(self._clock.monotonic(), ready_s)
-        cost = self._begin(batch, started_s)
+        profiled = self._profiled(batch)
+        cost = self._begin(profiled, started_s)
         grant = self._ledger.grant(self._spec.slot)
         power_w = cost.power_w if cost.latency_s else grant.busy_power_w
         try:
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+            outputs = await compute()
         except BaseException:
             now_s = self._clock.monotonic()
             self._write(self._slot.ended(now_s, power_w * (now_s - started_s), 0))
@@ -110,29 +112,34 @@ class Device:
         try:
             await self._clock.sleep(ended_s - computed_s)
         finally:
-            self._write(self._slot.ended(ended_s, energy_j, batch.requests))
+            known = profiled if batch.items <= self._spec.batch_size else None
+            self._write(self._slot.ended(ended_s, energy_j, batch.requests, known))
         idle_j = grant.idle_power_w * max(started_s - before.idle_since_s, 0.0)
         compute_s = cost.latency_s + late_s
         return Ran(outputs, started_s, compute_s, energy_j, idle_j, grant.method)
 
-    def _begin(self, batch: Batch, started_s: float) -> BatchCost:
-        """Mark the slot busy and return what the batch will cost."""
+    def _profiled(self, batch: Batch) -> BatchCost | None:
+        """Return what the profile says of a batch that begins now; None: nothing."""
         if self._spec.costs is None:
-            self._write(replace(self._slot, busy_since_s=started_s))
-            return _UNMETERED
+            return None
         others = (number for number in self._spec.siblings if number != self._spec.slot)
         busy = 1 + self._ledger.busy_among(others)
-        clock_ratio = self._ledger.header.clock_ratio
-        cost = self._spec.costs.at(batch.items, busy, clock_ratio)
+        return self._spec.costs.at(batch.items, busy, self._ledger.header.clock_ratio)
+
+    def _begin(self, profiled: BatchCost | None, started_s: float) -> BatchCost:
+        """Mark the slot busy and return what the device will charge for the batch."""
+        if profiled is None or not self._spec.charged:
+            self._write(replace(self._slot, busy_since_s=started_s))
+            return _UNMETERED
         self._write(
             replace(
                 self._slot,
                 busy_since_s=started_s,
-                power_w=cost.power_w,
-                batch_energy_j=cost.energy_j,
+                power_w=profiled.power_w,
+                batch_energy_j=profiled.energy_j,
             )
         )
-        return cost
+        return profiled
 
     def _write(self, slot: Slot) -> None:
         self._slot = slot

@@ -6,17 +6,12 @@ import asyncio
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, Generic
 
-import numpy as np
-
-from services.gpuagent.worker import requests
 from services.gpuagent.worker.batcher import Batcher, Pending
 from services.gpuagent.worker.device import Batch, Device, Ran
-from services.gpuagent.worker.engine import Engine
-from services.gpuagent.worker.requests import Inference
+from services.gpuagent.worker.model import Model, ModelFailed, R
 from services.gpuagent.worker.session import Answer, Cost, Session
-from services.gpuagent.worker.tensors import Array
 from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
@@ -24,39 +19,49 @@ from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unava
 _log = logs.get("worker")
 
 
-class ModelFailed(ServiceError):
-    """The model could not run a request that looked right."""
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A request's time.
 
-    status: ClassVar[str] = "INTERNAL"
+    Attributes:
+        waited_s: Since it came to the router, s.
+        remaining_s: To its caller's deadline, s. 0: none.
+    """
+
+    waited_s: float = 0.0
+    remaining_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """A request with the stream that wants its answer."""
+class Job(Generic[R]):
+    """A request with the stream that wants its answer, and when it came to the router."""
 
     session: Session
     id: int
-    inference: Inference
+    request: R
+    came_s: float
 
     def fail(self, error: ServiceError) -> None:
         """Answer with an error."""
         self.session.answer(Answer(self.id, error))
 
 
-class Executor:
+class Executor(Generic[R]):
     """Runs the work of all streams on one device.
 
     Args:
         batcher: The queue.
         device: Where batches run.
-        engine: The model.
+        model: Computes.
         clock: The device's clock.
     """
 
-    def __init__(self, batcher: Batcher[Job], device: Device, engine: Engine, clock: Clock) -> None:
+    def __init__(
+        self, batcher: Batcher[Job[R]], device: Device, model: Model[R], clock: Clock
+    ) -> None:
         self._batcher = batcher
         self._device = device
-        self._engine = engine
+        self._model = model
         self._clock = clock
         self._arrived = asyncio.Event()
         self._sessions: set[Session] = set()
@@ -91,14 +96,14 @@ class Executor:
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def submit(self, session: Session, work_id: int, request: bytes, remaining_s: float) -> None:
+    def submit(self, session: Session, work_id: int, request: bytes, timing: Timing) -> None:
         """Queue a request; whatever is wrong with it is answered on the stream.
 
         Args:
             session: Where the answer goes.
             work_id: Its id there.
             request: A serialized ModelInferRequest.
-            remaining_s: Time to the caller's deadline, s. 0: none.
+            timing: How long it has waited, and may.
         """
         now_s = self._clock.monotonic()
         try:
@@ -109,10 +114,10 @@ class Executor:
             session.tell(Answer(work_id, error))
             return
         try:
-            inference = requests.parse(request, self._engine.signature)
-            job = Job(session, work_id, inference)
-            deadline_s = now_s + remaining_s if remaining_s else math.inf
-            self._batcher.add(Pending(job, inference.kind, inference.items, now_s, deadline_s))
+            deadline_s = now_s + timing.remaining_s if timing.remaining_s else math.inf
+            read = self._model.read(request, deadline_s)
+            job = Job(session, work_id, read, now_s - timing.waited_s)
+            self._batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
         except ServiceError as error:
             session.answer(Answer(work_id, error))
         else:
@@ -131,18 +136,19 @@ class Executor:
             chosen = self._batcher.take(self._clock.monotonic())
             for pending in chosen.expired:
                 pending.work.fail(DeadlineExceeded("the deadline passed before it started"))
+                self._count(pending)  # too late is the worst latency there is
             if chosen.batch:
                 await self._execute(chosen.batch)
             else:
                 await self._arrived.wait()
 
-    async def _execute(self, batch: Sequence[Pending[Job]]) -> None:
+    async def _execute(self, batch: Sequence[Pending[Job[R]]]) -> None:
         """Run a batch; if it fails, each request alone, so that only the culprit fails."""
         try:
             answers = await self._attempt(batch)
         except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors share no base class
             if len(batch) == 1:
-                _log.warning("model failed", error=str(error), id=batch[0].work.inference.id)
+                _log.warning("model failed", error=str(error), id=batch[0].work.request.id)
                 batch[0].work.fail(ModelFailed("the model failed on this request"))
                 return
             for pending in batch:
@@ -150,56 +156,34 @@ class Executor:
         else:
             for pending, answer in zip(batch, answers, strict=True):
                 pending.work.session.answer(answer)
+                self._count(pending)
 
-    async def _attempt(self, batch: Sequence[Pending[Job]]) -> list[Answer]:
-        jobs = [pending.work for pending in batch]
+    def _count(self, pending: Pending[Job[R]]) -> None:
+        self._device.answered(self._clock.monotonic() - pending.work.came_s)
+
+    async def _attempt(self, batch: Sequence[Pending[Job[R]]]) -> list[Answer]:
         size = Batch(
             items=sum(pending.items for pending in batch),
             requests=len(batch),
             arrived_s=max(pending.arrived_s for pending in batch),
         )
-
-        def compute() -> Sequence[Array]:
-            return self._engine.run(_joined([job.inference for job in jobs]))
-
-        ran = await self._device.run(size, compute)
-        parts = _split(ran.outputs, [pending.items for pending in batch])
+        requests = [pending.work.request for pending in batch]
+        ran = await self._device.run(size, lambda: self._model.compute(requests))
         return [
-            Answer(
-                pending.work.id,
-                response=requests.response(pending.work.inference, self._engine.signature, outputs),
-                cost=_cost(ran, pending, size.items),
-            )
-            for pending, outputs in zip(batch, parts, strict=True)
+            _answer(pending, outcome, ran, size.items)
+            for pending, outcome in zip(batch, ran.outputs(), strict=True)
         ]
 
 
-def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
-    """Return the inputs of all requests, one after another in each tensor."""
-    first = inferences[0]
-    if len(inferences) == 1:
-        return dict(first.feeds)
-    return {
-        name: np.concatenate([inference.feeds[name] for inference in inferences])
-        for name in first.feeds
-    }
+def _answer(
+    pending: Pending[Job[R]], outcome: bytes | ServiceError, ran: Ran[Any], items: int
+) -> Answer:
+    if isinstance(outcome, ServiceError):
+        return Answer(pending.work.id, error=outcome)
+    return Answer(pending.work.id, response=outcome, cost=_cost(ran, pending, items))
 
 
-def _split(outputs: Sequence[Array], items: Sequence[int]) -> list[list[Array]]:
-    """Return each request's part of the outputs.
-
-    Raises:
-        ValueError: An output has not one row per item: the model mixes requests.
-    """
-    if len(items) == 1:
-        return [list(outputs)]
-    if any(len(output) != sum(items) for output in outputs):
-        raise ValueError("an output of the batch has not one row per item")
-    ends = np.cumsum(items)[:-1]
-    return [list(parts) for parts in zip(*(np.split(out, ends) for out in outputs), strict=True)]
-
-
-def _cost(ran: Ran, pending: Pending[Job], items: int) -> Cost:
+def _cost(ran: Ran[Any], pending: Pending[Job[R]], items: int) -> Cost:
     share = pending.items / items
     return Cost(
         energy_j=ran.energy_j * share,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from services.gpuagent.worker.app import AddressTaken, run
+from services.gpuagent.worker.app import AddressTaken, ModelLost, run
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
 from services.kit import logs
 from services.kit.rpc import serve_until
@@ -17,7 +17,7 @@ def launch(path: Path) -> int:
     """Run the worker that a spec file describes; return its exit status.
 
     Returns:
-        0 after a drain, `ADDRESS_TAKEN`, or 1 where the model cannot be loaded.
+        0 after a drain, `ADDRESS_TAKEN`, or 1 where the model cannot be loaded, or cannot go on.
     """
     spec = load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
@@ -27,6 +27,9 @@ def launch(path: Path) -> int:
     except AddressTaken:
         log.warning("address in use", listen=spec.listen)
         return ADDRESS_TAKEN
+    except ModelLost as error:
+        log.critical("the model failed", error=str(error))
+        return 1
     except RuntimeError as error:
         log.critical("cannot load the model", error=str(error))
         return 1

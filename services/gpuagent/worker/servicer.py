@@ -11,7 +11,7 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
-from services.gpuagent.worker.executor import Executor
+from services.gpuagent.worker.executor import Executor, Timing
 from services.gpuagent.worker.session import Answer, News, Session
 
 Requests = AsyncIterator[pb.ExecuteRequest]
@@ -25,7 +25,7 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         executor: Does the work.
     """
 
-    def __init__(self, hello: pb.Hello, executor: Executor) -> None:
+    def __init__(self, hello: pb.Hello, executor: Executor[Any]) -> None:
         self._hello = hello
         self._executor = executor
 
@@ -48,7 +48,8 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         try:
             async for request in incoming:
                 for work in request.work:
-                    self._executor.submit(session, work.id, work.request, work.remaining_s)
+                    timing = Timing(work.waited_s, work.remaining_s)
+                    self._executor.submit(session, work.id, work.request, timing)
                 if request.cancelled_ids:
                     self._executor.cancel(session, request.cancelled_ids)
         finally:

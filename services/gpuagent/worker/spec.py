@@ -24,6 +24,25 @@ class TlsFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class External:
+    """A server of the Open Inference Protocol that computes in a worker's stead.
+
+    Attributes:
+        command: Program and arguments that start it; (): it runs already, at `address`.
+        environment: Added to the program's environment.
+        address: "host:port" of one that runs already.
+        model_name: The name that it knows the model by.
+        model_version: The version asked of it; "": its choice.
+    """
+
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    address: str = ""
+    model_name: str = ""
+    model_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """One process of one segment.
 
@@ -36,11 +55,13 @@ class WorkerSpec:
         slot: Its slot there.
         siblings: Slots of all the segment's processes, its own included.
         slice_uuid: Where it runs.
-        costs: What the simulated device charges; None: a real GPU.
+        costs: What the profile says of batches; None: nothing.
         provider: ONNX Runtime execution provider.
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
         tls: Certificates; None: plaintext.
+        external: Who computes; None: this process, with ONNX Runtime.
+        charged: The device is simulated: batches take and cost what `costs` says.
     """
 
     segment_id: str
@@ -58,6 +79,8 @@ class WorkerSpec:
     orphan_timeout_s: float = 60.0
     log_level: str = "info"
     tls: TlsFiles | None = None
+    external: External | None = None
+    charged: bool = True
 
     def save(self, path: Path) -> None:
         """Write the spec so that a reader sees all of it or the one before."""
@@ -76,7 +99,14 @@ def load(path: Path) -> WorkerSpec:
         data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
     if data["tls"] is not None:
         data["tls"] = _tls(data["tls"])
+    if data.get("external") is not None:
+        data["external"] = _external(data["external"])
     return WorkerSpec(**data)
+
+
+def _external(data: dict[str, Any]) -> External:
+    pairs = tuple((name, value) for name, value in data["environment"])
+    return External(**{**data, "command": tuple(data["command"]), "environment": pairs})
 
 
 def _curve(data: dict[str, Any]) -> CostCurve:

@@ -5,8 +5,10 @@ Two formats, CSV or Parquet, one row per measured point:
 - ParvaGPU's (SC'24): `Mig instance` (GPCs), `Batch size`, `Workload Number` (processes),
   `Throughput` (items/s of one process), `Latency` (s, rounded to 1 ms, so not used). Throughput 0
   marks a point that did not run.
-- Ours: `profile` (slice kind), `batch_size`, `processes`, `latency_s`, and optionally `energy_j`
-  (active energy of one batch) and `gpu`. Latency 0 marks a point that did not run.
+- Ours (`cinquefoil gpuagent profile` writes it): `profile` (slice kind), `batch_size`,
+  `processes`, `latency_s`, and optionally `energy_j` (active energy of one batch), `gpu` and
+  `clock_ratio` (SM clock over the GPU's highest; 1 where it is missing). Latency 0 marks a point
+  that did not run.
 
 Without measured energy, power comes from the analytic model at the measured speed.
 """
@@ -16,7 +18,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +28,7 @@ from services.kit.errors import InvalidArgument
 from services.kit.profiles.analytic import AnalyticProfile
 from services.kit.profiles.clock_curve import power_ratio, time_ratio
 from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.table_file import read_table
 
 PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput")
 OURS = ("profile", "batch_size", "processes", "latency_s")
@@ -40,8 +43,10 @@ class Point:
     energy_j: float | None = None
 
 
-Series = tuple[str, str, int]
+Place = tuple[str, str, int]
 """GPU type, slice ("3g.20gb", or "3g" for any slice of three GPCs), processes."""
+Series = tuple[str, str, int, float]
+"""A place at one clock, as a ratio to the GPU's highest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,10 +56,15 @@ class TableProfile:
     Attributes:
         points: By series, in order of batch size.
         power: The model that stands in for energy that was not measured.
+        clocks: The clock ratios that were measured, by place, ascending.
     """
 
     points: Mapping[Series, tuple[Point, ...]]
     power: AnalyticProfile
+    clocks: Mapping[Place, tuple[float, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clocks", _clocks(self.points))
 
     @classmethod
     def read(cls, path: Path, *, gpu: str, gmacs_per_item: float) -> TableProfile:
@@ -68,10 +78,7 @@ class TableProfile:
         Raises:
             InvalidArgument: The file cannot be read, or is in neither format.
         """
-        try:
-            frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
+        frame = read_table(path)
         try:
             return cls(_series(_points(frame, gpu)), AnalyticProfile(gmacs_per_item))
         except (pl.exceptions.PolarsError, TypeError, ValueError, InvalidArgument) as error:
@@ -87,21 +94,53 @@ class TableProfile:
     ) -> BatchCost | None:
         """Return the cost of one batch; see `Profile`.
 
-        A partial batch lies on the line between the measured sizes around it. Below the highest
-        clock all of the latency is taken to be SM work, the worst case.
+        A partial batch lies on the line between the measured sizes around it, and a clock on the
+        line between the measured clocks around it. Below the lowest measured clock all of the
+        latency is taken to be SM work, the worst case.
         """
-        measured = self.points.get((shape.gpu, shape.profile, processes)) or self.points.get(
-            (shape.gpu, f"{shape.compute_slices}g", processes)
+        for name in (shape.profile, f"{shape.compute_slices}g"):
+            clocks = self.clocks.get((shape.gpu, name, processes))
+            if clocks:
+                break
+        else:
+            return None
+        above = bisect_left(clocks, clock_ratio)
+        if above == len(clocks):
+            return None
+
+        def at(index: int) -> BatchCost | None:
+            return self._measured(shape, batch_size, (shape.gpu, name, processes, clocks[index]))
+
+        high, low = at(above), at(above - 1) if above else None
+        if high is None or clocks[above] == clock_ratio:
+            return high
+        if low is None:
+            return _slowed(high, clocks[above], clock_ratio)
+        weight = (clock_ratio - clocks[above - 1]) / (clocks[above] - clocks[above - 1])
+        return BatchCost(
+            low.latency_s + weight * (high.latency_s - low.latency_s),
+            low.energy_j + weight * (high.energy_j - low.energy_j),
         )
-        point = _at(measured, batch_size) if measured else None
+
+    def _measured(self, shape: SliceShape, batch_size: int, series: Series) -> BatchCost | None:
+        """Return the cost at a clock that was measured."""
+        _, _, processes, clock_ratio = series
+        point = _at(self.points[series], batch_size)
         if point is None or point.latency_s is None:
             return None
         energy_j = point.energy_j
         if energy_j is None:
-            power_w = self.power.power_w(shape, batch_size, processes, point.latency_s)
-            energy_j = power_w * point.latency_s / processes
-        stretch = time_ratio(clock_ratio)
-        return BatchCost(point.latency_s * stretch, energy_j * stretch * power_ratio(clock_ratio))
+            full_speed_s = point.latency_s / time_ratio(clock_ratio)
+            power_w = self.power.power_w(shape, batch_size, processes, full_speed_s)
+            energy_j = power_w * power_ratio(clock_ratio) * point.latency_s / processes
+        return BatchCost(point.latency_s, energy_j)
+
+
+def _slowed(cost: BatchCost, from_ratio: float, to_ratio: float) -> BatchCost:
+    """Return a cost at a lower clock, all of its latency taken to be SM work."""
+    stretch = time_ratio(to_ratio) / time_ratio(from_ratio)
+    power = power_ratio(to_ratio) / power_ratio(from_ratio)
+    return BatchCost(cost.latency_s * stretch, cost.energy_j * stretch * power)
 
 
 def _points(frame: pl.DataFrame, gpu: str) -> Iterable[tuple[Series, Point]]:
@@ -109,11 +148,13 @@ def _points(frame: pl.DataFrame, gpu: str) -> Iterable[tuple[Series, Point]]:
     if columns.issuperset(PARVAGPU):
         for gpcs, batch_size, processes, items_per_s in frame.select(PARVAGPU).iter_rows():
             latency_s = batch_size / items_per_s if items_per_s else None
-            yield (gpu, f"{gpcs}g", processes), Point(batch_size, latency_s)
+            yield (gpu, f"{gpcs}g", processes, 1.0), Point(batch_size, latency_s)
     elif columns.issuperset(OURS):
         for row in frame.iter_rows(named=True):
-            series = (row.get("gpu") or gpu, row["profile"], row["processes"])
-            yield series, Point(row["batch_size"], row["latency_s"] or None, row.get("energy_j"))
+            place = (row.get("gpu") or gpu, row["profile"], row["processes"])
+            clock_ratio = row.get("clock_ratio", 1.0)
+            point = Point(row["batch_size"], row["latency_s"] or None, row.get("energy_j"))
+            yield (*place, clock_ratio), point
     else:
         raise InvalidArgument(
             f"columns must be {', '.join(PARVAGPU)} or {', '.join(OURS)}; "
@@ -129,6 +170,13 @@ def _series(points: Iterable[tuple[Series, Point]]) -> dict[Series, tuple[Point,
     return {key: tuple(sizes[size] for size in sorted(sizes)) for key, sizes in found.items()}
 
 
+def _clocks(points: Iterable[Series]) -> dict[Place, tuple[float, ...]]:
+    found: dict[Place, list[float]] = {}
+    for gpu, name, processes, clock_ratio in sorted(points):
+        found.setdefault((gpu, name, processes), []).append(clock_ratio)
+    return {place: tuple(ratios) for place, ratios in found.items()}
+
+
 def _check(row: int, series: Series, point: Point) -> None:
     """Refuse a row of the file that cannot have been measured."""
     numbers: Mapping[str, object] = {
@@ -140,6 +188,8 @@ def _check(row: int, series: Series, point: Point) -> None:
     for name, number in numbers.items():
         if not isinstance(number, int | float) or not 0 < number < math.inf:
             raise InvalidArgument(f"row {row}: {name} must be a positive number, got {number}")
+    if not 0 < series[3] <= 1:
+        raise InvalidArgument(f"row {row}: clock_ratio must be in (0, 1], got {series[3]}")
 
 
 def _at(points: tuple[Point, ...], batch_size: int) -> Point | None:

@@ -1,4 +1,4 @@
-"""ServiceError -> status code with google.rpc details."""
+"""ServiceError <-> status code with google.rpc details."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from services.kit.errors import ServiceError
+from services.kit.errors import ServiceError, from_status
 
 DOMAIN = "cinquefoil"
 DETAILS_KEY = "grpc-status-details-bin"
@@ -46,3 +46,19 @@ def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, tuple[tuple[str,
         error.message,
         ((DETAILS_KEY, status.SerializeToString()),),
     )
+
+
+def from_wire(error: grpc.aio.AioRpcError) -> ServiceError:
+    """Return the error that a failed call of one of our services raised, its reason included.
+
+    Where nobody of ours answered, the reason is "NO_ANSWER".
+    """
+    found = from_status(error.code().name, error.details() or "")
+    found.reason = "NO_ANSWER"
+    for key, value in error.trailing_metadata() or ():
+        if key == DETAILS_KEY and isinstance(value, bytes):
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if detail.Unpack(info):
+                    found.reason = info.reason
+    return found

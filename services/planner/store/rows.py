@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -14,11 +14,12 @@ from sqlalchemy import Row
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.deployment import Objective
 from services.planner.accounting import Account, Spent
-from services.planner.convert import plan_from, plan_to
 from services.planner.decide import Snapshot
 from services.planner.domain import Gpu, Model, Period
 from services.planner.fleet import RunningSegment
 from services.planner.plan import Outcome, Plan, PlanState
+from services.planner.trying.learning import Beliefs, Cell, Evidence
+from services.planner.wire.convert import plan_from, plan_to
 
 
 def plan_row(plan: Plan) -> dict[str, Any]:
@@ -84,6 +85,20 @@ def account_of(value: bytes) -> Account:
     """Return the fleet's account."""
     data = json.loads(value)
     return Account(Spent(data["energy_j"], data["carbon_gco2e"]), data["meters_j"])
+
+
+def beliefs_bytes(beliefs: Beliefs) -> bytes:
+    """Return what live measurements taught, as it is written."""
+    evidence = [[*cell, *astuple(found)] for cell, found in beliefs.evidence.items()]
+    return json.dumps({"evidence": evidence, "waits": dict(beliefs.waits)}).encode()
+
+
+def beliefs_of(value: bytes) -> Beliefs:
+    """Return what live measurements taught."""
+    data = json.loads(value)
+    names = len(Cell._fields)
+    evidence = {Cell(*row[:names]): Evidence(*row[names:]) for row in data["evidence"]}
+    return Beliefs(evidence, data["waits"])
 
 
 @dataclass(frozen=True, slots=True)

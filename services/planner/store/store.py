@@ -20,7 +20,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound
 from services.planner.accounting import Account
-from services.planner.convert import routing_from, routing_to
 from services.planner.decide import Snapshot
 from services.planner.domain import Model
 from services.planner.plan import Outcome, Plan, PlanState
@@ -28,6 +27,8 @@ from services.planner.routing import RoutingTable
 from services.planner.store import rows
 from services.planner.store.line import Line
 from services.planner.store.tables import meta, outcomes, plans
+from services.planner.trying.learning import Beliefs
+from services.planner.wire.convert import routing_from, routing_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -216,6 +217,17 @@ class Store:
         """Return the version of the plan that is held, if one is."""
         version: int | None = json.loads(await self._get("pinned") or "null")
         return version
+
+    @whole
+    async def save_beliefs(self, beliefs: Beliefs) -> None:
+        """Write what live measurements taught."""
+        async with self.line.transaction() as connection:
+            await _put(connection, "beliefs", rows.beliefs_bytes(beliefs))
+
+    async def beliefs(self) -> Beliefs:
+        """Return what live measurements taught; nothing where none was written."""
+        value = await self._get("beliefs")
+        return Beliefs() if value is None else rows.beliefs_of(value)
 
     # ---- inside --------------------------------------------------------------------------------
 

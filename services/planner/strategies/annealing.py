@@ -10,7 +10,7 @@ patient, and walks again from the best it has met.
 Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 
 - The paper's candidates run with whatever load their speed draws; ours get the load that suits the
-  objective (`services.planner.sharing`), as the router can send it.
+  objective (`services.planner.problem.sharing`), as the router can send it.
 - Neighbours are drawn from the kinds that the objective can tell apart, not from all of them.
 """
 
@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.planner.domain import Configuration, Problem, SegmentKind
-from services.planner.graph import edit_distance
-from services.planner.packing import gpus_needed
+from services.planner.problem.graph import edit_distance
+from services.planner.problem.packing import gpus_needed
 from services.planner.strategies.base import base
 from services.planner.strategies.candidates import Candidate, Judge, distinct, energy, trimmed
 

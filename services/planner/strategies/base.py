@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from services.planner.catalog import Place, dedicated, whole
 from services.planner.domain import Configuration, Model, Pool, Problem, SegmentKind
-from services.planner.pricing import prices
-from services.planner.sharing import apportion, with_load
+from services.planner.problem.catalog import Place, dedicated, whole
+from services.planner.problem.pricing import prices
+from services.planner.problem.sharing import apportion, with_load
 
 
 def base(problem: Problem) -> Configuration:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.planner.catalog import pareto
 from services.planner.domain import Configuration, Problem, Score, SegmentKind
-from services.planner.pricing import Prices, prices
-from services.planner.score import score
-from services.planner.sharing import with_load
+from services.planner.problem.catalog import pareto
+from services.planner.problem.pricing import Prices, prices
+from services.planner.problem.score import score
+from services.planner.problem.sharing import with_load
 
 FLOOR_POINTS = 100.0
 """What a search takes one percentage point of accuracy below the floor to cost, points of f."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from services.kit.mig import Geometry, Layout, SliceKind, maximal_layouts
-from services.planner.catalog import Place, dedicated
 from services.planner.domain import Configuration, Model, Pool, Problem, SegmentKind
-from services.planner.pricing import prices
-from services.planner.sharing import apportion, with_load
+from services.planner.problem.catalog import Place, dedicated
+from services.planner.problem.pricing import prices
+from services.planner.problem.sharing import apportion, with_load
 
 
 def co2opt(problem: Problem) -> Configuration:

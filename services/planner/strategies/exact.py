@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from services.planner.catalog import pareto
 from services.planner.domain import Configuration, Pool, Problem, SegmentKind
-from services.planner.pricing import Prices, prices, row, running_kinds, usable
-from services.planner.score import score
+from services.planner.problem.catalog import pareto
+from services.planner.problem.pricing import Prices, prices, row, running_kinds, usable
+from services.planner.problem.score import score
 from services.planner.strategies.annealing import annealing
 from services.planner.strategies.base import base
 from services.planner.strategies.co2opt import co2opt

@@ -30,8 +30,8 @@ import numpy as np
 
 from services.kit.mig import maximal_layouts
 from services.planner.domain import Configuration, Pool, SegmentKind
-from services.planner.milp import Goal, Numbers, Program, Solution, Terms
-from services.planner.pricing import Prices, gpcs, row
+from services.planner.problem.pricing import Prices, gpcs, row
+from services.planner.solving.milp import Goal, Numbers, Program, Solution, Terms
 
 SHORTAGES = 3
 """Goals before the objective."""

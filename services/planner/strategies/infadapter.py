@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from services.kit.deployment import Goals
 from services.planner.domain import Configuration, Problem
-from services.planner.pricing import prices
-from services.planner.sharing import with_load
+from services.planner.problem.pricing import prices
+from services.planner.problem.sharing import with_load
 from services.planner.strategies.exact import exact
 
 EQUATION_1 = Goals(clover=0.0, fewest_gpus=0.0, infadapter=1.0)

@@ -23,8 +23,8 @@ from itertools import chain, combinations_with_replacement, islice, product
 
 from services.kit.mig import maximal_layouts
 from services.planner.domain import Configuration, Model, Pool, Problem, SegmentKind
-from services.planner.pricing import prices
-from services.planner.sharing import apportion, with_load
+from services.planner.problem.pricing import prices
+from services.planner.problem.sharing import apportion, with_load
 from services.planner.strategies.candidates import Judge, distinct
 
 MOST = 10_000

@@ -13,6 +13,7 @@ from services.cli.main import app
 
 COMMANDS = (
     *(("carbon", "serve"), ("planner", "serve"), ("gpuagent", "serve"), ("router", "serve")),
+    ("gpuagent", "smi"),
     *(("up",), ("demo",), ("status",), ("infer",), ("plan", "list"), ("plan", "show")),
     *(("config", "check"), ("config", "schema")),
 )

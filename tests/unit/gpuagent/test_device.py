@@ -138,7 +138,7 @@ def test_a_slice_in_use_is_not_destroyed(cut: tuple[NvmlGpus, str], work: Work) 
     port, uuid = cut
     work.held = {port.create_slice(uuid, THREE)}
 
-    with pytest.raises(FailedPrecondition, match="In Use") as refused:
+    with pytest.raises(FailedPrecondition, match="In use by another client") as refused:
         port.destroy_slice(uuid, THREE)
 
     assert refused.value.reason == "NVML_IN_USE"

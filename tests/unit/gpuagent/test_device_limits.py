@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
+from services.gpuagent.control import Control
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.nvml.errors import translated
 from services.gpuagent.nvml.integral import PowerIntegral
-from services.gpuagent.simulator import SimulatedNvml
+from services.gpuagent.simulator import UNPRIVILEGED, Code, Order, SimulatedNvml
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -113,15 +114,18 @@ def test_pascal_cannot_lock_its_clock(library: SimulatedNvml, gpus: Open) -> Non
 # ---- rights and errors -------------------------------------------------------------------------
 
 
-def _all_methods(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
+def _changes(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
     return [
         lambda: port.create_slice(uuid, THREE),
         lambda: port.destroy_slice(uuid, THREE),
         lambda: port.enable_mig(uuid),
-        lambda: port.meter(uuid),
         lambda: port.lock_clock(uuid, 1000),
         lambda: port.reset_clock(uuid),
     ]
+
+
+def _all_methods(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
+    return [*_changes(port, uuid), lambda: port.meter(uuid)]
 
 
 def test_gpus_that_are_not_allowed_are_neither_listed_nor_touched(
@@ -150,7 +154,7 @@ def test_what_is_no_gpu_is_not_found(cut: tuple[NvmlGpus, str]) -> None:
 def test_without_root_reading_works_and_changes_name_the_missing_right(
     start: Start, gpus: Open
 ) -> None:
-    (uuid,) = start("a100-40gb", privileged=False).gpu_uuids
+    (uuid,) = start("a100-40gb", rights=UNPRIVILEGED).gpu_uuids
     port = gpus()
 
     assert port.meter(uuid).power_w == 55.0
@@ -162,6 +166,72 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
     for call in calls:
         with pytest.raises(PermissionDenied, match="CAP_SYS_ADMIN"):
             call()
+
+
+def test_an_agent_without_control_reads_and_refuses_every_change(library: SimulatedNvml) -> None:
+    """The refusal names the setting, so that whoever meets it knows what to do."""
+    uuid = library.gpu_uuids[0]
+    control = Control(granted=False, setting="nodes.rack-7.control")
+    with NvmlGpus(control=control) as port:
+        for call in _changes(port, uuid):
+            with pytest.raises(PermissionDenied, match=r"nodes\.rack-7\.control") as refused:
+                call()
+            assert refused.value.reason == "CONTROL_OFF"
+        assert port.meter(uuid).power_w > 0
+        found = info(port, uuid)
+
+    assert not found.mig_enabled
+    assert found.clock_mhz == found.model.max_clock_mhz
+
+
+# ---- lost GPUs ---------------------------------------------------------------------------------
+
+
+def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: SimulatedNvml, gpus: Open) -> None:
+    port, (lost, other, _) = gpus(), library.gpu_uuids
+    library.lose(lost)
+
+    assert [gpu.uuid for gpu in port.list()] == list(library.gpu_uuids[1:])
+    assert port.present() == set(library.gpu_uuids[1:])
+    port.lock_clock(other, 600)
+    assert info(port, other).clock_mhz == 600
+    for call in _all_methods(port, lost):
+        with pytest.raises(Unavailable, match="fallen off the bus") as refused:
+            call()
+        assert refused.value.reason == "NVML_GPU_IS_LOST"
+
+
+def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(
+    library: SimulatedNvml, gpus: Open
+) -> None:
+    port, (lost, *others) = gpus(), library.gpu_uuids
+    library.order(Order(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost))
+
+    assert [gpu.uuid for gpu in port.list()] == others
+    assert len(port.list()) == 3
+
+
+def test_a_driver_that_does_not_start_is_named(library: SimulatedNvml) -> None:
+    library.fail_next("nvmlInitWithFlags", Code.DRIVER_NOT_LOADED)
+    with pytest.raises(FailedPrecondition, match="cannot start NVML") as refused, NvmlGpus():
+        pass
+
+    assert refused.value.reason == "NVML_DRIVER_NOT_LOADED"
+
+
+def test_a_gpu_that_was_reset_is_back_after_nvml_was_opened_anew(
+    library: SimulatedNvml, gpus: Open
+) -> None:
+    port, (lost, *_) = gpus(), library.gpu_uuids
+    port.enable_mig(lost)
+    port.create_slice(lost, THREE)
+    library.lose(lost)
+    library.reset(lost)
+
+    port.reopen()
+
+    assert placements(port, lost) == []
+    assert info(port, lost).mig_enabled
 
 
 @pytest.mark.parametrize(

@@ -71,19 +71,20 @@ def test_a_meter_that_went_back_is_refused() -> None:
 
 
 @given(st.integers(0, 3 * KEPT_ENDED), st.integers(0, 5))
-def test_merging_ended_segments_keeps_energy_requests_and_those_that_run(
+def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     ended: int, running: int
 ) -> None:
     names = [f"s-{number}" for number in range(ended + running)]
     account = Account()
     for number, name in enumerate(names):
         account = account.opened(name, "m", f"v{number % 2}")
-        account = account.after(Window(2.0, 0.5, {name: 1.0}), Used({name: 3}))
+        account = account.after(Window(2.0, 0.5, {name: 1.0}), Used({name: 3}, batches={name: 2}))
     alive = frozenset(names[ended:])
 
     compact = account.compacted(alive).compacted(alive)
 
     assert _sum(compact) == pytest.approx(account.total_j)
     assert sum(entry.requests for entry in compact.segments.values()) == 3 * len(names)
+    assert sum(entry.batches for entry in compact.segments.values()) == 2 * len(names)
     assert alive <= compact.segments.keys()
     assert len(compact.segments) <= KEPT_ENDED + running + 2

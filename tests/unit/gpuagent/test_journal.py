@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from services.gpuagent.change_rules import Before
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.files import held, read_json, write_json
-from services.gpuagent.journal import Journal
+from services.gpuagent.journal import ChangeJournal, Journal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 
@@ -48,6 +49,23 @@ def test_a_file_that_is_no_journal_is_told_with_its_path(
 
     with pytest.raises(FailedPrecondition, match=f"journal.json.*{says}"):
         Journal(tmp_path / "journal.json").load()
+
+
+def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> None:
+    then = Before(
+        {("GPU-1", Placement("1g.5gb", 0)): True, ("GPU-1", Placement("2g.10gb", 2)): False},
+        {"s-0": SPECS[0], "new": None},
+        {"GPU-1": 990},
+        {"GPU-1": True},
+    )
+    journal = ChangeJournal(tmp_path / "change.json")
+    assert journal.load() is None
+
+    journal.save(then)
+    assert ChangeJournal(tmp_path / "change.json").load() == then
+    journal.clear()
+    journal.clear()
+    assert journal.load() is None
 
 
 def test_a_file_that_need_not_be_durable_is_still_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ number = 0
 while True:
     number += 1
     # Every field tells the same number: a mixture of two writes would show.
-    ledger.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number))
+    ledger.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number, number))
     if number == 1:
         print("ready", flush=True)
 """
@@ -55,7 +55,8 @@ def _start_writer(path: Path) -> subprocess.Popen[str]:
 
 def _is_whole(slot: Slot) -> bool:
     return (
-        {str(slot.pid), slot.slice_uuid, slot.segment_id, str(slot.requests)} == {str(slot.pid)}
+        {slot.slice_uuid, slot.segment_id} == {str(slot.pid)}
+        and {slot.requests, slot.batches} == {slot.pid}
         and {slot.busy_since_s, slot.power_w, slot.active_j, slot.busy_s} == {float(slot.pid)}
     )  # fmt: skip
 
@@ -145,8 +146,8 @@ def test_energy_grows_while_a_batch_runs_but_never_beyond_the_batch(tmp_path: Pa
 def test_energy_never_goes_back_whatever_workers_do(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, str, float, float]]
 ) -> None:
-    """Batches begin and end, workers crash and slots are used again."""
-    now = Time()
+    """Batches begin and end, workers crash and slots are used again; each batch counts once."""
+    now, batches = Time(), 0
     ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger", now)
     last_j = 0.0
     for number, event, elapsed_s, power_w in events:
@@ -157,6 +158,7 @@ def test_energy_never_goes_back_whatever_workers_do(
                 slot, pid=9, busy_since_s=now.now_s, power_w=power_w, batch_energy_j=power_w
             )
             ledger.write(number, begun)
+            batches += 1
         elif event == "end" and slot.busy_since_s:
             energy_j = slot.batch_energy_j + slot.power_w * elapsed_s
             ledger.write(number, slot.ended(now.now_s, energy_j, 1))
@@ -166,6 +168,8 @@ def test_energy_never_goes_back_whatever_workers_do(
             ledger.write(number, replace(slot, pid=11, segment_id="other"))
         assert ledger.energy_j() >= last_j - 1e-9
         last_j = ledger.energy_j()
+    unfinished = sum(bool(slot.busy_since_s) for slot in ledger.slots())
+    assert sum(slot.batches for slot in ledger.slots()) == batches - unfinished
 
 
 def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> None:
@@ -180,7 +184,7 @@ def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> Non
 
     assert ledger.slot(0) == settled
     assert settled.active_j == pytest.approx(20.0)
-    assert settled.busy_s == pytest.approx(2.0)
+    assert (settled.busy_s, settled.batches) == pytest.approx((2.0, 1))
     assert not ledger.busy("MIG-x")
 
 

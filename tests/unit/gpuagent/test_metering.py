@@ -179,6 +179,7 @@ def test_parts_sum_to_the_meter_over_crashes_of_the_agent(
     assert account.total_j == pytest.approx(bench.joules)
     assert bench.parts_j() == pytest.approx(account.total_j)
     assert sum(entry.requests for entry in account.segments.values()) == requests
+    assert sum(entry.batches for entry in account.segments.values()) == requests, "one each"
 
 
 def test_a_meter_that_starts_anew_counts_from_zero(tmp_path: Path) -> None:

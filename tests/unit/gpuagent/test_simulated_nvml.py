@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.simulator import Code, SimulatedNvml, gpu_uuid, install
+from services.gpuagent.simulator import UNPRIVILEGED, Code, SimulatedNvml, gpu_uuid, install
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from tests.unit.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, mig_uuids, read_layout
@@ -54,11 +54,12 @@ def test_energy_goes_on_after_a_restart_even_where_the_meter_starts_anew(
     start(state_dir=tmp_path, clock=clock, activity=lambda _: fresh)
     after_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu())
     fresh.joules = 6000.0
+    clock.now_s += 1
     later_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu())
 
     assert before_mj == (55 * 100 + 5000) * 1000
     assert after_mj == (55 * 110 + 5000 + 7) * 1000
-    assert later_mj == (55 * 110 + 5000 + 6000) * 1000
+    assert later_mj == (55 * 111 + 5000 + 6000) * 1000
 
 
 def test_a_reader_without_a_meter_shows_the_energy_saved_last(
@@ -170,11 +171,11 @@ def test_errors_have_nvmls_words(start: Start) -> None:
     assert pynvml.nvmlErrorString(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES) == (
         "Insufficient Resources"
     )
-    assert str(pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)) == "In Use"
+    assert str(pynvml.NVMLError(pynvml.NVML_ERROR_IN_USE)) == "In use by another client"
 
 
 def test_changes_need_privilege_and_reading_does_not(start: Start) -> None:
-    start(privileged=False)
+    start(rights=UNPRIVILEGED)
     calls: tuple[Callable[[], object], ...] = (
         lambda: pynvml.nvmlDeviceSetMigMode(gpu(), 1),
         lambda: pynvml.nvmlDeviceCreateGpuInstance(gpu(), 9),

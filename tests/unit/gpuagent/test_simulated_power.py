@@ -15,7 +15,10 @@ from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
 from tests.unit.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
-    from tests.unit.gpuagent.conftest import Start, Work
+    from tests.unit.gpuagent.conftest import Start, Time, Work
+
+
+AVERAGES = {name: gpu_table.load(name).averages_power for name in gpu_table.names()}
 
 
 class Burnt(NoActivity):
@@ -83,34 +86,86 @@ def test_power_limits_are_kept_within_the_board_range(start: Start) -> None:
         pynvml.nvmlDeviceSetPowerManagementLimit(gpu(), 99_000)
 
 
-@given(steps=st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 1e6)), min_size=1, max_size=10))
+@given(steps=st.lists(st.tuples(st.integers(0, 10**6), st.floats(0, 1e6)), min_size=1, max_size=10))
 def test_energy_is_idle_power_times_time_plus_active_energy(
-    steps: list[tuple[float, float]],
+    steps: list[tuple[int, float]],
 ) -> None:
-    """Conservation, to the counter's millijoule; and it never goes back."""
-    work, now_s = Burnt(), 0.0
-    restore = install(SimulatedNvml("node", ["t4"], activity=lambda _: work, clock=lambda: now_s))
+    """Conservation, to the counter's millijoule, at any pauses of one tick and more."""
+    work, tenths = Burnt(), 0
+    library = SimulatedNvml("node", ["t4"], activity=lambda _: work, clock=lambda: tenths / 10)
+    restore = install(library)
     pynvml.nvmlInit()
     last_mj = 0
-    for pause_s, joules in steps:
-        now_s += pause_s
+    for pause, joules in steps:
+        tenths += 1 + pause
         work.joules += joules
         energy_mj = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu())
-        assert energy_mj == pytest.approx((30.0 * now_s + work.joules) * 1000, abs=2)
+        assert energy_mj == pytest.approx((3.0 * tenths + work.joules) * 1000, abs=2)
         assert energy_mj >= last_mj
         last_mj = energy_mj
     restore()
 
 
-def test_power_is_idle_plus_active_in_every_way_of_asking(start: Start, work: Work) -> None:
-    work.watts = 100.25
-    start(activity=lambda _: work)
-    average, instant, energy, unknown = pynvml.nvmlDeviceGetFieldValues(gpu(), [185, 186, 83, 1])
+def test_the_energy_counter_moves_once_per_tick(start: Start, work: Work, clock: Time) -> None:
+    """What a profiler must know: two readings within 100 ms say nothing of what lies between."""
+    start(activity=lambda _: work, clock=clock)
+    clock.now_s += 0.01
+    seen = []
+    for _ in range(8):  # every 25 ms, four within a tick
+        seen.append(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu()))
+        work.joules += 100.0
+        clock.now_s += 0.025
 
-    assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == 155_250
-    assert average.value.uiVal == instant.value.uiVal == 155_250
+    assert seen == [seen[0]] * 4 + [seen[4]] * 4
+    assert seen[4] - seen[0] == pytest.approx((55 * 0.1 + 400) * 1000, abs=2)
+
+
+@pytest.mark.parametrize("name", [t for t in gpu_table.names() if AVERAGES[t]])
+def test_since_ampere_power_is_the_mean_of_the_last_second(
+    start: Start, work: Work, clock: Time, name: str
+) -> None:
+    """nvml.h on nvmlDeviceGetPowerUsage and fields 185 and 186."""
+    start(name, activity=lambda _: work, clock=clock)
+    idle_w = gpu_table.load(name).idle_power_w
+    for _ in range(4):  # 100 W for a second, looked at every half
+        pynvml.nvmlDeviceGetPowerUsage(gpu())
+        work.joules += 50.0
+        clock.now_s += 0.5
+    work.watts = 300.0  # begins now: the mean knows nothing of it yet
+    average, instant = pynvml.nvmlDeviceGetFieldValues(gpu(), [185, 186])
+
+    assert average.value.uiVal == pytest.approx((idle_w + 100) * 1000, abs=2)
+    assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == average.value.uiVal
+    assert instant.value.uiVal == pytest.approx((idle_w + 300) * 1000, abs=2)
+
+
+@pytest.mark.parametrize("name", [t for t in gpu_table.names() if not AVERAGES[t]])
+def test_on_ga100_and_older_power_is_the_instants(start: Start, work: Work, name: str) -> None:
+    start(name, activity=lambda _: work)
+    idle_w = gpu_table.load(name).idle_power_w
+    work.watts = 100.25
+    average, instant = pynvml.nvmlDeviceGetFieldValues(gpu(), [185, 186])
+
+    assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == round((idle_w + 100.25) * 1000)
+    assert instant.value.uiVal == pynvml.nvmlDeviceGetPowerUsage(gpu())
+    assert average.nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_each_field_answers_for_itself(start: Start) -> None:
+    start()
+    energy, unknown, memory = pynvml.nvmlDeviceGetFieldValues(
+        gpu(), [83, 1, (186, pynvml.NVML_POWER_SCOPE_MEMORY)]
+    )
+
     assert energy.nvmlReturn == pynvml.NVML_SUCCESS
     assert unknown.nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+    assert memory.nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_only_volta_to_ga100_and_pascal_tell_power_of_the_instant() -> None:
+    instant = {name for name, averages in AVERAGES.items() if not averages}
+
+    assert instant == {"a100-40gb", "a100-80gb", "a30", "p4", "t4", "v100"}
 
 
 def test_pascal_has_neither_energy_counter_nor_clock_lock(start: Start) -> None:

@@ -128,7 +128,15 @@ def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
     blueprint = drafter.draw(_spec(), A100)
 
     assert blueprint.environment == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
-    assert (blueprint.provider, blueprint.costs) == ("CUDAExecutionProvider", None)
+    assert (blueprint.provider, blueprint.charged) == ("CUDAExecutionProvider", False)
+
+
+def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
+    """Costs there are only to compare with; without them, nothing is compared."""
+    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+
+    assert drafter.draw(_spec(batch_size=2), A100).costs is not None
+    assert drafter.draw(_spec(batch_size=3), A100).costs is None
 
 
 def test_what_is_not_there_is_refused_by_name() -> None:

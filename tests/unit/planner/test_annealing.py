@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from services.kit.deployment import Objective
 from services.planner.domain import Segment, SegmentKind
-from services.planner.graph import edit_distance
-from services.planner.packing import gpus_needed
-from services.planner.placement import place
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.problem.graph import edit_distance
+from services.planner.problem.packing import gpus_needed
+from services.planner.problem.score import score
 from services.planner.strategies.annealing import (
     LEAST,
     NEIGHBOURHOOD,

@@ -22,10 +22,10 @@ SPEED_RPS = {"1g": 100.0, "2g": 220.0, "3g": 340.0, "4g": 400.0, "7g": 700.0}
 def table(speed: float = 1.0, gpu: str = "a100-80gb") -> TableProfile:
     """Batches of 1 and 8; with two processes all run out of memory."""
     points = {
-        (gpu, size, 1): (Point(1, 2 / rps / speed), Point(8, 8 / rps / speed))
+        (gpu, size, 1, 1.0): (Point(1, 2 / rps / speed), Point(8, 8 / rps / speed))
         for size, rps in SPEED_RPS.items()
     }
-    holes = {(gpu, size, 2): (Point(1, None), Point(8, None)) for size in SPEED_RPS}
+    holes = {(gpu, size, 2, 1.0): (Point(1, None), Point(8, None)) for size in SPEED_RPS}
     return TableProfile(points | holes, AnalyticProfile(1.0))
 
 
@@ -89,7 +89,7 @@ def test_a_service_that_no_segment_can_serve_in_time_is_explained() -> None:
 
 
 def test_a_profile_of_holes_only_is_explained() -> None:
-    holes = {(GPU.name, "1g", 1): (Point(1, None),)}
+    holes = {(GPU.name, "1g", 1, 1.0): (Point(1, None),)}
     profiles = {"holes": TableProfile(holes, AnalyticProfile(1.0))}
     with pytest.raises(InvalidArgument, match=r"holes: no row of its profile ran on a slice of a1"):
         pose([Service("holes", 10.0, 1.0)], profiles, GPU, Terms())

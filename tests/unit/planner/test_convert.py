@@ -16,15 +16,6 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.deployment import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
-from services.planner.convert import (
-    changes_from,
-    load_from,
-    plan_from,
-    plan_to,
-    routing_from,
-    routing_to,
-)
-from services.planner.convert_node import node_from, step_to
 from services.planner.domain import (
     CreateSlice,
     DestroySlice,
@@ -48,6 +39,15 @@ from services.planner.plan import (
 )
 from services.planner.proposal import AddedGpus, Changes
 from services.planner.routing import Instance, ModelRoutes, RoutingTable
+from services.planner.wire.convert import (
+    changes_from,
+    load_from,
+    plan_from,
+    plan_to,
+    routing_from,
+    routing_to,
+)
+from services.planner.wire.convert_node import change_to, node_from, step_to
 
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False)
@@ -320,6 +320,19 @@ def test_every_action_becomes_its_step() -> None:
     )
     assert (stop.step_id, stop.stop_segment.segment_id) == ("1.2", "s-1")
     assert stop.stop_segment.grace.ToTimedelta().total_seconds() == 2.5
+
+
+def test_actions_of_one_node_become_one_change_in_their_order() -> None:
+    place, wire = Placement("1g.5gb", 3), inventory_pb2.Placement(profile="1g.5gb", start=3)
+    stop, create = StopSegment("s-1", "GPU-a"), CreateSlice("GPU-a", place)
+
+    step = change_to("1.1", [[(stop, 2.5)], [(create, 0.0), (LockClock("GPU-a", 1005), 0.0)]])
+
+    first, second = step.change.groups
+    assert step.step_id == "1.1"
+    assert first.actions[0].stop_segment.grace.ToTimedelta().total_seconds() == 2.5
+    assert [each.WhichOneof("action") for each in second.actions] == ["create_slice", "lock_clock"]
+    assert second.actions[0].create_slice.placement == wire
 
 
 def test_what_if_nothing_is_said_nothing_changes() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.diff import diff
-from services.planner.explanation import ClockChange, ShareChange
+from services.planner.explaining.diff import diff
+from services.planner.explaining.explanation import ClockChange, ShareChange
 from tests.unit.planner.plans import PREDICTION, plan, segment
 
 layouts = st.dictionaries(st.integers(0, 6), st.sampled_from(["small", "large"]), max_size=7)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from services.kit.deployment import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
 from services.kit.profiles.table import TableProfile
-from services.planner import catalog
 from services.planner.domain import Configuration, Model, Pool, Problem, Segment, Variant
-from services.planner.placement import place
-from services.planner.pricing import prices
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.problem import catalog
+from services.planner.problem.pricing import prices
+from services.planner.problem.score import score
 from services.planner.strategies.exact import candidates, exact
 from tests.unit.planner import fleets
 

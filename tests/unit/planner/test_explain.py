@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.deployment import Goals, Objective
-from services.planner.alternatives import alternatives, graph, judge
 from services.planner.decide import configuration_of
 from services.planner.domain import Configuration, Problem, Segment
-from services.planner.explain import Decided, explain
-from services.planner.explanation import Binding, Explanation
-from services.planner.placement import place
-from services.planner.pricing import prices
-from services.planner.score import score
-from services.planner.sharing import with_load
+from services.planner.explaining.alternatives import alternatives, graph, judge
+from services.planner.explaining.explain import Decided, explain
+from services.planner.explaining.explanation import Binding, Explanation
+from services.planner.explaining.turning import turning_points
+from services.planner.placing.placement import place
+from services.planner.problem.pricing import prices
+from services.planner.problem.score import score
+from services.planner.problem.sharing import with_load
 from services.planner.strategies import REGISTRY
-from services.planner.turning import turning_points
 from tests.unit.planner.fleets import fleet, model, pool, problem
 
 exact = REGISTRY["exact"]

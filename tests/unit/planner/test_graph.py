@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.domain import SegmentKind
-from services.planner.graph import edit_distance, from_graph, to_graph
+from services.planner.problem.graph import edit_distance, from_graph, to_graph
 from tests.unit.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)), [fleets.model()])

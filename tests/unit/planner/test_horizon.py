@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from services.kit.deployment import Horizon, Objective
 from services.planner.domain import Configuration, Period, Problem, Segment, SegmentKind
-from services.planner.horizon import best_first, plan_ahead
-from services.planner.outlook import Step, periods
-from services.planner.placement import place
-from services.planner.pricing import prices
-from services.planner.scenes import stage
-from services.planner.score import score
-from services.planner.sharing import with_load
+from services.planner.foresight.horizon import best_first, plan_ahead
+from services.planner.foresight.outlook import Step, periods
+from services.planner.foresight.scenes import stage
+from services.planner.foresight.way import best_way
+from services.planner.placing.placement import place
+from services.planner.problem.pricing import prices
+from services.planner.problem.score import score
+from services.planner.problem.sharing import with_load
 from services.planner.strategies.exact import exact
-from services.planner.way import best_way
 from tests.unit.planner import fleets
 
 HOUR_S = 3600.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.kit.deployment import Goals, InfAdapter, Objective
 from services.planner.domain import Configuration, Problem
-from services.planner.score import score
+from services.planner.problem.score import score
 from services.planner.strategies import REGISTRY
 from services.planner.strategies.infadapter import EQUATION_1, infadapter
 from tests.unit.planner import fleets

@@ -10,16 +10,16 @@ import pytest
 from benchmarks.clover.live import Factor, World
 from services.kit.deployment import Objective
 from services.kit.errors import InvalidArgument
-from services.planner.catalog import in_time
 from services.planner.domain import Configuration, Problem, SegmentKind
-from services.planner.learning import Beliefs, Cell, Evidence
-from services.planner.online import Bounds, OnlineSearch
-from services.planner.placement import place
-from services.planner.score import score
+from services.planner.placing.placement import place
+from services.planner.problem.catalog import in_time
+from services.planner.problem.score import score
 from services.planner.strategies.annealing import Schedule, search
 from services.planner.strategies.base import base
 from services.planner.strategies.candidates import breaks_sla
 from services.planner.strategies.exact import exact
+from services.planner.trying.learning import Beliefs, Cell, Evidence
+from services.planner.trying.online import Bounds, OnlineSearch
 from tests.unit.planner import fleets
 
 NEAR_POINTS = 0.1

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from benchmarks.clover.live import World
 from services.planner.domain import Configuration, SegmentKind
-from services.planner.learning import Beliefs, Cell
-from services.planner.measurement import LEAST_BATCHES, Observed, ratios
+from services.planner.trying.learning import Beliefs, Cell
+from services.planner.trying.measurement import LEAST_BATCHES, Observed, ratios
 from tests.unit.planner import fleets
 
 GPU = "a100-40gb"

@@ -13,9 +13,9 @@ from services.kit.deployment import Objective
 from services.kit.mig import Geometry, SliceKind
 from services.kit.profiles.analytic import AnalyticProfile
 from services.planner.domain import GpuType, Pool, Problem, Variant
-from services.planner.pricing import prices
-from services.planner.score import score
-from services.planner.sharing import with_load
+from services.planner.problem.pricing import prices
+from services.planner.problem.score import score
+from services.planner.problem.sharing import with_load
 from services.planner.strategies.exact import exact
 from services.planner.strategies.oracle import oracle
 from tests.unit.planner import fleets

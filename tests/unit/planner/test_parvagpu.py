@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from services.kit.deployment import Goals, Objective
 from services.kit.mig import WHOLE, Placement
 from services.planner.domain import Model, Problem, Segment, SegmentKind
-from services.planner.packing import gpus_needed
-from services.planner.score import score
+from services.planner.problem.packing import gpus_needed
+from services.planner.problem.score import score
 from services.planner.strategies import REGISTRY
 from services.planner.strategies.exact import exact
 from services.planner.strategies.parvagpu.allocation import Allocation, allocate

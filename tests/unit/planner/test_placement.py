@@ -15,7 +15,7 @@ from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement, maximal_layouts
 from services.planner.domain import Configuration, Gpu, Pool, Problem, Segment, SegmentKind
-from services.planner.placement import clocks, place
+from services.planner.placing.placement import clocks, place
 from tests.unit.planner import fleets
 
 POOLS = (fleets.pool(), fleets.pool("a30", zone="GB"), fleets.pool("t4", zone="GB"))

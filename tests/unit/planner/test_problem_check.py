@@ -10,8 +10,8 @@ import pytest
 from services.kit.deployment import Objective
 from services.kit.errors import InvalidArgument
 from services.planner.domain import Model, Problem
-from services.planner.pricing import prices
-from services.planner.problem_check import check
+from services.planner.problem.pricing import prices
+from services.planner.problem.problem_check import check
 from tests.unit.planner import fleets
 
 MODEL = fleets.model()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.mig import maximal_layouts
-from services.planner.packing import pack
-from services.planner.score import score
+from services.planner.problem.packing import pack
+from services.planner.problem.score import score
 from services.planner.strategies.annealing import PAPER
 from services.planner.strategies.base import base
 from services.planner.strategies.random_search import draws, random_search

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from services.planner.announcer import Announcement
 from services.planner.broadcast import Broadcast
 from services.planner.plan import Plan
-from services.planner.replay import without_gaps
 from services.planner.routing import RoutingTable
+from services.planner.wire.replay import without_gaps
 from tests.unit.planner.plans import plan
 
 

@@ -24,8 +24,8 @@ from services.planner.domain import (
     StartSegment,
     StopSegment,
 )
-from services.planner.placement import clocks, place
-from services.planner.rollout import plan_rollout
+from services.planner.placing.placement import clocks, place
+from services.planner.placing.rollout import plan_rollout
 from tests.unit.planner import fleets
 from tests.unit.planner.test_placement import MODELS, PROBLEM, configurations, ids, kinds_for
 

@@ -13,8 +13,8 @@ from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.domain import Configuration, Problem, Score, Segment, SegmentKind
-from services.planner.pricing import baseline_gco2e
-from services.planner.score import score
+from services.planner.problem.pricing import baseline_gco2e
+from services.planner.problem.score import score
 from services.planner.strategies.base import base
 from tests.unit.planner import fleets
 

@@ -91,6 +91,24 @@ def test_poor_answers_lift_the_floor_by_what_was_missing() -> None:
     assert found.headroom(0.0) == {}
 
 
+def test_what_no_plan_makes_more_accurate_is_borne_ever_longer_until_another_cause_comes() -> None:
+    found, now_s, borne_s = level(), 0.0, []
+    for _ in range(8):
+        found.decided(inaccurate=True, changed=False, now_s=now_s)
+        began_s = now_s
+        while found.bears(now_s):
+            now_s += 60.0
+        borne_s.append(now_s - began_s)
+    found.decided(inaccurate=True, changed=True, now_s=now_s)
+    helped = found.bears(now_s)
+    found.decided(inaccurate=False, changed=True, now_s=now_s)
+    found.decided(inaccurate=True, changed=False, now_s=now_s)
+
+    assert borne_s == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    assert not helped, "a plan that came of it deserves a look"
+    assert (found.bears(now_s + 59.0), found.bears(now_s + 60.0)) == (True, False)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200), st.floats(0, 100)), max_size=20)
 )

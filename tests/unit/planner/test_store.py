@@ -31,6 +31,7 @@ from services.planner.plan import (
 )
 from services.planner.routing import RoutingTable
 from services.planner.store import Store, open_store
+from services.planner.trying.learning import Beliefs, Cell
 from tests.postgres import Postgres
 from tests.unit.planner.fleets import model, pool
 
@@ -128,6 +129,19 @@ async def test_outcome_and_account_are_written_together(store: Store) -> None:
 
     assert (await store.plan(1)).outcome == outcome
     assert await store.account() == account
+
+
+async def test_beliefs_are_kept_as_they_were(store: Store) -> None:
+    """Read back, they correct the same."""
+    cells = [Cell("digits", "small", "a100-40gb", name) for name in ("1g.5gb", "3g.20gb")]
+    beliefs = Beliefs().measured(cells[0], 1.25, 1.1).measured(cells[0], 1.2, 1.3).waited("m", 0.7)
+    none_yet = await store.beliefs()
+    await store.save_beliefs(beliefs)
+    found = await store.beliefs()
+
+    assert none_yet == Beliefs()
+    assert found == beliefs
+    assert found.corrections(cells) == beliefs.corrections(cells)
 
 
 async def test_an_account_without_a_plan_is_kept_too(store: Store) -> None:

@@ -12,12 +12,12 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
-from services.planner.convert import plan_to, routing_to
 from services.planner.plan import Outcome, PlanState
 from services.planner.routing import RoutingTable
 from services.planner.store import open_store
 from services.planner.store.address import address, shown
 from services.planner.store.tables import metadata
+from services.planner.wire.convert import plan_to, routing_to
 from tests.postgres import Postgres
 from tests.unit.planner.test_store import GPUS, PLAN
 

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from services.kit.deployment import Goals, InfAdapter, Objective
 from services.kit.mig import WHOLE, Geometry, SliceKind
 from services.planner.domain import GpuType, Model, Pool, Problem, Score
-from services.planner.packing import gpus_needed
-from services.planner.placement import place
-from services.planner.pricing import prices
-from services.planner.score import score
-from services.planner.sharing import with_load
+from services.planner.placing.placement import place
+from services.planner.problem.packing import gpus_needed
+from services.planner.problem.pricing import prices
+from services.planner.problem.score import score
+from services.planner.problem.sharing import with_load
 from services.planner.strategies import REGISTRY
 from services.planner.strategies.annealing import accept, energy
 from services.planner.strategies.exact import exact

@@ -196,6 +196,21 @@ def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -
     assert figures(seen).lost == 0
 
 
+def test_a_strategy_that_ignores_the_floor_is_asked_ever_less_often(scene: Scene) -> None:
+    """Its answers stay below the floor, and it has no other plan: asking again changes nothing."""
+    setting = scene(
+        policies=["co2opt"],
+        load=load(20.0),
+        duration_s=3600,
+        deployment={"planner": {"objective": {"accuracy_floor": 0.999}}},
+    )
+
+    seen = see(setting)
+
+    assert len(seen.plans) == 1
+    assert 3 <= seen.decisions <= 7, "about log2(an hour / a minute)"
+
+
 def test_recorded_requests_are_sent_when_they_were(scene: Scene, tmp_path: Any) -> None:
     (tmp_path / "log.csv").write_text("arrival_s\n0.5\n0.5\n1.25\n500\n")
     setting = scene(load={"m": {"kind": "recorded", "path": "log.csv"}}, duration_s=10)

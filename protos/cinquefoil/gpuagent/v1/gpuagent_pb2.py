@@ -23,23 +23,36 @@ _sym_db = _symbol_database.Default()
 
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as cinquefoil_dot_gpuagent_dot_v1_dot_inventory__pb2
+from cinquefoil.gpuagent.v1 import steps_pb2 as cinquefoil_dot_gpuagent_dot_v1_dot_steps__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%cinquefoil/gpuagent/v1/gpuagent.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\"\x10\n\x0eGetNodeRequest\"=\n\x0fGetNodeResponse\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\"\x12\n\x10GetEnergyRequest\"D\n\x11GetEnergyResponse\x12/\n\x04gpus\x18\x01 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy2\xcf\x01\n\x0fGpuAgentService\x12Z\n\x07GetNode\x12&.cinquefoil.gpuagent.v1.GetNodeRequest\x1a\'.cinquefoil.gpuagent.v1.GetNodeResponse\x12`\n\tGetEnergy\x12(.cinquefoil.gpuagent.v1.GetEnergyRequest\x1a).cinquefoil.gpuagent.v1.GetEnergyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%cinquefoil/gpuagent/v1/gpuagent.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\"cinquefoil/gpuagent/v1/steps.proto\"0\n\x0eReserveRequest\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0c\n\x04wait\x18\x02 \x01(\x08\"&\n\x0fReserveResponse\x12\x13\n\x0bwaiting_for\x18\x01 \x03(\t\"\xd8\x01\n\nDesiredGpu\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x18\n\x0bmig_enabled\x18\x02 \x01(\x08H\x00\x88\x01\x01\x12\x31\n\x06slices\x18\x03 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x35\n\x08segments\x18\x04 \x03(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x16\n\tclock_mhz\x18\x05 \x01(\rH\x01\x88\x01\x01\x42\x0e\n\x0c_mig_enabledB\x0c\n\n_clock_mhz\"j\n\x12ReconfigureRequest\x12\x30\n\x04gpus\x18\x01 \x03(\x0b\x32\".cinquefoil.gpuagent.v1.DesiredGpu\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x11\n\tallow_gap\x18\x03 \x01(\x08\"f\n\x13ReconfigureResponse\x12.\n\x06\x63hange\x18\x01 \x01(\x0b\x32\x1e.cinquefoil.gpuagent.v1.Change\x12\x0c\n\x04gaps\x18\x02 \x03(\t\x12\x11\n\telapsed_s\x18\x03 \x01(\x01\"\x10\n\x0eGetNodeRequest\"q\n\x0fGetNodeResponse\x12*\n\x04node\x18\x01 \x01(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Node\x12\x32\n\x08software\x18\x02 \x01(\x0b\x32 .cinquefoil.gpuagent.v1.Software\"=\n\x08Software\x12\x0e\n\x06\x64river\x18\x01 \x01(\t\x12\x0c\n\x04\x63uda\x18\x02 \x01(\t\x12\x13\n\x0bonnxruntime\x18\x03 \x01(\t\"\x12\n\x10GetEnergyRequest\"D\n\x11GetEnergyResponse\x12/\n\x04gpus\x18\x01 \x03(\x0b\x32!.cinquefoil.gpuagent.v1.GpuEnergy2\x95\x03\n\x0fGpuAgentService\x12Z\n\x07GetNode\x12&.cinquefoil.gpuagent.v1.GetNodeRequest\x1a\'.cinquefoil.gpuagent.v1.GetNodeResponse\x12`\n\tGetEnergy\x12(.cinquefoil.gpuagent.v1.GetEnergyRequest\x1a).cinquefoil.gpuagent.v1.GetEnergyResponse\x12\x66\n\x0bReconfigure\x12*.cinquefoil.gpuagent.v1.ReconfigureRequest\x1a+.cinquefoil.gpuagent.v1.ReconfigureResponse\x12\\\n\x07Reserve\x12&.cinquefoil.gpuagent.v1.ReserveRequest\x1a\'.cinquefoil.gpuagent.v1.ReserveResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.gpuagent.v1.gpuagent_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETNODEREQUEST']._serialized_start=105
-  _globals['_GETNODEREQUEST']._serialized_end=121
-  _globals['_GETNODERESPONSE']._serialized_start=123
-  _globals['_GETNODERESPONSE']._serialized_end=184
-  _globals['_GETENERGYREQUEST']._serialized_start=186
-  _globals['_GETENERGYREQUEST']._serialized_end=204
-  _globals['_GETENERGYRESPONSE']._serialized_start=206
-  _globals['_GETENERGYRESPONSE']._serialized_end=274
-  _globals['_GPUAGENTSERVICE']._serialized_start=277
-  _globals['_GPUAGENTSERVICE']._serialized_end=484
+  _globals['_RESERVEREQUEST']._serialized_start=141
+  _globals['_RESERVEREQUEST']._serialized_end=189
+  _globals['_RESERVERESPONSE']._serialized_start=191
+  _globals['_RESERVERESPONSE']._serialized_end=229
+  _globals['_DESIREDGPU']._serialized_start=232
+  _globals['_DESIREDGPU']._serialized_end=448
+  _globals['_RECONFIGUREREQUEST']._serialized_start=450
+  _globals['_RECONFIGUREREQUEST']._serialized_end=556
+  _globals['_RECONFIGURERESPONSE']._serialized_start=558
+  _globals['_RECONFIGURERESPONSE']._serialized_end=660
+  _globals['_GETNODEREQUEST']._serialized_start=662
+  _globals['_GETNODEREQUEST']._serialized_end=678
+  _globals['_GETNODERESPONSE']._serialized_start=680
+  _globals['_GETNODERESPONSE']._serialized_end=793
+  _globals['_SOFTWARE']._serialized_start=795
+  _globals['_SOFTWARE']._serialized_end=856
+  _globals['_GETENERGYREQUEST']._serialized_start=858
+  _globals['_GETENERGYREQUEST']._serialized_end=876
+  _globals['_GETENERGYRESPONSE']._serialized_start=878
+  _globals['_GETENERGYRESPONSE']._serialized_end=946
+  _globals['_GPUAGENTSERVICE']._serialized_start=949
+  _globals['_GPUAGENTSERVICE']._serialized_end=1354
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 Make it so, and tell the truth: one agent per node."""
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
+from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -18,6 +19,163 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+@_typing.final
+class ReserveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_UUID_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    gpu_uuid: _builtins.str
+    """Required. The GPU."""
+    wait: _builtins.bool
+    """Where segments run on it: wait until the planner has taken them away."""
+    def __init__(
+        self,
+        *,
+        gpu_uuid: _builtins.str = ...,
+        wait: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_uuid", b"gpu_uuid", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveRequest: _TypeAlias = ReserveRequest  # noqa: Y015
+
+@_typing.final
+class ReserveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAITING_FOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def waiting_for(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Segments that still run there. Empty: the GPU is the caller's."""
+
+    def __init__(
+        self,
+        *,
+        waiting_for: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["waiting_for", b"waiting_for"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReserveResponse: _TypeAlias = ReserveResponse  # noqa: Y015
+
+@_typing.final
+class DesiredGpu(_message.Message):
+    """How one GPU shall be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_UUID_FIELD_NUMBER: _builtins.int
+    MIG_ENABLED_FIELD_NUMBER: _builtins.int
+    SLICES_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
+    CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    gpu_uuid: _builtins.str
+    """The GPU."""
+    mig_enabled: _builtins.bool
+    """MIG mode. Unset: as it is."""
+    clock_mhz: _builtins.int
+    """SM clock to hold; 0: none. Unset: as it is. Unit: MHz."""
+    @_builtins.property
+    def slices(self) -> _containers.RepeatedCompositeFieldContainer[_inventory_pb2.Placement]:
+        """All slices it shall have. Ignored for a GPU without MIG: it is one slice, "whole"."""
+
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_inventory_pb2.SegmentSpec]:
+        """All segments that shall run on it. Their gpu_uuid is this GPU's, or empty."""
+
+    def __init__(
+        self,
+        *,
+        gpu_uuid: _builtins.str = ...,
+        mig_enabled: _builtins.bool | None = ...,
+        slices: _abc.Iterable[_inventory_pb2.Placement] | None = ...,
+        segments: _abc.Iterable[_inventory_pb2.SegmentSpec] | None = ...,
+        clock_mhz: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_mhz", b"_clock_mhz", "_mig_enabled", b"_mig_enabled", "clock_mhz", b"clock_mhz", "mig_enabled", b"mig_enabled"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_mhz", b"_clock_mhz", "_mig_enabled", b"_mig_enabled", "clock_mhz", b"clock_mhz", "gpu_uuid", b"gpu_uuid", "mig_enabled", b"mig_enabled", "segments", b"segments", "slices", b"slices"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_mhz: _TypeAlias = _typing.Literal["clock_mhz"]  # noqa: Y015
+    _WhichOneofArgType__clock_mhz: _TypeAlias = _typing.Literal["_clock_mhz", b"_clock_mhz"]  # noqa: Y015
+    _WhichOneofReturnType__mig_enabled: _TypeAlias = _typing.Literal["mig_enabled"]  # noqa: Y015
+    _WhichOneofArgType__mig_enabled: _TypeAlias = _typing.Literal["_mig_enabled", b"_mig_enabled"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_mhz) -> _WhichOneofReturnType__clock_mhz | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mig_enabled) -> _WhichOneofReturnType__mig_enabled | None: ...
+
+Global___DesiredGpu: _TypeAlias = DesiredGpu  # noqa: Y015
+
+@_typing.final
+class ReconfigureRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPUS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    ALLOW_GAP_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Return the change without carrying it out."""
+    allow_gap: _builtins.bool
+    """A model may serve with fewer segments in between than before and after."""
+    @_builtins.property
+    def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___DesiredGpu]:
+        """GPUs that are not named are left alone."""
+
+    def __init__(
+        self,
+        *,
+        gpus: _abc.Iterable[Global___DesiredGpu] | None = ...,
+        dry_run: _builtins.bool = ...,
+        allow_gap: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow_gap", b"allow_gap", "dry_run", b"dry_run", "gpus", b"gpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconfigureRequest: _TypeAlias = ReconfigureRequest  # noqa: Y015
+
+@_typing.final
+class ReconfigureResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    ELAPSED_S_FIELD_NUMBER: _builtins.int
+    elapsed_s: _builtins.float
+    """Wall-clock time taken; 0 with `dry_run`. Unit: s."""
+    @_builtins.property
+    def change(self) -> _steps_pb2.Change:
+        """What was done, or with `dry_run` would be; empty where all is as desired."""
+
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models that have fewer segments on this node in between than before and after."""
+
+    def __init__(
+        self,
+        *,
+        change: _steps_pb2.Change | None = ...,
+        gaps: _abc.Iterable[_builtins.str] | None = ...,
+        elapsed_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change", "elapsed_s", b"elapsed_s", "gaps", b"gaps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReconfigureResponse: _TypeAlias = ReconfigureResponse  # noqa: Y015
 
 @_typing.final
 class GetNodeRequest(_message.Message):
@@ -39,22 +197,58 @@ class GetNodeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NODE_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """The node."""
+
+    @_builtins.property
+    def software(self) -> Global___Software:
+        """What its measurements depend on beside its GPUs."""
 
     def __init__(
         self,
         *,
         node: _inventory_pb2.Node | None = ...,
+        software: Global___Software | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "software", b"software"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetNodeResponse: _TypeAlias = GetNodeResponse  # noqa: Y015
+
+@_typing.final
+class Software(_message.Message):
+    """Versions; each is empty where it cannot be told."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    CUDA_FIELD_NUMBER: _builtins.int
+    ONNXRUNTIME_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    """NVIDIA driver."""
+    cuda: _builtins.str
+    """CUDA, as the driver supports it."""
+    onnxruntime: _builtins.str
+    """ONNX Runtime."""
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        cuda: _builtins.str = ...,
+        onnxruntime: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cuda", b"cuda", "driver", b"driver", "onnxruntime", b"onnxruntime"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Software: _TypeAlias = Software  # noqa: Y015
 
 @_typing.final
 class GetEnergyRequest(_message.Message):

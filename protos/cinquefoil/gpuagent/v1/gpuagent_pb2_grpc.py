@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class GpuAgentServiceStub:
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there.
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
     """
 
     def __init__(self, channel):
@@ -45,10 +46,21 @@ class GpuAgentServiceStub:
                 request_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyResponse.FromString,
                 _registered_method=True)
+        self.Reconfigure = channel.unary_unary(
+                '/cinquefoil.gpuagent.v1.GpuAgentService/Reconfigure',
+                request_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureResponse.FromString,
+                _registered_method=True)
+        self.Reserve = channel.unary_stream(
+                '/cinquefoil.gpuagent.v1.GpuAgentService/Reserve',
+                request_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveResponse.FromString,
+                _registered_method=True)
 
 
 class GpuAgentServiceServicer:
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there.
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
     """
 
     def GetNode(self, request, context):
@@ -60,6 +72,42 @@ class GpuAgentServiceServicer:
 
     def GetEnergy(self, request, context):
         """Returns the energy account of every GPU.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reconfigure(self, request, context):
+        """Brings GPUs to a desired state, as one change: what already is as desired is left alone,
+        with its workers. Returns when the GPUs are so, read back; with `dry_run`, changes nothing.
+
+        A caller that goes away takes its change back: it is undone.
+
+        New segments start before old ones stop wherever there is room. A model that would have fewer
+        segments on this node in between than before and after needs `allow_gap`.
+
+        Errors:
+        INVALID_ARGUMENT    a GPU twice, a slice or segment that the GPU cannot have
+        NOT_FOUND           no such GPU, model or variant
+        FAILED_PRECONDITION a model would have a gap and `allow_gap` is not set; or a step failed
+        (the message says which, and that the node is as before, or what is not)
+        PERMISSION_DENIED   this agent may not change its node, its clocks or its MIG modes
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reserve(self, request, context):
+        """Keeps one GPU from the planner for as long as the stream is open, for measurements on it.
+
+        The planner is told the node without that GPU, and its steps there fail. The response without
+        `waiting_for` says that the GPU is the caller's, who then changes it with Reconfigure. When the
+        stream ends, however it does, the GPU becomes what it was before, and the planner's again.
+
+        Errors:
+        NOT_FOUND           no such GPU
+        FAILED_PRECONDITION segments run on it and `wait` is not set, or another caller has it
+        PERMISSION_DENIED   this agent may not change its node
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,6 +126,16 @@ def add_GpuAgentServiceServicer_to_server(servicer, server):
                     request_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyRequest.FromString,
                     response_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyResponse.SerializeToString,
             ),
+            'Reconfigure': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reconfigure,
+                    request_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureRequest.FromString,
+                    response_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureResponse.SerializeToString,
+            ),
+            'Reserve': grpc.unary_stream_rpc_method_handler(
+                    servicer.Reserve,
+                    request_deserializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveRequest.FromString,
+                    response_serializer=cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'cinquefoil.gpuagent.v1.GpuAgentService', rpc_method_handlers)
@@ -87,7 +145,8 @@ def add_GpuAgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GpuAgentService:
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there.
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
     """
 
     @staticmethod
@@ -134,6 +193,60 @@ class GpuAgentService:
             '/cinquefoil.gpuagent.v1.GpuAgentService/GetEnergy',
             cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyRequest.SerializeToString,
             cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.GetEnergyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reconfigure(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.gpuagent.v1.GpuAgentService/Reconfigure',
+            cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureRequest.SerializeToString,
+            cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReconfigureResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reserve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cinquefoil.gpuagent.v1.GpuAgentService/Reserve',
+            cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveRequest.SerializeToString,
+            cinquefoil_dot_gpuagent_dot_v1_dot_gpuagent__pb2.ReserveResponse.FromString,
             options,
             channel_credentials,
             insecure,

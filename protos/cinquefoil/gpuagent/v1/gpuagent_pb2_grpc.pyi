@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GpuAgentServiceStub:
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there."""
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -37,19 +39,79 @@ class GpuAgentServiceStub:
     """Returns the node's GPUs, slices and segments as they are now."""
     GetEnergy: _grpc.UnaryUnaryMultiCallable[_gpuagent_pb2.GetEnergyRequest, _gpuagent_pb2.GetEnergyResponse]
     """Returns the energy account of every GPU."""
+    Reconfigure: _grpc.UnaryUnaryMultiCallable[_gpuagent_pb2.ReconfigureRequest, _gpuagent_pb2.ReconfigureResponse]
+    """Brings GPUs to a desired state, as one change: what already is as desired is left alone,
+    with its workers. Returns when the GPUs are so, read back; with `dry_run`, changes nothing.
+
+    A caller that goes away takes its change back: it is undone.
+
+    New segments start before old ones stop wherever there is room. A model that would have fewer
+    segments on this node in between than before and after needs `allow_gap`.
+
+    Errors:
+      INVALID_ARGUMENT    a GPU twice, a slice or segment that the GPU cannot have
+      NOT_FOUND           no such GPU, model or variant
+      FAILED_PRECONDITION a model would have a gap and `allow_gap` is not set; or a step failed
+                          (the message says which, and that the node is as before, or what is not)
+      PERMISSION_DENIED   this agent may not change its node, its clocks or its MIG modes
+    """
+    Reserve: _grpc.UnaryStreamMultiCallable[_gpuagent_pb2.ReserveRequest, _gpuagent_pb2.ReserveResponse]
+    """Keeps one GPU from the planner for as long as the stream is open, for measurements on it.
+
+    The planner is told the node without that GPU, and its steps there fail. The response without
+    `waiting_for` says that the GPU is the caller's, who then changes it with Reconfigure. When the
+    stream ends, however it does, the GPU becomes what it was before, and the planner's again.
+
+    Errors:
+      NOT_FOUND           no such GPU
+      FAILED_PRECONDITION segments run on it and `wait` is not set, or another caller has it
+      PERMISSION_DENIED   this agent may not change its node
+    """
 
 @_typing.type_check_only
 class GpuAgentServiceAsyncStub(GpuAgentServiceStub):
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there."""
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetNode: _aio.UnaryUnaryMultiCallable[_gpuagent_pb2.GetNodeRequest, _gpuagent_pb2.GetNodeResponse]  # type: ignore[assignment]
     """Returns the node's GPUs, slices and segments as they are now."""
     GetEnergy: _aio.UnaryUnaryMultiCallable[_gpuagent_pb2.GetEnergyRequest, _gpuagent_pb2.GetEnergyResponse]  # type: ignore[assignment]
     """Returns the energy account of every GPU."""
+    Reconfigure: _aio.UnaryUnaryMultiCallable[_gpuagent_pb2.ReconfigureRequest, _gpuagent_pb2.ReconfigureResponse]  # type: ignore[assignment]
+    """Brings GPUs to a desired state, as one change: what already is as desired is left alone,
+    with its workers. Returns when the GPUs are so, read back; with `dry_run`, changes nothing.
+
+    A caller that goes away takes its change back: it is undone.
+
+    New segments start before old ones stop wherever there is room. A model that would have fewer
+    segments on this node in between than before and after needs `allow_gap`.
+
+    Errors:
+      INVALID_ARGUMENT    a GPU twice, a slice or segment that the GPU cannot have
+      NOT_FOUND           no such GPU, model or variant
+      FAILED_PRECONDITION a model would have a gap and `allow_gap` is not set; or a step failed
+                          (the message says which, and that the node is as before, or what is not)
+      PERMISSION_DENIED   this agent may not change its node, its clocks or its MIG modes
+    """
+    Reserve: _aio.UnaryStreamMultiCallable[_gpuagent_pb2.ReserveRequest, _gpuagent_pb2.ReserveResponse]  # type: ignore[assignment]
+    """Keeps one GPU from the planner for as long as the stream is open, for measurements on it.
+
+    The planner is told the node without that GPU, and its steps there fail. The response without
+    `waiting_for` says that the GPU is the caller's, who then changes it with Reconfigure. When the
+    stream ends, however it does, the GPU becomes what it was before, and the planner's again.
+
+    Errors:
+      NOT_FOUND           no such GPU
+      FAILED_PRECONDITION segments run on it and `wait` is not set, or another caller has it
+      PERMISSION_DENIED   this agent may not change its node
+    """
 
 class GpuAgentServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads a node. Changing a node is the planner's: agents dial PlannerService.Join and take steps there."""
+    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
+    steps there, so a planner that runs soon undoes what an operator changes here.
+    """
 
     @_abc_1.abstractmethod
     def GetNode(
@@ -66,5 +128,45 @@ class GpuAgentServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gpuagent_pb2.GetEnergyResponse, _abc.Awaitable[_gpuagent_pb2.GetEnergyResponse]]:
         """Returns the energy account of every GPU."""
+
+    @_abc_1.abstractmethod
+    def Reconfigure(
+        self,
+        request: _gpuagent_pb2.ReconfigureRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gpuagent_pb2.ReconfigureResponse, _abc.Awaitable[_gpuagent_pb2.ReconfigureResponse]]:
+        """Brings GPUs to a desired state, as one change: what already is as desired is left alone,
+        with its workers. Returns when the GPUs are so, read back; with `dry_run`, changes nothing.
+
+        A caller that goes away takes its change back: it is undone.
+
+        New segments start before old ones stop wherever there is room. A model that would have fewer
+        segments on this node in between than before and after needs `allow_gap`.
+
+        Errors:
+          INVALID_ARGUMENT    a GPU twice, a slice or segment that the GPU cannot have
+          NOT_FOUND           no such GPU, model or variant
+          FAILED_PRECONDITION a model would have a gap and `allow_gap` is not set; or a step failed
+                              (the message says which, and that the node is as before, or what is not)
+          PERMISSION_DENIED   this agent may not change its node, its clocks or its MIG modes
+        """
+
+    @_abc_1.abstractmethod
+    def Reserve(
+        self,
+        request: _gpuagent_pb2.ReserveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gpuagent_pb2.ReserveResponse], _abc.AsyncIterator[_gpuagent_pb2.ReserveResponse]]:
+        """Keeps one GPU from the planner for as long as the stream is open, for measurements on it.
+
+        The planner is told the node without that GPU, and its steps there fail. The response without
+        `waiting_for` says that the GPU is the caller's, who then changes it with Reconfigure. When the
+        stream ends, however it does, the GPU becomes what it was before, and the planner's again.
+
+        Errors:
+          NOT_FOUND           no such GPU
+          FAILED_PRECONDITION segments run on it and `wait` is not set, or another caller has it
+          PERMISSION_DENIED   this agent may not change its node
+        """
 
 def add_GpuAgentServiceServicer_to_server(servicer: GpuAgentServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -34,6 +34,8 @@ class _SegmentStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SegmentS
     """At least one worker is down and is being restarted."""
     SEGMENT_STATE_DRAINING: _SegmentState.ValueType  # 4
     """Finishing what was accepted; takes nothing new."""
+    SEGMENT_STATE_QUARANTINED: _SegmentState.ValueType  # 5
+    """Every worker failed too often and is not started again; `StartSegment` tries anew."""
 
 class SegmentState(_SegmentState, metaclass=_SegmentStateEnumTypeWrapper):
     """Where a segment stands in its life."""
@@ -47,6 +49,8 @@ SEGMENT_STATE_DEGRADED: SegmentState.ValueType  # 3
 """At least one worker is down and is being restarted."""
 SEGMENT_STATE_DRAINING: SegmentState.ValueType  # 4
 """Finishing what was accepted; takes nothing new."""
+SEGMENT_STATE_QUARANTINED: SegmentState.ValueType  # 5
+"""Every worker failed too often and is not started again; `StartSegment` tries anew."""
 Global___SegmentState: _TypeAlias = SegmentState  # noqa: Y015
 
 @_typing.final
@@ -226,7 +230,9 @@ class Gpu(_message.Message):
     clock_mhz: _builtins.int
     """Current SM clock. Unit: MHz."""
     locked_clock_mhz: _builtins.int
-    """What the agent holds the SM clock at; 0: not held. Unit: MHz."""
+    """What a plan has the agent hold the SM clock at; 0: not held. With the agent's own clock loop
+    this is the highest clock it uses. Unit: MHz.
+    """
     clock_lockable: _builtins.bool
     """The agent may hold its clock; where it may not, plans leave it alone."""
     @_builtins.property
@@ -270,6 +276,7 @@ class SegmentSpec(_message.Message):
     PROCESSES_FIELD_NUMBER: _builtins.int
     GPU_UUID_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """Unique over the deployment and over time; chosen by the planner."""
     model: _builtins.str
@@ -286,6 +293,12 @@ class SegmentSpec(_message.Message):
     def placement(self) -> Global___Placement:
         """The slice it runs on."""
 
+    @_builtins.property
+    def limits(self) -> _containers.RepeatedCompositeFieldContainer[Global___MpsLimit]:
+        """What each process may take of the slice, one entry per process. Empty: equal shares of its
+        threads, and no bound on memory.
+        """
+
     def __init__(
         self,
         *,
@@ -296,14 +309,43 @@ class SegmentSpec(_message.Message):
         processes: _builtins.int = ...,
         gpu_uuid: _builtins.str = ...,
         placement: Global___Placement | None = ...,
+        limits: _abc.Iterable[Global___MpsLimit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "model", b"model", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "limits", b"limits", "model", b"model", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SegmentSpec: _TypeAlias = SegmentSpec  # noqa: Y015
+
+@_typing.final
+class MpsLimit(_message.Message):
+    """What one process may take of its slice, as MPS enforces it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    THREAD_PERCENTAGE_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    thread_percentage: _builtins.int
+    """Share of the slice's streaming multiprocessors that it may occupy, 1..100. The shares of a
+    slice's processes may add up to more than 100: they then compete for the rest. Unit: %.
+    """
+    memory_bytes: _builtins.int
+    """Device memory that it may allocate. 0: no bound. Unit: bytes."""
+    def __init__(
+        self,
+        *,
+        thread_percentage: _builtins.int = ...,
+        memory_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "thread_percentage", b"thread_percentage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MpsLimit: _TypeAlias = MpsLimit  # noqa: Y015
 
 @_typing.final
 class Segment(_message.Message):
@@ -313,10 +355,13 @@ class Segment(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ENDPOINTS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     state: Global___SegmentState.ValueType
     """What is."""
     restarts: _builtins.int
     """Restarts of its workers so far."""
+    reason: _builtins.str
+    """Why a worker is down or was given up, for a person. Empty: none is."""
     @_builtins.property
     def spec(self) -> Global___SegmentSpec:
         """What was asked for."""
@@ -332,10 +377,11 @@ class Segment(_message.Message):
         state: Global___SegmentState.ValueType = ...,
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
         restarts: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "restarts", b"restarts", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "reason", b"reason", "restarts", b"restarts", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -441,6 +487,7 @@ class SegmentEnergy(_message.Message):
     ACTIVE_J_FIELD_NUMBER: _builtins.int
     REQUESTS_FIELD_NUMBER: _builtins.int
     BUSY_S_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment."""
     model: _builtins.str
@@ -453,6 +500,8 @@ class SegmentEnergy(_message.Message):
     """Requests it answered."""
     busy_s: _builtins.float
     """Busy time summed over its workers. Unit: s."""
+    batches: _builtins.int
+    """Batches its workers ran, answered or not: what busy_s and active_j went into."""
     def __init__(
         self,
         *,
@@ -462,11 +511,46 @@ class SegmentEnergy(_message.Message):
         active_j: _builtins.float = ...,
         requests: _builtins.int = ...,
         busy_s: _builtins.float = ...,
+        batches: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "busy_s", b"busy_s", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "batches", b"batches", "busy_s", b"busy_s", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SegmentEnergy: _TypeAlias = SegmentEnergy  # noqa: Y015
+
+@_typing.final
+class ScaleOut(_message.Message):
+    """A GPU that runs at the highest clock it may, and still some of its requests are late or nearly
+    so: its load needs more room than a clock can give.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_UUID_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    gpu_uuid: _builtins.str
+    """The GPU."""
+    reason: _builtins.str
+    """What was seen, for a person."""
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models without slack."""
+
+    def __init__(
+        self,
+        *,
+        gpu_uuid: _builtins.str = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_uuid", b"gpu_uuid", "models", b"models", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleOut: _TypeAlias = ScaleOut  # noqa: Y015

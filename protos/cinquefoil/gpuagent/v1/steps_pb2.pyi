@@ -4,9 +4,11 @@ isort:skip_file
 One verified change to a node, and what came of it."""
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -30,6 +32,8 @@ class Step(_message.Message):
     START_SEGMENT_FIELD_NUMBER: _builtins.int
     STOP_SEGMENT_FIELD_NUMBER: _builtins.int
     LOCK_CLOCK_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    SET_MIG_MODE_FIELD_NUMBER: _builtins.int
     step_id: _builtins.str
     """Unique within the rollout; echoed in the result."""
     @_builtins.property
@@ -52,6 +56,14 @@ class Step(_message.Message):
     def lock_clock(self) -> Global___LockClock:
         """Hold a GPU's SM clock, or give it back."""
 
+    @_builtins.property
+    def change(self) -> Global___Change:
+        """Several actions as one: all of them, or none."""
+
+    @_builtins.property
+    def set_mig_mode(self) -> Global___SetMigMode:
+        """Switch MIG mode on or off."""
+
     def __init__(
         self,
         *,
@@ -61,16 +73,127 @@ class Step(_message.Message):
         start_segment: Global___StartSegment | None = ...,
         stop_segment: Global___StopSegment | None = ...,
         lock_clock: Global___LockClock | None = ...,
+        change: Global___Change | None = ...,
+        set_mig_mode: Global___SetMigMode | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "change", b"change", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "change", b"change", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "step_id", b"step_id", "stop_segment", b"stop_segment"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment", "lock_clock"]  # noqa: Y015
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment", "lock_clock", "change", "set_mig_mode"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
 Global___Step: _TypeAlias = Step  # noqa: Y015
+
+@_typing.final
+class Change(_message.Message):
+    """Actions that the node carries out as one transaction.
+
+    What it touches is written to disk first. When an action fails, or the agent dies half-way, all
+    that was done is undone: slices are back at their placements, segments run, clocks are held as
+    before. What no action names, and what already is as an action asks, is left alone, workers
+    included. A second change of the same content does nothing.
+
+    A change names each slice, segment, clock and mode at most once, else INVALID_ARGUMENT. Until
+    it has ended, other steps of the node wait.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActionGroup]:
+        """In order: a group begins when all of the one before has succeeded."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___ActionGroup] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Change: _TypeAlias = Change  # noqa: Y015
+
+@_typing.final
+class ActionGroup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Action]:
+        """These run at the same time."""
+
+    def __init__(
+        self,
+        *,
+        actions: _abc.Iterable[Global___Action] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionGroup: _TypeAlias = ActionGroup  # noqa: Y015
+
+@_typing.final
+class Action(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATE_SLICE_FIELD_NUMBER: _builtins.int
+    DESTROY_SLICE_FIELD_NUMBER: _builtins.int
+    START_SEGMENT_FIELD_NUMBER: _builtins.int
+    STOP_SEGMENT_FIELD_NUMBER: _builtins.int
+    LOCK_CLOCK_FIELD_NUMBER: _builtins.int
+    SET_MIG_MODE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def create_slice(self) -> Global___CreateSlice:
+        """Create a slice at an explicit placement."""
+
+    @_builtins.property
+    def destroy_slice(self) -> Global___DestroySlice:
+        """Destroy a slice on which nothing runs."""
+
+    @_builtins.property
+    def start_segment(self) -> Global___StartSegment:
+        """Start a segment's workers on an existing slice and wait until they answer."""
+
+    @_builtins.property
+    def stop_segment(self) -> Global___StopSegment:
+        """Drain a segment's workers and stop them."""
+
+    @_builtins.property
+    def lock_clock(self) -> Global___LockClock:
+        """Hold a GPU's SM clock, or give it back."""
+
+    @_builtins.property
+    def set_mig_mode(self) -> Global___SetMigMode:
+        """Switch MIG mode on or off."""
+
+    def __init__(
+        self,
+        *,
+        create_slice: Global___CreateSlice | None = ...,
+        destroy_slice: Global___DestroySlice | None = ...,
+        start_segment: Global___StartSegment | None = ...,
+        stop_segment: Global___StopSegment | None = ...,
+        lock_clock: Global___LockClock | None = ...,
+        set_mig_mode: Global___SetMigMode | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "create_slice", b"create_slice", "destroy_slice", b"destroy_slice", "lock_clock", b"lock_clock", "set_mig_mode", b"set_mig_mode", "start_segment", b"start_segment", "stop_segment", b"stop_segment"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["create_slice", "destroy_slice", "start_segment", "stop_segment", "lock_clock", "set_mig_mode"]  # noqa: Y015
+    _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
+
+Global___Action: _TypeAlias = Action  # noqa: Y015
 
 @_typing.final
 class CreateSlice(_message.Message):
@@ -199,6 +322,32 @@ class LockClock(_message.Message):
 Global___LockClock: _TypeAlias = LockClock  # noqa: Y015
 
 @_typing.final
+class SetMigMode(_message.Message):
+    """Needs an idle GPU, without slices or segments, and the node's `allow_mig_mode`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GPU_UUID_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
+    gpu_uuid: _builtins.str
+    """The GPU."""
+    enabled: _builtins.bool
+    """True: the GPU can be cut into slices."""
+    def __init__(
+        self,
+        *,
+        gpu_uuid: _builtins.str = ...,
+        enabled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "gpu_uuid", b"gpu_uuid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMigMode: _TypeAlias = SetMigMode  # noqa: Y015
+
+@_typing.final
 class StepResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -207,6 +356,7 @@ class StepResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     ELAPSED_S_FIELD_NUMBER: _builtins.int
+    NOT_RESTORED_FIELD_NUMBER: _builtins.int
     step_id: _builtins.str
     """The step."""
     ok: _builtins.bool
@@ -217,6 +367,12 @@ class StepResult(_message.Message):
     """When not ok: what went wrong, for a person."""
     elapsed_s: _builtins.float
     """Wall-clock time taken. Unit: s."""
+    @_builtins.property
+    def not_restored(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a change that failed: what could not be brought back, each a sentence for a person. Empty:
+        the node is as it was before the change.
+        """
+
     def __init__(
         self,
         *,
@@ -225,10 +381,11 @@ class StepResult(_message.Message):
         status: _builtins.str = ...,
         message: _builtins.str = ...,
         elapsed_s: _builtins.float = ...,
+        not_restored: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["elapsed_s", b"elapsed_s", "message", b"message", "ok", b"ok", "status", b"status", "step_id", b"step_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["elapsed_s", b"elapsed_s", "message", b"message", "not_restored", b"not_restored", "ok", b"ok", "status", b"status", "step_id", b"step_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,6 +54,7 @@ class Work(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     REMAINING_S_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
+    WAITED_S_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Unique on this stream; echoed in the result."""
     request: _builtins.bytes
@@ -62,6 +63,10 @@ class Work(_message.Message):
     """Time left until the caller's deadline. 0: none. Unit: s."""
     traceparent: _builtins.str
     """W3C trace context of the request; empty where there is none."""
+    waited_s: _builtins.float
+    """Time since the request came to the caller of this stream: the worker adds its own, and so
+    knows the latency without asking. Unit: s.
+    """
     def __init__(
         self,
         *,
@@ -69,10 +74,11 @@ class Work(_message.Message):
         request: _builtins.bytes = ...,
         remaining_s: _builtins.float = ...,
         traceparent: _builtins.str = ...,
+        waited_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent", "waited_s", b"waited_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

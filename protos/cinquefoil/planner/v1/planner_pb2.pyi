@@ -710,6 +710,7 @@ class FleetNode(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     CONNECTED_FIELD_NUMBER: _builtins.int
     ENERGY_FIELD_NUMBER: _builtins.int
+    DRIFTS_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     """Its stream is open."""
     @_builtins.property
@@ -720,16 +721,21 @@ class FleetNode(_message.Message):
     def energy(self) -> _containers.RepeatedCompositeFieldContainer[_inventory_pb2.GpuEnergy]:
         """As last reported."""
 
+    @_builtins.property
+    def drifts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileDrift]:
+        """Profiles that are wrong there, as last reported."""
+
     def __init__(
         self,
         *,
         node: _inventory_pb2.Node | None = ...,
         connected: _builtins.bool = ...,
         energy: _abc.Iterable[_inventory_pb2.GpuEnergy] | None = ...,
+        drifts: _abc.Iterable[Global___ProfileDrift] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "energy", b"energy", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -783,6 +789,8 @@ class JoinRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     STEP_RESULT_FIELD_NUMBER: _builtins.int
     ENERGY_FIELD_NUMBER: _builtins.int
+    DRIFTS_FIELD_NUMBER: _builtins.int
+    SCALE_OUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """The node as it is now. Required in the first request; later, after each change."""
@@ -795,20 +803,104 @@ class JoinRequest(_message.Message):
     def energy(self) -> _containers.RepeatedCompositeFieldContainer[_inventory_pb2.GpuEnergy]:
         """Energy accounts, sent periodically."""
 
+    @_builtins.property
+    def drifts(self) -> Global___ProfileDrifts:
+        """Profiles that are wrong now, sent after each change. Unset: as told before."""
+
+    @_builtins.property
+    def scale_out(self) -> _containers.RepeatedCompositeFieldContainer[_inventory_pb2.ScaleOut]:
+        """GPUs whose clock loop has come to its end; told again every few seconds while it is so."""
+
     def __init__(
         self,
         *,
         node: _inventory_pb2.Node | None = ...,
         step_result: _steps_pb2.StepResult | None = ...,
         energy: _abc.Iterable[_inventory_pb2.GpuEnergy] | None = ...,
+        drifts: Global___ProfileDrifts | None = ...,
+        scale_out: _abc.Iterable[_inventory_pb2.ScaleOut] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "step_result", b"step_result"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "node", b"node", "step_result", b"step_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["energy", b"energy", "node", b"node", "step_result", b"step_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JoinRequest: _TypeAlias = JoinRequest  # noqa: Y015
+
+@_typing.final
+class ProfileDrifts(_message.Message):
+    """Each asks to be measured anew: `cinquefoil gpuagent profile`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIFTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def drifts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileDrift]:
+        """All of them."""
+
+    def __init__(
+        self,
+        *,
+        drifts: _abc.Iterable[Global___ProfileDrift] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfileDrifts: _TypeAlias = ProfileDrifts  # noqa: Y015
+
+@_typing.final
+class ProfileDrift(_message.Message):
+    """A kind of segment that behaves otherwise than its profile says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    VARIANT_FIELD_NUMBER: _builtins.int
+    GPU_FIELD_NUMBER: _builtins.int
+    SLICE_FIELD_NUMBER: _builtins.int
+    BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    PROCESSES_FIELD_NUMBER: _builtins.int
+    LATENCY_RATIO_FIELD_NUMBER: _builtins.int
+    ENERGY_RATIO_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """The model it serves."""
+    variant: _builtins.str
+    """The variant it runs."""
+    gpu: _builtins.str
+    """GPU type."""
+    slice: _builtins.str
+    """Slice size."""
+    batch_size: _builtins.int
+    """Its batch size."""
+    processes: _builtins.int
+    """Its worker processes."""
+    latency_ratio: _builtins.float
+    """Time of its batches over what the profile says of them, 1 where it is right."""
+    energy_ratio: _builtins.float
+    """Their energy over what the profile says of them, 1 where it is right."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        variant: _builtins.str = ...,
+        gpu: _builtins.str = ...,
+        slice: _builtins.str = ...,
+        batch_size: _builtins.int = ...,
+        processes: _builtins.int = ...,
+        latency_ratio: _builtins.float = ...,
+        energy_ratio: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "energy_ratio", b"energy_ratio", "gpu", b"gpu", "latency_ratio", b"latency_ratio", "model", b"model", "processes", b"processes", "slice", b"slice", "variant", b"variant"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfileDrift: _TypeAlias = ProfileDrift  # noqa: Y015
 
 @_typing.final
 class JoinResponse(_message.Message):

@@ -183,7 +183,7 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND           no such proposal, or it is older than 10 minutes
-        FAILED_PRECONDITION what runs is no longer what the proposal was made for
+        FAILED_PRECONDITION a plan is pinned, or what runs is no longer what the proposal was made for
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

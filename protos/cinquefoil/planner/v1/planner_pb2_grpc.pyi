@@ -81,7 +81,7 @@ class PlannerServiceStub:
 
     Errors:
       NOT_FOUND           no such proposal, or it is older than 10 minutes
-      FAILED_PRECONDITION what runs is no longer what the proposal was made for
+      FAILED_PRECONDITION a plan is pinned, or what runs is no longer what the proposal was made for
     """
     Pin: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]
     """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
@@ -181,7 +181,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       NOT_FOUND           no such proposal, or it is older than 10 minutes
-      FAILED_PRECONDITION what runs is no longer what the proposal was made for
+      FAILED_PRECONDITION a plan is pinned, or what runs is no longer what the proposal was made for
     """
     Pin: _aio.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]  # type: ignore[assignment]
     """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
@@ -320,7 +320,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           NOT_FOUND           no such proposal, or it is older than 10 minutes
-          FAILED_PRECONDITION what runs is no longer what the proposal was made for
+          FAILED_PRECONDITION a plan is pinned, or what runs is no longer what the proposal was made for
         """
 
     @_abc_1.abstractmethod

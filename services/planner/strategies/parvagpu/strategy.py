@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from services.planner import catalog
 from services.planner.domain import Configuration, Problem
+from services.planner.problem import catalog
 from services.planner.strategies.parvagpu.allocation import Allocation, allocate
 
 

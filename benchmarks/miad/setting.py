@@ -1,0 +1,58 @@
+"""What is served: one network on a whole simulated V100."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.gpuagent.blueprint import shape_of, tabulate
+from services.gpuagent.device import GpuInfo
+from services.gpuagent.domain import SegmentSpec
+from services.gpuagent.gpu_table import load
+from services.gpuagent.worker.costs import Costs
+from services.kit.deployment import Node
+from services.kit.mig import WHOLE, Placement
+from services.kit.profiles.analytic import AnalyticProfile
+
+GPU = "v100"
+GMACS_PER_ITEM = 60.0
+BATCH_SIZE, PROCESSES = 16, 2
+LARGE = (32, 3)
+"""Batch size and processes of a segment that gains more from waiting."""
+
+PERCENTILE = 99.0
+SLO_S = 0.6
+"""Three times what a full batch takes at the highest clock."""
+
+FLOOR = Node.model_fields["clock_floor"].default
+
+TABLE = load(GPU)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The segment.
+
+    Attributes:
+        batch_size, processes: Of the segment.
+        costs: What a batch costs, at any clock.
+        full_s: Time of a full batch at the highest clock, s.
+    """
+
+    batch_size: int
+    processes: int
+    costs: Costs
+    full_s: float
+
+    @property
+    def capacity_rps(self) -> float:
+        """What the highest clock can serve in full batches, req/s."""
+        return self.processes * self.batch_size / self.full_s
+
+
+def served(batch_size: int = BATCH_SIZE, processes: int = PROCESSES) -> Served:
+    """Return a segment on the whole GPU."""
+    spec = SegmentSpec("s-1", "m", "v", batch_size, processes, "GPU-1", Placement(WHOLE, 0))
+    gpu = GpuInfo("GPU-1", 0, TABLE, False, ((spec.placement, "GPU-1"),), TABLE.max_clock_mhz)
+    costs = tabulate(AnalyticProfile(GMACS_PER_ITEM), shape_of(gpu, WHOLE), spec)
+    full_s = costs.at(batch_size, processes, 1.0).latency_s
+    return Served(batch_size, processes, costs, full_s)

@@ -1,0 +1,90 @@
+"""`cinquefoil gpuagent profile`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from services.cli.commands.options import Config
+from services.cli.commands.serve import NodeName, imported, named_node
+
+DIFFERS = 3
+"""Exit status of `--compare` where the tables differ."""
+
+Tables = tuple[Path, Path]
+Number = TypeVar("Number", int, float)
+
+
+def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help="A model, or model/variant, of the deployment."),
+    ] = None,
+    config: Config = None,
+    node: NodeName = "",
+    gpu: Annotated[
+        str, typer.Option(help="UUID of the GPU to measure on. Default: the node's only one.")
+    ] = "",
+    slices: Annotated[str, typer.Option(help="For example 1g.5gb,3g.20gb. Default: all.")] = "",
+    batch: Annotated[str, typer.Option(help="Default: planner.batch_sizes.")] = "",
+    processes: Annotated[str, typer.Option(help="Default: 1 to planner.max_processes.")] = "",
+    clocks: Annotated[
+        str,
+        typer.Option(help="As shares of the highest; 1 always is. Default: planner.clock_ratios."),
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Least time per point.")] = 2.0,
+    too_slow: Annotated[
+        float, typer.Option(min=0, help="Multiple of the SLO beyond which nothing is measured.")
+    ] = 2.0,
+    out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what OUT holds.")] = False,
+    force_idle: Annotated[
+        bool, typer.Option("--force-idle", help="Wait until nothing runs on the GPU.")
+    ] = False,
+    compare: Annotated[
+        Tables | None,
+        typer.Option(metavar="A B", help="Measure nothing: print where two tables differ."),
+    ] = None,
+    tolerance: Annotated[float, typer.Option(min=0, help="For --compare, relative.")] = 0.05,
+) -> None:
+    """Measure how models run on one GPU, and write tables that the planner reads.
+
+    The agent keeps the planner off the GPU meanwhile, and afterwards makes it what it was. Slices,
+    batch sizes, processes and clocks that cannot matter are left out. Every point is on disk
+    before the next begins: after ctrl-c, --resume goes on.
+    """
+    from services.cli.outcome import explained, run
+    from services.kit.settings import config_path
+
+    command = imported("gpuagent", "services.cli.profile.command")
+    if compare is not None:
+        with explained():
+            if command.compare(*compare, tolerance):
+                raise typer.Exit(DIFFERS)
+        return
+    if not models:
+        raise typer.BadParameter("name at least one model", param_hint="MODEL...")
+    request = command.Request(
+        models=tuple(models),
+        gpu=gpu,
+        slices=tuple(filter(None, slices.split(","))),
+        batch_sizes=_listed(batch, int, "--batch"),
+        processes=_listed(processes, int, "--processes"),
+        clock_ratios=_listed(clocks, float, "--clocks"),
+        out=out,
+        resume=resume,
+        force_idle=force_idle,
+        too_slow=too_slow,
+        effort=command.Effort(least_s=seconds, most_s=5 * seconds),
+    )
+    run(command.profile(config_path(config), named_node(node, config), request))
+
+
+def _listed(text: str, number: Callable[[str], Number], option: str) -> tuple[Number, ...]:
+    try:
+        return tuple(number(part) for part in text.split(",") if part)
+    except ValueError:
+        raise typer.BadParameter("numbers with commas between", param_hint=option) from None

@@ -1,0 +1,149 @@
+"""The file that says how GPUs shall be: `version: v1`, unknown keys refused.
+
+version: v1
+gpus:
+  - uuid: GPU-6b0d0c5e-...
+    mig: true                     # optional: as it is
+    slices: [3g.20gb@0, 2g.10gb@4]
+    clock_mhz: 1200               # optional: as it is; 0: none held
+    segments:
+      - {id: s-1, slice: 3g.20gb@0, model: digits, variant: small, batch_size: 4, processes: 1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
+from cinquefoil.gpuagent.v1 import inventory_pb2
+from services.kit.deployment import Section
+from services.kit.mig import WHOLE
+from services.kit.settings import ConfigError, document, mistakes
+
+Slice = Annotated[
+    str, Field(pattern=r"^[^@\s]+@\d+$", description='size and start, as in "3g.20gb@4"')
+]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Limit(Section):
+    """What one process may take of its slice. Attributes: memory_bytes (bytes; 0: no bound)."""
+
+    thread_percentage: Annotated[int, Field(ge=1, le=100)]
+    memory_bytes: Annotated[int, Field(ge=0)] = 0
+
+
+class DesiredSegment(Section):
+    """A segment that shall run.
+
+    Attributes:
+        id: Unique over time.
+        slice: Where.
+        limits: One per process, for MPS; empty: equal shares.
+    """
+
+    id: Annotated[str, Field(min_length=1)]
+    slice: Slice
+    model: Annotated[str, Field(min_length=1)]
+    variant: Annotated[str, Field(min_length=1)]
+    batch_size: Count = 1
+    processes: Count = 1
+    limits: tuple[Limit, ...] = ()
+
+
+class DesiredGpu(Section):
+    """How one GPU shall be. Attributes: mig and clock_mhz (MHz) are as they are where None."""
+
+    uuid: Annotated[str, Field(min_length=1)]
+    mig: bool | None = None
+    slices: tuple[Slice, ...] = ()
+    clock_mhz: Annotated[int, Field(ge=0)] | None = None
+    segments: tuple[DesiredSegment, ...] = ()
+
+
+class Desired(Section):
+    """How the GPUs of one node shall be; those that are not named stay as they are."""
+
+    version: Literal["v1"]
+    gpus: tuple[DesiredGpu, ...]
+
+
+def read(path: Path) -> list[pb.DesiredGpu]:
+    """Return what a file asks for.
+
+    Raises:
+        ConfigError: It is missing, is not YAML, or says something not allowed; with its line.
+    """
+    data, tree = document(path)
+    try:
+        desired = Desired.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(path, list(mistakes(error, tree))) from error
+    return [_message(gpu) for gpu in desired.gpus]
+
+
+def written(node: inventory_pb2.Node) -> dict[str, Any]:
+    """Return the document that asks for a node as it is."""
+    return {"version": "v1", "gpus": [_as_is(gpu, node.segments) for gpu in node.gpus]}
+
+
+def name_of(placement: inventory_pb2.Placement) -> str:
+    """Return a slice's name, for example "3g.20gb@4"."""
+    return f"{placement.profile}@{placement.start}"
+
+
+def _message(gpu: DesiredGpu) -> pb.DesiredGpu:
+    return pb.DesiredGpu(
+        gpu_uuid=gpu.uuid,
+        mig_enabled=gpu.mig,
+        slices=[_placement(each) for each in gpu.slices],
+        clock_mhz=gpu.clock_mhz,
+        segments=[
+            inventory_pb2.SegmentSpec(
+                segment_id=each.id,
+                model=each.model,
+                variant=each.variant,
+                batch_size=each.batch_size,
+                processes=each.processes,
+                placement=_placement(each.slice),
+                limits=[inventory_pb2.MpsLimit(**dict(limit)) for limit in each.limits],
+            )
+            for each in gpu.segments
+        ],
+    )
+
+
+def _placement(name: str) -> inventory_pb2.Placement:
+    profile, _, start = name.rpartition("@")
+    return inventory_pb2.Placement(profile=profile, start=int(start))
+
+
+def _as_is(gpu: inventory_pb2.Gpu, segments: Iterable[inventory_pb2.Segment]) -> dict[str, Any]:
+    slices = [name_of(each.placement) for each in gpu.slices if each.placement.profile != WHOLE]
+    found: dict[str, Any] = {"uuid": gpu.uuid, "mig": gpu.mig_enabled, "slices": slices}
+    if gpu.clock_lockable:
+        found["clock_mhz"] = gpu.locked_clock_mhz
+    here = (segment.spec for segment in segments if segment.spec.gpu_uuid == gpu.uuid)
+    found["segments"] = [_segment(spec) for spec in here]
+    return found
+
+
+def _segment(spec: inventory_pb2.SegmentSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "id": spec.segment_id,
+        "slice": name_of(spec.placement),
+        "model": spec.model,
+        "variant": spec.variant,
+        "batch_size": spec.batch_size,
+        "processes": spec.processes,
+    }
+    if spec.limits:
+        found["limits"] = [
+            {"thread_percentage": each.thread_percentage, "memory_bytes": each.memory_bytes}
+            for each in spec.limits
+        ]
+    return found

@@ -1,0 +1,108 @@
+"""Brings a node's GPUs to a desired state through its agent, and says what was done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
+from cinquefoil.gpuagent.v1 import steps_pb2
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
+from services.cli.client import TIMEOUT_S, ask
+from services.cli.desired.document import name_of, read, written
+from services.cli.plan.document import document, print_json
+from services.kit.deployment import Node
+from services.kit.rpc import dial
+from services.kit.settings import load
+
+if TYPE_CHECKING:
+    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
+
+APPLY_S = 900.0
+"""Workers may take a minute each to load, and slices are changed one after another."""
+
+
+async def export(config: Path, node: str) -> None:
+    """Print the document that asks for a node as it is."""
+    async with _agent(config, node) as (stub, endpoint):
+        call = stub.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
+        found = (await ask("gpuagent", endpoint, call)).node
+    text = yaml.safe_dump(written(found), sort_keys=False, default_flow_style=None, width=100)
+    Console().out(text.rstrip(), highlight=False)
+
+
+async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
+    """Print what would be done; return whether there is anything."""
+    request = pb.ReconfigureRequest(gpus=read(file), dry_run=True)
+    async with _agent(config, node) as (stub, endpoint):
+        call = stub.Reconfigure(request, timeout=TIMEOUT_S)
+        found = await ask("gpuagent", endpoint, call)
+    _tell(found, "Would be done", as_json=as_json)
+    return bool(found.change.groups)
+
+
+async def apply(config: Path, node: str, file: Path, *, allow_gap: bool, as_json: bool) -> None:
+    """Do it; ctrl-c takes it back."""
+    request = pb.ReconfigureRequest(gpus=read(file), allow_gap=allow_gap)
+    async with _agent(config, node) as (stub, endpoint):
+        call = stub.Reconfigure(request, timeout=APPLY_S)
+        found = await ask("gpuagent", endpoint, call)
+    _tell(found, f"Done in {found.elapsed_s:.1f} s", as_json=as_json)
+
+
+@asynccontextmanager
+async def _agent(config: Path, node: str) -> AsyncIterator[tuple[GpuAgentServiceAsyncStub, Node]]:
+    """Yield a node's agent and its endpoint."""
+    deployment = load(config)
+    endpoint = deployment.nodes[node]
+    async with dial(endpoint.dial, deployment.tls) as channel:
+        yield GpuAgentServiceStub(channel), endpoint
+
+
+def _tell(found: pb.ReconfigureResponse, title: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(document(found))
+    else:
+        Console().print(rendered(found, title))
+
+
+def rendered(found: pb.ReconfigureResponse, title: str) -> Group | Table | Text:
+    """Return the steps in order; those of one number happen at the same time."""
+    if not found.change.groups:
+        return Text("All is as desired: nothing to do.")
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    for number, group in enumerate(found.change.groups, start=1):
+        for index, action in enumerate(group.actions):
+            table.add_row("" if index else f"{number}.", *_words(action))
+    if not found.gaps:
+        return table
+    models = ", ".join(found.gaps)
+    warning = f"No room to start first and stop then: fewer segments for a while of {models}."
+    return Group(table, Text(warning))
+
+
+def _words(action: steps_pb2.Action) -> tuple[str, str, str]:
+    """Return an action as verb, thing and place."""
+    kind = action.WhichOneof("action") or ""
+    what = getattr(action, kind)
+    place = getattr(what, "gpu_uuid", "")
+    match kind:
+        case "create_slice" | "destroy_slice":
+            words = kind.removesuffix("_slice"), name_of(what.placement), place
+        case "start_segment":
+            spec = what.spec
+            words = "start", f"{spec.segment_id} on {name_of(spec.placement)}", spec.gpu_uuid
+        case "lock_clock":
+            words = "clock", f"{what.clock_mhz} MHz" if what.clock_mhz else "free", place
+        case "set_mig_mode":
+            words = "MIG mode", "on" if what.enabled else "off", place
+        case _:
+            words = "stop", what.segment_id, ""
+    return words

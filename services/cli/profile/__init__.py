@@ -1,0 +1,1 @@
+"""Measures profiles through a node's agent, and compares them."""

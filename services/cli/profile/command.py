@@ -1,0 +1,148 @@
+"""Measures what was asked for and writes tables; or compares two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from rich.console import Console
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
+from services.cli.client import TIMEOUT_S, ask
+from services.cli.profile import render
+from services.cli.profile.compare import differences
+from services.cli.profile.progress import Progress
+from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
+from services.gpuagent.profiler import logbook
+from services.gpuagent.profiler.logbook import Logbook
+from services.gpuagent.profiler.profiler import Profiler
+from services.gpuagent.profiler.rig import Rig, reserved
+from services.gpuagent.profiler.samples import Effort
+from services.gpuagent.profiler.sweep import Sweep
+from services.kit.clock import RealClock
+from services.kit.deployment import Deployment
+from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
+from services.kit.rpc import dial
+from services.kit.settings import load
+
+if TYPE_CHECKING:
+    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
+
+__all__ = ["Effort", "Request", "compare", "profile"]
+
+TABLES: Final = ("csv", "parquet")
+
+
+async def profile(config: Path, node: str, request: Request) -> None:
+    """Measure models on a GPU of a node, and write a table for each variant.
+
+    Args:
+        config: Deployment file.
+        node: The node, one of the file's.
+        request: What to measure, and where.
+
+    Raises:
+        ServiceError: It cannot be measured, or the agent cannot go on; what was measured is kept.
+    """
+    deployment, console = load(config), Console()
+    wanted, endpoint = targets(request, deployment), deployment.nodes[node]
+    async with dial(endpoint.dial, deployment.tls) as channel:
+        agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
+        call = agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
+        found = (await ask("gpuagent", endpoint, call)).node
+        gpu_uuid = chosen_gpu(request, found.gpus)
+
+        def waiting(segments: Sequence[str]) -> None:
+            console.print(f"waiting for {', '.join(segments)} to leave {gpu_uuid}")
+
+        name = f"profile-{uuid4().hex[:8]}"
+        async with reserved(agent, gpu_uuid, name, wait=request.force_idle, waiting=waiting) as rig:
+            await _measure(wanted, request, deployment, rig, console)
+    _tell(console, wanted, request.out, deployment, rig.gpu.type.name)
+
+
+def compare(one: Path, other: Path, tolerance: float) -> bool:
+    """Print where two tables differ; return whether they do.
+
+    Raises:
+        InvalidArgument: One of them is no table of ours.
+    """
+    found = differences(read_measurements(one), read_measurements(other), tolerance)
+    console = Console()
+    for path in (one, other):
+        console.print(f"{path}: {_machine(path)}", highlight=False, soft_wrap=True)
+    if found:
+        console.print(render.differences(found, ("first", "second")))
+    else:
+        console.print(f"no point differs by more than {tolerance:.0%}", highlight=False)
+    return bool(found)
+
+
+async def _measure(
+    wanted: Sequence[Target],
+    request: Request,
+    deployment: Deployment,
+    rig: Rig,
+    console: Console,
+) -> None:
+    points = grid(request, deployment.planner, rig.gpu)
+    profiler = Profiler(rig, request.effort, RealClock(), deployment.tls)
+    with ExitStack() as stack, Progress(console) as progress:
+        # All of them now: what stands in the way is told before the first hour, not after it.
+        books = [stack.enter_context(_book(target, request, rig)) for target in wanted]
+        for target, book in zip(wanted, books, strict=True):
+            sweep = Sweep(points, target.limits)
+            for known in book.measurements:
+                sweep.add(known)
+            show = partial(progress.show, target)
+            await profiler.run(target.model, target.variant, sweep, book, show)
+
+
+@contextmanager
+def _book(target: Target, request: Request, rig: Rig) -> Iterator[Logbook]:
+    """Open a variant's logbook; at the end, however it comes, its tables say what is in it."""
+    gpu_type = rig.gpu.type.name
+    machine = rig.fingerprint(datetime.now(UTC).date().isoformat())
+    path = target.path(request.out, gpu_type, "jsonl")
+    with logbook.opened(path, machine, resume=request.resume) as book:
+        try:
+            yield book
+        finally:
+            for suffix in TABLES:
+                table = target.path(request.out, gpu_type, suffix)
+                write_table(table, book.fingerprint, book.measurements)
+
+
+def _machine(path: Path) -> str:
+    machine = read_fingerprint(path)
+    if machine is None:
+        return "of an unknown machine"
+    simulated = " (simulated)" if machine.simulated else ""
+    return (
+        f"{machine.product_name}{simulated}, driver {machine.driver or 'unknown'}, CUDA "
+        f"{machine.cuda or 'unknown'}, ONNX Runtime {machine.onnxruntime or 'unknown'}, "
+        f"{machine.measured_on}"
+    )
+
+
+def _tell(
+    console: Console, wanted: Sequence[Target], out: Path, deployment: Deployment, gpu_type: str
+) -> None:
+    """Say how the planner comes to use what was measured."""
+    for target in wanted:
+        before = deployment.models[target.model].variants[target.variant].profile
+        path = target.path(out, gpu_type, "parquet")
+        console.print(
+            f"models.{target.model}.variants.{target.variant}.profile: "
+            f"{{kind: table, path: {path}, gpu: {gpu_type}, "
+            f"gmacs_per_item: {before.gmacs_per_item:g}}}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )

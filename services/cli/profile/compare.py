@@ -1,0 +1,71 @@
+"""Where two profiles differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from services.kit.profiles.measurement import Measurement
+
+Key = tuple[str, str, int, int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A point of which two tables say different things.
+
+    Attributes:
+        gpu, profile, processes, batch_size, clock_ratio: The point.
+        latencies_s: In each table, s; None: not there; 0: did not run.
+        latency_ratio, energy_ratio: The second over the first; None: one of them has none.
+    """
+
+    gpu: str
+    profile: str
+    processes: int
+    batch_size: int
+    clock_ratio: float
+    latencies_s: tuple[float | None, float | None]
+    latency_ratio: float | None = None
+    energy_ratio: float | None = None
+
+
+def differences(
+    one: Iterable[Measurement], other: Iterable[Measurement], tolerance: float
+) -> list[Difference]:
+    """Return the points that differ, in order of slice and size.
+
+    Args:
+        one: The rows of a table.
+        other: Those of the other.
+        tolerance: Relative difference of latency or energy that counts as none, >= 0.
+    """
+    first, second = _by_key(one), _by_key(other)
+    found = (_difference(key, first.get(key), second.get(key)) for key in first | second)
+    return sorted(
+        (each for each in found if _differs(each, tolerance)),
+        key=lambda d: (d.gpu, d.profile, d.processes, d.batch_size, -d.clock_ratio),
+    )
+
+
+def _by_key(rows: Iterable[Measurement]) -> dict[Key, Measurement]:
+    return {(r.gpu, r.profile, r.processes, r.batch_size, round(r.clock_ratio, 3)): r for r in rows}
+
+
+def _difference(key: Key, one: Measurement | None, other: Measurement | None) -> Difference:
+    latencies_s = (one.latency_s if one else None, other.latency_s if other else None)
+    if one is None or other is None or not (one.ran and other.ran):
+        return Difference(*key, latencies_s)
+    energy_ratio = other.energy_j / one.energy_j if one.energy_j else None
+    return Difference(*key, latencies_s, other.latency_s / one.latency_s, energy_ratio)
+
+
+def _differs(each: Difference, tolerance: float) -> bool:
+    if each.latency_ratio is None:
+        return each.latencies_s[0] != each.latencies_s[1]
+    ratios = (each.latency_ratio, each.energy_ratio)
+    return any(ratio is not None and not _close(ratio, tolerance) for ratio in ratios)
+
+
+def _close(ratio: float, tolerance: float) -> bool:
+    return 1 / (1 + tolerance) <= ratio <= 1 + tolerance

@@ -1,0 +1,61 @@
+"""Measurements and differences as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from services.cli.profile.compare import Difference
+from services.cli.tables import table
+from services.gpuagent.profiler.sweep import Point
+from services.kit.profiles.measurement import Measurement
+
+
+def point(value: Point) -> str:
+    """Return a point in a few words."""
+    clock = f" at {value.clock_mhz} MHz" if value.clock_mhz else ""
+    return f"{value.profile} batch {value.batch_size} x {value.processes}{clock}"
+
+
+def result(value: Measurement) -> str:
+    """Return a measurement in a line."""
+    where = point(Point.of(value))
+    if not value.ran:
+        return f"{where}: did not run: {value.reason}"
+    return (
+        f"{where}: {value.latency_s * 1e3:.2f} ms (p95 {value.latency_p95_s * 1e3:.2f}), "
+        f"{value.throughput_rps:.1f}/s, {value.energy_j / value.batch_size:.3g} J per item "
+        f"({value.energy_method}), {value.batches} batches"
+    )
+
+
+def differences(found: Sequence[Difference], names: tuple[str, str]) -> Table:
+    """Return a table of the points that differ; ratios are the second file's over the first's."""
+    one, other = names
+    rows = table("", "GPU", "slice", ">batch", ">clock", f">{one} ms", f">{other} ms",
+                 ">latency", ">energy")  # fmt: skip
+    for each in found:
+        clock = f"{each.clock_ratio:.2f}"
+        size = f"{each.batch_size}x{each.processes}"
+        rows.add_row(
+            each.gpu,
+            each.profile,
+            size,
+            clock,
+            _ms(each.latencies_s[0]),
+            _ms(each.latencies_s[1]),
+            _ratio(each.latency_ratio),
+            _ratio(each.energy_ratio),
+        )
+    return rows
+
+
+def _ms(latency_s: float | None) -> str:
+    if latency_s is None:
+        return "-"
+    return f"{latency_s * 1e3:.2f}" if latency_s else "did not run"
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f} x"

@@ -1,0 +1,127 @@
+"""What shall be measured: the command line, completed from the deployment and the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
+from services.gpuagent.profiler.samples import Effort
+from services.gpuagent.profiler.sweep import Grid, Limits
+from services.kit.deployment import Deployment, Model, Planner
+from services.kit.errors import InvalidArgument, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line; empty: as the planner would ask for it.
+
+    Attributes:
+        models: "model" or "model/variant".
+        gpu: UUID. Empty: the node's only one.
+        slices: Slice kinds. Empty: all of the GPU's.
+        batch_sizes: Empty: planner.batch_sizes.
+        processes: Empty: 1 .. planner.max_processes.
+        clock_ratios: SM clocks over the GPU's highest. Empty: planner.clock_ratios.
+        out: Folder of logbooks and tables.
+        resume: Go on with the logbooks there.
+        force_idle: Wait for segments on the GPU.
+        too_slow: Latency over the model's SLO from which on slower points are left out.
+        effort: How long each point is measured.
+    """
+
+    models: tuple[str, ...]
+    gpu: str = ""
+    slices: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+    processes: tuple[int, ...] = ()
+    clock_ratios: tuple[float, ...] = ()
+    out: Path = Path("out/profiles")
+    resume: bool = False
+    force_idle: bool = False
+    too_slow: float = 2.0
+    effort: Effort = field(default_factory=Effort)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A variant to measure. Attributes: model, variant, limits."""
+
+    model: str
+    variant: str
+    limits: Limits
+
+    def path(self, out: Path, gpu_type: str, suffix: str) -> Path:
+        """Return one of its files."""
+        return out / f"{self.model}.{self.variant}.{gpu_type}.{suffix}"
+
+
+def targets(request: Request, deployment: Deployment) -> tuple[Target, ...]:
+    """Return the variants that are named, each once.
+
+    Raises:
+        NotFound: The deployment has no such model or variant.
+    """
+    return tuple(
+        dict.fromkeys(t for name in request.models for t in _named(name, request, deployment))
+    )
+
+
+def grid(request: Request, planner: Planner, gpu: Gpu) -> Grid:
+    """Return every point that could be measured on a GPU.
+
+    Raises:
+        InvalidArgument: A number that cannot be, or a clock of a GPU that cannot hold one.
+        NotFound: The GPU has no such slice.
+    """
+    kinds = [kind.name for kind in gpu.type.profiles]
+    unknown = [name for name in request.slices if name not in kinds]
+    if unknown:
+        raise NotFound(f"--slices: {gpu.type.name} has {', '.join(kinds)}, not {unknown[0]!r}")
+    return Grid.of(
+        request.slices or kinds,
+        request.batch_sizes or planner.batch_sizes,
+        request.processes or range(1, planner.max_processes + 1),
+        clocks_mhz(request, planner, gpu),
+    )
+
+
+def clocks_mhz(request: Request, planner: Planner, gpu: Gpu) -> tuple[int, ...]:
+    """Return the clocks to hold; 0: the highest, which is not held."""
+    if any(not 0 < ratio <= 1 for ratio in request.clock_ratios):
+        raise InvalidArgument(f"--clocks: must be in (0, 1], got {list(request.clock_ratios)}")
+    lower = [ratio for ratio in request.clock_ratios if ratio < 1]
+    if lower and not gpu.clock_lockable:
+        raise InvalidArgument(
+            "--clocks: this agent may not hold clocks: nodes.<name>.allow_clocks is off"
+        )
+    if not request.clock_ratios and gpu.clock_lockable:
+        lower = [ratio for ratio in planner.clock_ratios if ratio < 1]
+    return (0, *(round(ratio * gpu.type.max_clock_mhz) for ratio in lower))
+
+
+def chosen_gpu(request: Request, gpus: Sequence[Gpu]) -> str:
+    """Return the GPU that is named, or the only one there is.
+
+    Raises:
+        InvalidArgument: None is named, and there are several.
+    """
+    if request.gpu or len(gpus) == 1:
+        return request.gpu or gpus[0].uuid
+    known = "".join(f"\n  {gpu.uuid}  {gpu.type.name}" for gpu in gpus)
+    raise InvalidArgument(f"--gpu: say which GPU to measure on; the node has{known}")
+
+
+def _named(name: str, request: Request, deployment: Deployment) -> Iterator[Target]:
+    model_name, _, variant = name.partition("/")
+    model: Model | None = deployment.models.get(model_name)
+    if model is None:
+        known = ", ".join(sorted(deployment.models))
+        raise NotFound(f"the deployment has no model {model_name!r}; it has {known}")
+    if variant and variant not in model.variants:
+        known = ", ".join(model.variants)
+        raise NotFound(f"{model_name} has no variant {variant!r}; it has {known}")
+    limits = Limits(too_slow_s=request.too_slow * model.slo.latency_s)
+    for each in (variant,) if variant else model.variants:
+        yield Target(model_name, each, limits)

@@ -1,0 +1,1 @@
+"""`cinquefoil gpuagent smi`: a node's GPUs, as `nvidia-smi` prints them."""

@@ -1,0 +1,33 @@
+"""The clock loop's parts, from the deployment file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from services.gpuagent.device import GpuInfo
+from services.gpuagent.domain import SegmentSpec
+from services.gpuagent.miad.governor import Governor, Tenant
+from services.kit.deployment import Deployment, Node
+
+
+def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
+    """Return a governor for each GPU; none where the node wants no loop."""
+    if node.clock_loop == "off":
+        return {}
+    return {gpu.uuid: Governor(gpu.uuid, gpu.model.clocks_mhz, node.clock_floor) for gpu in gpus}
+
+
+def promises(deployment: Deployment) -> Callable[[SegmentSpec], Tenant]:
+    """Return what tells of a segment what its requests were promised."""
+
+    def promised(spec: SegmentSpec) -> Tenant:
+        model = deployment.models[spec.model]
+        return Tenant(
+            segment_id=spec.segment_id,
+            model=spec.model,
+            percentile=model.slo.percentile,
+            objective_s=model.slo.latency_s,
+            sensitivity=model.variants[spec.variant].clock_sensitivity,
+        )
+
+    return promised

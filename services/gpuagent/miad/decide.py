@@ -1,0 +1,233 @@
+"""Which SM clock next? Multiplicative increase, additive decrease (mu-Serve, ATC'24, Alg. 3).
+
+Corrected where the printed algorithm falls short:
+- It lowers the clock when the last partition it looks at has slack; here all must have it.
+- Its estimate of what a step down costs, latency x STEP / f, is the cost of the step at f, not
+  below it; here it is latency x STEP / (f - STEP).
+- The linear estimate fails where a queue builds up: there latency grows by more with each step.
+  Here a step is taken to cost no less than twice what the step before it did.
+- It goes down to where the objective breaks, up, and down there again; here a clock that failed is
+  not tried again for a while, unless the load of the partition that failed is lighter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from services.kit.errors import InvalidArgument
+
+
+class Move(StrEnum):
+    """What happens to the clock."""
+
+    UP = "up"
+    SAME = "same"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the loop behaves.
+
+    Attributes:
+        step: STEP over the GPU's highest clock.
+        slack: Below this slack, the clock goes up. Slack is (objective - latency) / objective.
+        margin: Slack beyond that which must be left after a step down.
+        growth: A step is taken to cost at least so many times what the step before it did.
+        lighter: A load is lighter where it is below this share of what failed.
+        forget_s: Time after which a clock that failed may be tried again, s.
+        patience: Decisions in a row that want more than the highest clock, for a scale-out.
+    """
+
+    step: float = 0.05
+    slack: float = 0.05
+    margin: float = 0.05
+    growth: float = 2.0
+    lighter: float = 0.8
+    forget_s: float = 600.0
+    patience: int = 5
+
+
+RULES = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One segment on the GPU (mu-Serve: a model partition).
+
+    Attributes:
+        name: Its identity.
+        objective_s: Latency objective, s, > 0.
+        proven_s: Latency that its requests certainly exceed too often, s. None: no requests.
+        latency_s: Latency at the objective's percentile, s; 0: nobody asks. None: not known yet.
+        rate_rps: Requests answered per second.
+        sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
+    """
+
+    name: str
+    objective_s: float
+    proven_s: float | None = None
+    latency_s: float | None = None
+    rate_rps: float = 0.0
+    sensitivity: float = 1.0
+
+    @property
+    def slack(self) -> float:
+        """Share of the objective that is left, by what is proven; 1: nothing is."""
+        return 1.0 - (self.proven_s or 0.0) / self.objective_s
+
+    def tolerates(self, state: State, lower_mhz: int, rules: Rules) -> bool:
+        """Tell whether a step down would leave it slack enough."""
+        if self.latency_s is None:
+            return False
+        step = (state.clock_mhz - lower_mhz) / lower_mhz
+        grew_s = self.latency_s - state.before_s.get(self.name, self.latency_s)
+        longer_s = max(self.sensitivity * self.latency_s * step, rules.growth * grew_s)
+        after = 1.0 - (self.latency_s + longer_s) / self.objective_s
+        return after > rules.slack + rules.margin
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The clocks that may be used.
+
+    Attributes:
+        clocks_mhz: In ascending order, not empty.
+        step_mhz: STEP, > 0.
+    """
+
+    clocks_mhz: tuple[int, ...]
+    step_mhz: float
+
+    @property
+    def highest_mhz(self) -> int:
+        """Where the loop starts."""
+        return self.clocks_mhz[-1]
+
+    def above(self, clock_mhz: int) -> int:
+        """Return twice a clock, or the nearest above it that may be used."""
+        place = bisect_left(self.clocks_mhz, 2 * clock_mhz)
+        return self.clocks_mhz[min(place, len(self.clocks_mhz) - 1)]
+
+    def below(self, clock_mhz: int) -> int:
+        """Return a clock less a step, or the nearest above it that may be used, but lower."""
+        place = bisect_left(self.clocks_mhz, clock_mhz - self.step_mhz)
+        lower = bisect_left(self.clocks_mhz, clock_mhz) - 1
+        return self.clocks_mhz[max(min(place, lower), 0)]
+
+
+def bounds(
+    supported_mhz: Sequence[int], ceiling_mhz: int, floor: float, rules: Rules = RULES
+) -> Bounds:
+    """Return the clocks that may be used.
+
+    Args:
+        supported_mhz: What the GPU supports, in any order, not empty.
+        ceiling_mhz: The plan's; 0: the GPU's highest. One below all that is supported: the lowest.
+        floor: Least clock over the GPU's highest; a lower ceiling counts more.
+        rules: How the loop behaves.
+    """
+    clocks = sorted(supported_mhz)
+    if not clocks:
+        raise InvalidArgument("supported_mhz: at least one clock is required")
+    end = bisect_right(clocks, ceiling_mhz) if ceiling_mhz else len(clocks)
+    start = bisect_left(clocks, floor * clocks[-1])
+    usable = clocks[start:end] or clocks[max(end - 1, 0) : max(end, 1)]
+    return Bounds(tuple(usable), rules.step * clocks[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A clock that was too low. Attributes: clock_mhz, partition (for which), rate_rps, at_s."""
+
+    clock_mhz: int
+    partition: str
+    rate_rps: float
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where the loop stands.
+
+    Attributes:
+        clock_mhz: The clock in use.
+        failures: Clocks that were too low lately.
+        before_s: Latencies before the last step down, by partition, s.
+        rising: It went up, and what waited since before may still be late.
+        wanting: Decisions in a row that wanted more than the highest clock.
+    """
+
+    clock_mhz: int
+    failures: tuple[Failure, ...] = ()
+    before_s: Mapping[str, float] = field(default_factory=dict)
+    rising: bool = False
+    wanting: int = 0
+
+    def barred(self, clock_mhz: int, partition: Partition, rules: Rules, at_s: float) -> bool:
+        """Tell whether a clock was too low for a partition under a load no heavier than now."""
+        return any(
+            clock_mhz <= failure.clock_mhz
+            and failure.partition == partition.name
+            and at_s - failure.at_s < rules.forget_s
+            and not 0 < partition.rate_rps < rules.lighter * failure.rate_rps
+            for failure in self.failures
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a decision is made by.
+
+    Attributes:
+        partitions: The segments on the GPU.
+        limits: Clocks that may be used.
+        at_s: When, s.
+    """
+
+    partitions: Sequence[Partition]
+    limits: Bounds
+    at_s: float
+
+
+def decide(state: State, look: Look, rules: Rules = RULES) -> Move:
+    """Return what to do; a partition that wants more prevails, and all must agree to less."""
+    if any(partition.slack < rules.slack for partition in look.partitions):
+        return Move.UP
+    lower_mhz = look.limits.below(state.clock_mhz)
+    if lower_mhz == state.clock_mhz or not any(each.rate_rps for each in look.partitions):
+        return Move.SAME  # where nobody asks, nothing tells how low would be too low
+    agreed = all(
+        partition.tolerates(state, lower_mhz, rules)
+        and not state.barred(lower_mhz, partition, rules, look.at_s)
+        for partition in look.partitions
+    )
+    return Move.DOWN if agreed else Move.SAME
+
+
+def moved(state: State, move: Move, look: Look, rules: Rules = RULES) -> State:
+    """Return the state after a move that `decide` returned for the same arguments."""
+    if move is Move.DOWN:
+        lower_mhz = look.limits.below(state.clock_mhz)
+        before_s = {each.name: each.latency_s for each in look.partitions if each.latency_s}
+        return State(lower_mhz, state.failures, before_s)
+    if move is Move.SAME:
+        calm = all(each.latency_s is not None for each in look.partitions)
+        return replace(state, rising=state.rising and not calm, wanting=0)
+    if state.clock_mhz >= look.limits.highest_mhz:
+        return replace(state, wanting=state.wanting + 1)
+    new = {
+        each.name: Failure(state.clock_mhz, each.name, each.rate_rps, look.at_s)
+        for each in look.partitions
+        if each.slack < rules.slack and not state.rising
+    }
+    kept = (
+        known
+        for known in state.failures
+        if look.at_s - known.at_s < rules.forget_s
+        and (known.partition not in new or known.clock_mhz != state.clock_mhz)
+    )
+    return State(look.limits.above(state.clock_mhz), (*kept, *new.values()), rising=True)

@@ -1,0 +1,193 @@
+"""A node's GPUs as an operator sees them: read from NVML itself, with an agent or without.
+
+Simulated GPUs are looked at through the files that their agent writes, and nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml
+
+from services.gpuagent import simulator
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.journal import Journal
+from services.gpuagent.ledger import Ledger
+from services.gpuagent.nvml import listing
+from services.gpuagent.nvml.errors import translated
+from services.gpuagent.nvml.listing import GpuInstance, MigDevice, Profile
+from services.kit import deployment
+from services.kit.errors import NotFound
+from services.kit.units import BYTES_PER_MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A segment that has processes on a slice.
+
+    Attributes:
+        slice_uuid: The slice: a MIG device, or the GPU.
+        segment_id: Of the plan.
+        serves: "model/variant", or "" where the agent's journal does not know it.
+        pids: Its worker processes that live.
+    """
+
+    slice_uuid: str
+    segment_id: str
+    serves: str
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What a GPU's sensors show.
+
+    Attributes:
+        mig: MIG mode in force and pending, 0 or 1 each; None where there is none.
+        clock_mhz, max_clock_mhz: SM clock, MHz.
+        power_w, power_limit_w: Power, W.
+        energy_mj: Energy counter, mJ, or None before Volta.
+        memory_used_mib, memory_mib: Memory, MiB, or None where the process may not know.
+    """
+
+    mig: tuple[int, int] | None
+    clock_mhz: int
+    max_clock_mhz: int
+    power_w: float
+    power_limit_w: float
+    energy_mj: int | None
+    memory_used_mib: int | None
+    memory_mib: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedGpu:
+    """One GPU. Where it has fallen off the bus, only its index is known.
+
+    Attributes:
+        index: NVML's.
+        uuid, name: As the driver tells them; "": it is lost.
+        gauges: What its sensors show; None: it is lost.
+        profiles: Sizes of GPU instance.
+        instances: GPU instances.
+        devices: MIG devices.
+        tenants: Segments with processes on it.
+        may_look: The process may look at MIG instances; else profiles and instances are unknown.
+    """
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    gauges: Gauges | None = None
+    profiles: tuple[Profile, ...] = ()
+    instances: tuple[GpuInstance, ...] = ()
+    devices: tuple[MigDevice, ...] = ()
+    tenants: tuple[Tenant, ...] = ()
+    may_look: bool = True
+
+
+def survey(name: str, node: deployment.Node) -> tuple[SurveyedGpu, ...]:
+    """Return the GPUs of a node, by index; real ones must be this machine's. Blocks.
+
+    Args:
+        name: The node's.
+        node: Its settings.
+
+    Raises:
+        NotFound: A simulated GPU type without a table.
+        FailedPrecondition: There is no NVIDIA driver, or a file of the node is damaged.
+        Unavailable: The driver cannot answer now.
+    """
+    folder = node.state_dir.absolute() / name
+    with _opened(name, node, folder), translated("read the GPUs"):
+        serves = {
+            spec.segment_id: f"{spec.model}/{spec.variant}"
+            for spec in Journal(folder / "journal.json").load()
+        }
+        indices = range(pynvml.nvmlDeviceGetCount())
+        return tuple(_surveyed(index, folder, serves) for index in indices)
+
+
+@contextmanager
+def _opened(name: str, node: deployment.Node, folder: Path) -> Iterator[None]:
+    """Start NVML, real or simulated, while the block runs."""
+    with ExitStack() as stack:
+
+        def work_on(uuid: str) -> simulator.ActivityMeter:
+            with suppress(NotFound):
+                return stack.enter_context(_watched(folder, uuid))
+            return simulator.NoActivity()
+
+        if node.simulated is not None:
+            library = simulator.SimulatedNvml(
+                name,
+                node.simulated,
+                state_dir=folder / "hardware",
+                activity=work_on,
+                read_only=True,
+            )
+            stack.callback(simulator.install(library))
+        stack.enter_context(NvmlGpus())
+        yield
+
+
+def _watched(folder: Path, uuid: str) -> closing[Ledger]:
+    return closing(Ledger(folder / "ledgers" / f"{uuid}.ledger", read_only=True))
+
+
+def _surveyed(index: int, folder: Path, serves: Mapping[str, str]) -> SurveyedGpu:
+    try:
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        gpu = SurveyedGpu(
+            index=index,
+            uuid=pynvml.nvmlDeviceGetUUID(device),
+            name=pynvml.nvmlDeviceGetName(device),
+            gauges=_gauges(device),
+            devices=tuple(listing.mig_devices(device)),
+        )
+        gpu = replace(gpu, tenants=tuple(_tenants(folder, gpu.uuid, serves)))
+    except pynvml.NVMLError_GpuIsLost:
+        return SurveyedGpu(index)
+    try:
+        profiles, instances = listing.profiles(device), tuple(listing.gpu_instances(device))
+        return replace(gpu, profiles=profiles, instances=instances)
+    except pynvml.NVMLError_NoPermission:
+        return replace(gpu, may_look=False)
+
+
+def _gauges(device: Any) -> Gauges:
+    sm, memory = pynvml.NVML_CLOCK_SM, _or_none(pynvml.nvmlDeviceGetMemoryInfo, device)
+    return Gauges(
+        mig=_or_none(pynvml.nvmlDeviceGetMigMode, device),
+        clock_mhz=pynvml.nvmlDeviceGetClockInfo(device, sm),
+        max_clock_mhz=pynvml.nvmlDeviceGetMaxClockInfo(device, sm),
+        power_w=pynvml.nvmlDeviceGetPowerUsage(device) / 1e3,
+        power_limit_w=pynvml.nvmlDeviceGetEnforcedPowerLimit(device) / 1e3,
+        energy_mj=_or_none(pynvml.nvmlDeviceGetTotalEnergyConsumption, device),
+        memory_used_mib=memory and memory.used // BYTES_PER_MIB,
+        memory_mib=memory and memory.total // BYTES_PER_MIB,
+    )
+
+
+def _or_none(ask: Callable[[Any], Any], device: Any) -> Any:
+    try:
+        return ask(device)
+    # Containers with MIG slices may be refused the whole GPU's memory (container-toolkit#842).
+    except (pynvml.NVMLError_NotSupported, pynvml.NVMLError_NoPermission):
+        return None
+
+
+def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[Tenant]:
+    """Yield the segments whose processes hold slots of the GPU's ledger, in order of slot."""
+    pids: dict[tuple[str, str], list[int]] = {}
+    with suppress(NotFound), _watched(folder, uuid) as ledger:
+        for slot in ledger.slots():
+            if slot.pid and psutil.pid_exists(slot.pid):
+                pids.setdefault((slot.slice_uuid, slot.segment_id), []).append(slot.pid)
+    for (slice_uuid, segment_id), found in pids.items():
+        yield Tenant(slice_uuid, segment_id, serves.get(segment_id, ""), tuple(found))

@@ -1,0 +1,68 @@
+"""What a profiler measured, and on what machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What measurements depend on; two machines with equal ones measure alike.
+
+    Attributes:
+        gpu: GPU type, for example "a100-40gb".
+        product_name: The driver's, for example "NVIDIA A100-SXM4-40GB".
+        driver, cuda, onnxruntime: Versions; "" where unknown.
+        simulated: Nothing was measured on hardware: the figures are a model's.
+        measured_on: Date of the first measurement, ISO 8601.
+    """
+
+    gpu: str
+    product_name: str
+    driver: str = ""
+    cuda: str = ""
+    onnxruntime: str = ""
+    simulated: bool = False
+    measured_on: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One point of a profile: a row of our format, column by column.
+
+    Attributes:
+        gpu: GPU type.
+        profile: Slice kind, for example "3g.20gb" or "whole".
+        batch_size: Items in each batch, >= 1.
+        processes: Processes that ran batches at the same time, >= 1.
+        clock_mhz: SM clock that was held, MHz; 0: none.
+        clock_ratio: SM clock over the GPU's highest, 0 < ratio <= 1.
+        latency_s: Mean time of a batch, s. 0: it did not run.
+        latency_p50_s, latency_p95_s, latency_std_s: Of the same times, s.
+        throughput_rps: Items per second of all processes together.
+        energy_j: Mean active energy of a batch, J.
+        energy_method: "counter", "integrated" or "model".
+        batches: Batches measured.
+        reason: Why it did not run.
+    """
+
+    gpu: str
+    profile: str
+    batch_size: int
+    processes: int
+    clock_mhz: int = 0
+    clock_ratio: float = 1.0
+    latency_s: float = 0.0
+    latency_p50_s: float = 0.0
+    latency_p95_s: float = 0.0
+    latency_std_s: float = 0.0
+    throughput_rps: float = 0.0
+    energy_j: float = 0.0
+    energy_method: str = ""
+    batches: int = 0
+    reason: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """Whether it ran at all."""
+        return self.latency_s > 0

@@ -1,0 +1,145 @@
+"""Who gets what: load over segments, and slots over models.
+
+For strategies that decide only what runs; `exact` decides on load as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import permutations
+
+from services.planner.domain import Configuration, Model, SegmentKind
+from services.planner.problem.catalog import in_time
+from services.planner.problem.pricing import Prices
+
+ROUNDING = 1e-9
+"""Relative step beyond a price at which two orders are equal."""
+
+
+def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configuration:
+    """Return `segments` with the load that suits the objective best.
+
+    Per model, segments fill up in order of what their load is worth, then of energy. Where the
+    accuracy floor is then missed, that split is mixed with the one that fills in order of accuracy,
+    just enough. Load that no segment can take in time goes to all of them by throughput, and will
+    be late.
+    """
+    chosen = {kind: count for kind, count in segments.items() if count > 0}
+    load_rps: dict[SegmentKind, float] = {}
+    for model in known.models.values():
+        own = {kind: count for kind, count in chosen.items() if kind.model == model.name}
+        load_rps |= _split(known, model, own)
+    return Configuration(segments=chosen, load_rps=load_rps)
+
+
+def apportion(
+    slots: Iterable[Callable[[Model], SegmentKind | None]], models: Iterable[Model]
+) -> dict[SegmentKind, int]:
+    """Give each slot to the model that has least capacity for its demand so far.
+
+    Args:
+        slots: For each slot, what a model would run there; None: it does not fit.
+        models: In order of preference where equal.
+    """
+    segments: dict[SegmentKind, int] = {}
+    in_order = sorted(models, key=lambda model: -model.demand_rps)
+    queue = [(0.0, rank, model) for rank, model in enumerate(in_order)]
+    for slot in slots:
+        refused = []
+        while queue:
+            capacity, rank, model = heappop(queue)
+            kind = slot(model)
+            if kind is None:
+                refused.append((capacity, rank, model))
+                continue
+            segments[kind] = segments.get(kind, 0) + 1
+            heappush(queue, (capacity + kind.throughput_rps / model.demand_rps, rank, model))
+            break
+        for entry in refused:
+            heappush(queue, entry)
+    return segments
+
+
+def _split(
+    known: Prices, model: Model, segments: Mapping[SegmentKind, int]
+) -> dict[SegmentKind, float]:
+    objective = known.problem.objective
+    usable_rps = {
+        kind: objective.max_utilisation * kind.throughput_rps * count
+        for kind, count in segments.items()
+        if in_time(objective, model, kind)
+    }
+    best = _fill(
+        usable_rps, model.demand_rps, lambda kind: (known.load_points(kind), -kind.energy_j)
+    )
+    if sum(known.shortfall(kind) * rps for kind, rps in best.items()) > 0:
+        best = _kept(known, model, usable_rps, best)
+    return _overflow(best, segments, model.demand_rps)
+
+
+def _kept(
+    known: Prices,
+    model: Model,
+    usable_rps: Mapping[SegmentKind, float],
+    best: Mapping[SegmentKind, float],
+) -> dict[SegmentKind, float]:
+    """Return the best split that keeps the accuracy floor, or misses it least.
+
+    A linear program with one constraint beside the capacities: at its multiplier's value two
+    orders of filling are equal, and the answer is a mixture of the two.
+    """
+    points = {kind: known.load_points(kind) for kind in usable_rps}
+    short = {kind: known.shortfall(kind) for kind in usable_rps}
+    turns = sorted(
+        (points[one] - points[other]) / (short[one] - short[other])
+        for one, other in permutations(usable_rps, 2)
+        if short[one] > short[other] and points[one] > points[other]
+    )
+
+    def priced(price: float) -> dict[SegmentKind, float]:
+        return _fill(usable_rps, model.demand_rps, lambda k: (points[k] - price * short[k],))
+
+    poor, good = dict(best), _fill(usable_rps, model.demand_rps, lambda kind: (kind.accuracy,))
+    if sum(short[kind] * rps for kind, rps in good.items()) > 0:
+        return good
+    low, high = 0, len(turns)
+    while low < high:
+        middle = (low + high) // 2
+        split = priced(turns[middle] * (1 + ROUNDING))
+        if sum(short[kind] * rps for kind, rps in split.items()) > 0:
+            poor, low = split, middle + 1
+        else:
+            good, high = split, middle
+    missed = sum(short[kind] * rps for kind, rps in poor.items())
+    spare = -sum(short[kind] * rps for kind, rps in good.items())
+    weight = missed / (missed + spare)
+    return {kind: (1 - weight) * poor[kind] + weight * good[kind] for kind in poor}
+
+
+def _fill(
+    usable_rps: Mapping[SegmentKind, float],
+    demand_rps: float,
+    worth: Callable[[SegmentKind], tuple[float, ...]],
+) -> dict[SegmentKind, float]:
+    load_rps = {}
+    left_rps = demand_rps
+    for kind in sorted(usable_rps, key=worth, reverse=True):
+        load_rps[kind] = min(usable_rps[kind], left_rps)
+        left_rps -= load_rps[kind]
+    return load_rps
+
+
+def _overflow(
+    load_rps: Mapping[SegmentKind, float],
+    segments: Mapping[SegmentKind, int],
+    demand_rps: float,
+) -> dict[SegmentKind, float]:
+    rates = {kind: count * kind.throughput_rps for kind, count in segments.items()}
+    left_rps = demand_rps - sum(load_rps.values())
+    if left_rps <= 1e-9 * demand_rps:
+        return dict(load_rps)
+    total_rps = sum(rates.values())
+    return {
+        kind: load_rps.get(kind, 0.0) + left_rps * rate / total_rps for kind, rate in rates.items()
+    }

@@ -1,0 +1,102 @@
+"""Clocks that the loop lowers: plans prevail, and a driver that refuses changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.gpuagent.clocks import Clocks
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.domain import LockClock
+from services.gpuagent.hardware import gpus_of
+from services.gpuagent.ledger import opened
+from services.kit.deployment import Node
+from services.kit.errors import InvalidArgument
+
+
+@dataclass
+class Gpu:
+    """A simulated V100 and what holds its clock."""
+
+    device: DeviceThread
+    clocks: Clocks
+    uuid: str
+    path: Path
+
+    async def clock_mhz(self) -> int:
+        return (await self.device.call(NvmlGpus.list))[0].clock_mhz
+
+    def written(self) -> dict[str, Any]:
+        written: dict[str, Any] = json.loads(self.path.read_text())
+        return written
+
+
+@asynccontextmanager
+async def gpu(folder: Path) -> AsyncIterator[Gpu]:
+    settings = Node(zone="Z", simulated=("v100",))
+    with opened(folder / "gpu.ledger") as ledger:
+        async with gpus_of("node", settings, folder / "hardware", lambda _: ledger) as device:
+            (found,) = await device.call(NvmlGpus.list)
+            path = folder / "clocks.json"
+            yield Gpu(device, Clocks(device, path, allowed=True), found.uuid, path)
+
+
+async def test_a_clock_is_lowered_and_given_back_to_what_the_plan_says(tmp_path: Path) -> None:
+    async with gpu(tmp_path) as node:
+        await node.clocks.hold(LockClock(node.uuid, 1200))
+        await node.clocks.lower(node.uuid, 900, ceiling_mhz=1200)
+        lowered_mhz, written = await node.clock_mhz(), node.written()
+        await node.clocks.lower(node.uuid, 0, ceiling_mhz=1200)
+
+        assert (lowered_mhz, await node.clock_mhz()) == (900, 1200)
+        assert (written["held_mhz"], written["lowered"]) == ({node.uuid: 1200}, [node.uuid])
+        assert node.written()["lowered"] == []
+        assert node.clocks.state.held_mhz == {node.uuid: 1200}
+
+
+async def test_a_loop_that_does_not_know_the_newest_plan_changes_nothing(tmp_path: Path) -> None:
+    async with gpu(tmp_path) as node:
+        await node.clocks.hold(LockClock(node.uuid, 1200))
+        await node.clocks.lower(node.uuid, 900, ceiling_mhz=0)
+
+        assert await node.clock_mhz() == 1200
+
+
+async def test_a_driver_that_refuses_leaves_clock_and_file_as_they_were(tmp_path: Path) -> None:
+    async with gpu(tmp_path) as node:
+        await node.clocks.lower(node.uuid, 900, ceiling_mhz=0)
+        with pytest.raises(InvalidArgument):
+            await node.clocks.lower(node.uuid, 5000, ceiling_mhz=0)
+        kept_mhz = await node.clock_mhz()
+        await node.clocks.lower(node.uuid, 0, ceiling_mhz=0)
+        with pytest.raises(InvalidArgument):
+            await node.clocks.lower(node.uuid, 5000, ceiling_mhz=0)
+
+        assert (kept_mhz, await node.clock_mhz()) == (900, 1380)
+        assert node.written()["lowered"] == []
+
+
+async def test_after_the_release_nothing_is_lowered_any_more(tmp_path: Path) -> None:
+    """The loop may still be at work while the agent ends."""
+    async with gpu(tmp_path) as node:
+        await node.clocks.lower(node.uuid, 900, ceiling_mhz=0)
+        await node.clocks.release()
+        await node.clocks.lower(node.uuid, 900, ceiling_mhz=0)
+
+        assert await node.clock_mhz() == 1380
+        assert node.written() == {"version": 1, "held_mhz": {}, "lowered": []}
+
+
+async def test_a_file_of_before_the_loop_is_read_too(tmp_path: Path) -> None:
+    async with gpu(tmp_path) as node:
+        node.path.write_text(json.dumps({"version": 1, "held_mhz": {node.uuid: 990}}))
+        await node.clocks.restore()
+
+        assert await node.clock_mhz() == 990

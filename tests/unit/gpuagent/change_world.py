@@ -1,0 +1,321 @@
+"""An agent whose hardware fails, whose workers do not start, and which dies at any moment.
+
+All of it is the agent's own code on simulated NVML, but for the worker processes: those are entries
+in a table, so that thousands of plans take seconds. What a killed process cannot do, this agent
+cannot either: from its death on, nothing that it tries has an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+from services.gpuagent import processes
+from services.gpuagent.actions import Actions
+from services.gpuagent.blueprint import Drafter, Variant
+from services.gpuagent.changes import Changes
+from services.gpuagent.clocks import Clocks
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.domain import Change, Node, Outcome, SegmentSpec
+from services.gpuagent.inventory import Inventory
+from services.gpuagent.journal import ChangeJournal, Journal
+from services.gpuagent.keeper import Surroundings
+from services.gpuagent.ledger import Ledger, opened
+from services.gpuagent.modes import MigModes
+from services.gpuagent.places import Home, Places
+from services.gpuagent.segments import Segments
+from services.gpuagent.simulator import SimulatedNvml, install
+from services.gpuagent.steps import Steps
+from services.kit.clock import RealClock
+from services.kit.mig import Placement
+from services.kit.profiles.analytic import AnalyticProfile
+
+TYPES = ("a30", "a100-40gb")
+CHANGING = frozenset(
+    {
+        "nvmlDeviceCreateGpuInstanceWithPlacement",
+        "nvmlGpuInstanceCreateComputeInstance",
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+        "nvmlDeviceSetGpuLockedClocks",
+        "nvmlDeviceResetGpuLockedClocks",
+        "nvmlDeviceSetMigMode",
+    }
+)
+
+
+class Killed(BaseException):
+    """The agent's process was killed."""
+
+
+class InstantClock(RealClock):
+    """Waits for others to act, but for no time."""
+
+    async def sleep(self, delay_s: float) -> None:
+        """Let the others run."""
+        await asyncio.sleep(0 * delay_s)
+
+
+class Death:
+    """Counts what has an effect, and kills the agent at a chosen one."""
+
+    def __init__(self) -> None:
+        self.effects = 0
+        self._after: int | None = None
+
+    def at(self, effects: int | None) -> None:
+        """Die after so many more effects; None: live on."""
+        self.effects, self._after = 0, effects
+
+    @property
+    def came(self) -> bool:
+        """The agent is dead."""
+        return self._after is not None and self.effects >= self._after
+
+    def knock(self) -> None:
+        """An effect is about to happen."""
+        if self.came:
+            raise Killed
+        self.effects += 1
+
+    def at_disk(self, _: int) -> None:
+        """Stand in for fsync: the process dies, not the power, so what is written stays."""
+        self.knock()
+
+
+@dataclass
+class StandIn:
+    """A worker process in the table, as an agent sees it."""
+
+    pid: int
+    slice_uuid: str
+    death: Death
+    gone: asyncio.Event
+    exit_status: int | None = None
+
+    def alive(self) -> bool:
+        return not self.gone.is_set()
+
+    async def ended(self) -> None:
+        await self.gone.wait()
+
+    async def end(self, _: float) -> None:
+        self.death.knock()
+        self.gone.set()
+
+
+class ProcessTable:
+    """The worker processes of the machine, by spec file; they outlive agents."""
+
+    def __init__(self, death: Death) -> None:
+        self._death = death
+        self._pids = itertools.count(1)
+        self._entries: dict[Path, StandIn] = {}
+        self.failing_starts = 0
+        self.loading: asyncio.Event | None = None
+
+    def start(self, spec: Path, *_: Any, **__: Any) -> StandIn:
+        """Stand in for `processes.start`."""
+        self._death.knock()
+        content = json.loads(spec.read_text())
+        entry = StandIn(next(self._pids), content["slice_uuid"], self._death, asyncio.Event())
+        self._entries[spec] = entry
+        if self.failing_starts:
+            self.failing_starts -= 1
+            entry.exit_status = 1
+            entry.gone.set()
+        return entry
+
+    def running(self, *_: Path) -> dict[Path, StandIn]:
+        """Stand in for `processes.running`; all worlds have one folder."""
+        return {spec: entry for spec, entry in self._entries.items() if entry.alive()}
+
+    def pids(self) -> dict[str, int]:
+        """Return the running workers: name of the spec file -> process id."""
+        return {spec.stem: entry.pid for spec, entry in self.running().items()}
+
+    async def answers(self, *_: str) -> None:
+        """Stand in for the probe: whoever lives answers, once loaded."""
+        if self.loading is not None:
+            await self.loading.wait()
+
+    def holds(self, slice_uuid: str) -> bool:
+        """Tell whether a process runs on a slice."""
+        return any(e.slice_uuid == slice_uuid for e in self._entries.values() if e.alive())
+
+
+@dataclass
+class Load:
+    """What simulated hardware must know of the processes."""
+
+    table: ProcessTable
+
+    def energy_j(self) -> float:
+        return 0.0
+
+    def power_w(self) -> float:
+        return 0.0
+
+    def busy(self, slice_uuid: str) -> bool:
+        return self.table.holds(slice_uuid)
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        pass
+
+
+class Tapped:
+    """The simulated library, with the agent's death before each call that changes something."""
+
+    def __init__(self, library: SimulatedNvml, death: Death) -> None:
+        self._library = library
+        self._death = death
+
+    def __getattr__(self, symbol: str) -> Any:
+        function = getattr(self._library, symbol)
+        if symbol not in CHANGING:
+            return function
+
+        def tapped(*arguments: Any) -> Any:
+            self._death.knock()
+            return function(*arguments)
+
+        return tapped
+
+
+@dataclass(frozen=True)
+class State:
+    """All that a change may touch, as the machine has it."""
+
+    mig: dict[str, tuple[bool, bool]]
+    slices: frozenset[tuple[str, Placement]]
+    segments: frozenset[SegmentSpec]
+    clocks_mhz: dict[str, int]
+
+
+@dataclass
+class World:
+    """The machine: it outlives agents."""
+
+    folder: Path
+    death: Death
+    table: ProcessTable
+    library: SimulatedNvml
+    ledgers: dict[str, Ledger]
+    names: Iterator[int] = field(default_factory=itertools.count)
+
+    def segment_id(self) -> str:
+        """Return a name never used before."""
+        return f"s-{next(self.names)}"
+
+
+@contextmanager
+def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Iterator[World]:
+    """Run a machine of simulated GPUs without agent.
+
+    Args:
+        folder: Where agents keep their state.
+        types: Its GPUs.
+        options: Of the simulated library.
+    """
+    death, uuids = Death(), itertools.count(1)
+    table = ProcessTable(death)
+    library = SimulatedNvml(
+        "node",
+        types,
+        activity=lambda _: Load(table),
+        new_uuid=lambda: UUID(int=next(uuids)),
+        **options,
+    )
+    with ExitStack() as stack:
+        tapped: Any = Tapped(library, death)
+        stack.callback(install(tapped))
+        stack.enter_context(mock.patch("services.gpuagent.files.os.fsync", death.at_disk))
+        stack.enter_context(mock.patch.object(processes, "start", table.start))
+        stack.enter_context(mock.patch.object(processes, "running", table.running))
+        ledgers = {
+            uuid: stack.enter_context(opened(folder / f"{uuid}.ledger"))
+            for uuid in library.gpu_uuids
+        }
+        yield World(folder, death, table, library, ledgers)
+
+
+@dataclass
+class Agent:
+    """One agent's life on a machine."""
+
+    device: DeviceThread
+    inventory: Inventory
+    segments: Segments
+    steps: Steps
+    changes: Changes
+
+    async def node(self) -> Node:
+        """Return the node as the agent reads it back."""
+        return await self.inventory.read()
+
+    async def do(self, change: Change) -> Outcome:
+        """Carry a change out."""
+        return await self.steps.execute(change)
+
+    async def state(self) -> State:
+        """Return what is, and make sure that nothing lies between being and not being."""
+        node = await self.node()
+        for gpu in node.gpus:
+            assert not gpu.leftovers, f"leaked GPU instances: {gpu.leftovers}"
+            assert not gpu.divided
+        return State(
+            mig={gpu.uuid: (gpu.mig_enabled, gpu.mig_pending) for gpu in node.gpus},
+            slices=frozenset((g.uuid, placement) for g in node.gpus for placement, _ in g.slices),
+            segments=frozenset(segment.spec for segment in node.segments),
+            clocks_mhz={gpu.uuid: gpu.clock_mhz for gpu in node.gpus},
+        )
+
+
+def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Agent:
+    clock, folder = InstantClock(), world.folder
+    home = Home(folder / "workers", "127.0.0.1", 60.0)
+    segments = Segments(
+        Places(home, world.ledgers),
+        Journal(folder / "journal.json"),
+        Surroundings(clock, world.table.answers, lambda: None),
+        keeping,
+    )
+    clocks = Clocks(device, folder / "clocks.json", allowed=True)
+    modes = MigModes(device, folder / "modes.json", allowed=True)
+    inventory = Inventory("node", "Z", True, device, segments, clocks)
+    drafter = Drafter({("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True)
+    actions = Actions(device, segments, drafter, clocks, modes, clock)
+    undo_log = ChangeJournal(folder / "change.json")
+    changes = Changes(actions, inventory, undo_log, clock, keeping)
+    return Agent(device, inventory, segments, Steps(changes, clock, lambda: None), changes)
+
+
+async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
+    """Let an agent begin as after a crash, do something, and be gone; tell whether it was killed.
+
+    Its workers run on.
+    """
+    killed = False
+    try:
+        async with DeviceThread(NvmlGpus(simulated=True)) as device, asyncio.TaskGroup() as keeping:
+            agent = _wired(world, device, keeping)
+            clocks = agent.inventory.clocks
+            await clocks.restore()
+            await agent.segments.adopt(agent.changes._actions.blueprint)
+            await agent.changes.repair()
+            await body(agent)
+            for segment in agent.segments._running.values():
+                for task in segment.tasks:
+                    task.cancel()  # nobody tells the workers
+    except* Killed:
+        killed = True
+    return killed

@@ -1,0 +1,137 @@
+"""One GPU's governor over time: counts in, clocks out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from services.gpuagent.gpu_table import load
+from services.gpuagent.latencies import SIZES, Counts, size_of
+from services.gpuagent.miad.decide import Move
+from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
+
+V100 = load("v100").clocks_mhz
+A = Tenant("s-a", "digits", percentile=99.0, objective_s=0.1)
+B = Tenant("s-b", "letters", percentile=95.0, objective_s=0.2)
+
+
+class Node:
+    """A governor, and segments whose requests all take as long as the test says."""
+
+    def __init__(self, *tenants: Tenant) -> None:
+        self.governor = Governor("GPU-1", V100, 0.45)
+        self.counts: dict[Tenant, Counts] = {
+            tenant: np.zeros(SIZES, np.uint64) for tenant in tenants
+        }
+        self.at_s = 0.0
+
+    def pass_time(self, seconds: float, ceiling_mhz: int = 0, **latency_s: float) -> list[int]:
+        """Answer 1000 requests per second of each model named; return the clocks meanwhile."""
+        clocks = []
+        for _ in range(round(seconds / SAMPLE_S)):
+            for tenant, counts in self.counts.items():
+                if tenant.model in latency_s:
+                    self.counts[tenant] = counts.copy()
+                    self.counts[tenant][size_of(latency_s[tenant.model])] += 500
+            self.at_s += SAMPLE_S
+            self.governor.look(self.at_s, ceiling_mhz, self.counts)
+            clocks.append(self.governor.clock_mhz)
+        return clocks
+
+
+def test_the_clock_falls_by_a_step_a_second_and_rises_at_the_next_look() -> None:
+    node = Node(A)
+    falling = node.pass_time(20, digits=0.01)
+    rising = node.pass_time(1.5, digits=0.3)
+
+    assert falling == sorted(falling, reverse=True)
+    assert set(Counter(falling[1:11]).values()) == {2}
+    assert max(before - after for before, after in pairwise(falling)) <= 0.05 * 1380
+    assert falling[-1] >= 0.45 * 1380
+    assert rising[0] >= 2 * falling[-1]
+    assert rising[-1] == 1380
+
+
+def test_the_plans_clock_is_start_and_ceiling() -> None:
+    node = Node(A)
+    node.pass_time(20, digits=0.01)
+    clocks = node.pass_time(10, ceiling_mhz=945, digits=0.01)
+
+    assert clocks[0] == 945
+    assert max(clocks) == 945
+    assert max(node.pass_time(5, ceiling_mhz=945, digits=0.5)) == 945
+    assert node.governor.at_ceiling
+
+
+def test_another_segment_starts_the_loop_anew() -> None:
+    node = Node(A)
+    lowered = node.pass_time(20, digits=0.01)[-1]
+    node.counts[B] = np.zeros(SIZES, np.uint64)
+
+    assert lowered < 945
+    assert node.pass_time(0.5, digits=0.01) == [1380]
+
+
+def test_one_model_without_slack_holds_the_clock_up_for_all() -> None:
+    node = Node(A, B)
+    node.pass_time(5, digits=0.01, letters=0.195)
+
+    assert node.governor.at_ceiling
+    assert node.governor.slack["digits"] > 0.85
+    assert node.governor.slack["letters"] < 0.05
+
+
+def test_too_much_load_for_the_highest_clock_is_told_every_few_seconds() -> None:
+    node = Node(A, B)
+    told: list[ScaleOut] = []
+    for _ in range(22):
+        node.pass_time(0.5, digits=0.01, letters=0.5)
+        if node.governor.scale_out:
+            told.append(node.governor.scale_out)
+
+    assert [each.models for each in told] == [("letters",)] * 2
+    assert told[0].reason == (
+        "letters takes 247 % of its objective since 5 s on GPU-1, which runs at 1380 MHz and may "
+        "run no faster"
+    )
+
+
+def test_a_clock_that_rises_is_not_yet_a_reason_for_more_gpus() -> None:
+    node = Node(A)
+    node.pass_time(20, digits=0.01)
+    node.pass_time(3, digits=0.3)
+
+    assert node.governor.scale_out is None
+    assert node.governor.moves[Move.UP] >= 2
+
+
+def test_without_segments_the_clock_is_given_back() -> None:
+    node = Node(A)
+    node.pass_time(20, digits=0.01)
+    assert not node.governor.at_ceiling
+    node.counts.clear()
+    node.pass_time(0.5)
+
+    assert node.governor.at_ceiling
+    assert node.governor.slack == {}
+
+
+def test_a_governor_that_starts_again_begins_at_the_ceiling() -> None:
+    node = Node(A)
+    node.pass_time(20, digits=0.01)
+    node.governor.start_again()
+
+    assert node.governor.at_ceiling
+    assert node.pass_time(0.5, digits=0.01) == [1380]
+
+
+def test_an_insensitive_model_goes_lower_with_the_same_slack() -> None:
+    """mu-Serve's weight: a step costs it less."""
+    sensitive, dull = Node(A), Node(replace(A, sensitivity=0.1))
+    for node in (sensitive, dull):
+        node.pass_time(60, digits=0.085)
+
+    assert dull.governor.clock_mhz < sensitive.governor.clock_mhz

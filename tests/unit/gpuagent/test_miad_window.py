@@ -1,0 +1,128 @@
+"""From counts in shared memory to what is known of a latency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gpuagent.latencies import SHORTEST_S, SIZES, Counts, largest_s, size_of
+from services.gpuagent.ledger import Ledger, opened
+from services.gpuagent.miad.window import Window
+
+
+def counted(*latencies_s: float) -> Counts:
+    counts = np.zeros(SIZES, np.uint64)
+    for latency_s in latencies_s:
+        counts[size_of(latency_s)] += 1
+    return counts
+
+
+@given(st.floats(SHORTEST_S, 60.0))
+def test_a_latency_is_read_back_within_two_percent(latency_s: float) -> None:
+    assert largest_s(counted(latency_s), 1) == pytest.approx(latency_s, rel=0.0201)
+
+
+@given(st.floats(-1.0, 1e9))
+def test_any_latency_has_a_place(latency_s: float) -> None:
+    assert 0 <= size_of(latency_s) < SIZES
+
+
+@given(st.lists(st.floats(SHORTEST_S, 60.0), min_size=1, max_size=50), st.data())
+def test_the_rank_from_the_largest_is_as_in_a_sorted_list(
+    latencies_s: list[float], data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(1, len(latencies_s)))
+    expected_s = sorted(latencies_s, reverse=True)[rank - 1]
+
+    assert largest_s(counted(*latencies_s), rank) == pytest.approx(expected_s, rel=0.0201)
+
+
+def test_what_a_worker_counts_the_agent_reads_and_no_other_slot_shows(tmp_path: Path) -> None:
+    with opened(tmp_path / "gpu.ledger") as worker:
+        for _ in range(3):
+            worker.latencies(63).add(0.05)
+        agent = Ledger(tmp_path / "gpu.ledger", read_only=True)
+        found = [int(agent.latencies(slot).read().sum()) for slot in range(64)]
+        read = agent.latencies(63).read()
+        agent.close()
+
+    assert found == [0] * 63 + [3]
+    assert (read == counted(0.05, 0.05, 0.05)).all(), "it is a copy: the file may go"
+
+
+def test_the_latencies_do_not_touch_the_slots(tmp_path: Path) -> None:
+    with opened(tmp_path / "gpu.ledger") as ledger:
+        before = list(ledger.slots())
+        for slot in range(64):
+            ledger.latencies(slot).add(1e-9)
+            ledger.latencies(slot).add(1e9)
+
+        assert list(ledger.slots()) == before
+
+
+def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> Window:
+    """Return a window that has seen these samples of new requests."""
+    made, total = Window(percentile), counted()
+    made.add(0.0, total)
+    for number, sample in enumerate(samples, 1):
+        total = total + sample
+        made.add(number * every_s, total)
+    return made
+
+
+def test_without_a_request_nothing_is_known_until_long_silence() -> None:
+    assert window().seen().latency_s is None
+    assert window(counted()).seen().latency_s is None
+    silence = window(*[counted()] * 12).seen()
+    assert (silence.latency_s, silence.proven_s, silence.rate_rps) == (0.0, None, 0.0)
+
+
+def test_two_slow_requests_among_many_prove_nothing_and_three_do() -> None:
+    fast = [0.01] * 17
+
+    assert (window(counted(*fast, 0.2, 0.2)).seen().proven_s or 0) < 0.02
+    assert (window(counted(*fast, 0.2, 0.2, 0.2)).seen().proven_s or 0) > 0.19
+
+
+def test_where_all_requests_are_slow_even_one_is_proof() -> None:
+    """A model that is asked once in ten seconds has an objective too."""
+    assert (window(counted(0.2)).seen().proven_s or 0) > 0.19
+
+
+def test_a_percentile_is_known_once_enough_requests_could_have_been_late() -> None:
+    """At p90, three late ones of thirty are what the objective allows."""
+    assert window(counted(*[0.01] * 29)).seen().latency_s is None
+    assert window(counted(*[0.01] * 30)).seen().latency_s == pytest.approx(0.01, rel=0.02)
+    sparse = window(*[counted(0.01)] * 11).seen()
+    assert sparse.latency_s == pytest.approx(0.01, rel=0.02), "half a window must do"
+
+
+def test_no_older_sample_counts_than_the_percentile_needs() -> None:
+    """Or a burst of long ago would hide in the present, and the present in it."""
+    slow, fast = counted(*[0.5] * 40), counted(*[0.01] * 40)
+
+    assert window(slow, fast).seen().latency_s == pytest.approx(0.01, rel=0.02)
+    assert window(slow, fast).seen().rate_rps == pytest.approx(80.0)
+    assert window(fast, slow).seen().latency_s == pytest.approx(0.5, rel=0.02)
+
+
+def test_samples_grow_old_and_a_restart_forgets_all() -> None:
+    made = window(counted(*[0.5] * 40), *[counted()] * 25)
+    assert made.seen().rate_rps == 0.0
+
+    made = window(counted(*[0.5] * 40))
+    made.restart()
+    made.add(1.0, counted(*[0.5] * 40))
+    assert made.seen().proven_s is None
+
+
+def test_counts_that_began_anew_count_from_there() -> None:
+    """As when the ledger was made anew: no difference may be negative."""
+    made = window(counted(*[0.5] * 40))
+    made.add(1.0, counted(*[0.01] * 39))
+
+    assert made.seen().latency_s == pytest.approx(0.01, rel=0.02)

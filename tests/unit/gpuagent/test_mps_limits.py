@@ -1,0 +1,68 @@
+"""What processes may take of a slice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gpuagent.domain import MpsLimit, SegmentSpec
+from services.gpuagent.mps.limits import ceiling_of, limits_of, memory_value
+from services.kit.errors import InvalidArgument
+from services.kit.mig import Placement
+
+LIMITS = st.builds(MpsLimit, st.integers(1, 100), st.integers(0, 80 * 2**30))
+
+
+def _spec(processes: int, limits: tuple[MpsLimit, ...] = ()) -> SegmentSpec:
+    return SegmentSpec("s", "m", "v", 1, processes, "GPU-1", Placement("3g.20gb", 0), limits)
+
+
+@given(st.integers(1, 200))
+def test_equal_shares_are_at_least_one_percent_and_fit_while_they_can(processes: int) -> None:
+    limits = limits_of(_spec(processes))
+
+    assert len(limits) == processes
+    assert len(set(limits)) == 1
+    assert processes > 100 or sum(limit.thread_percentage for limit in limits) <= 100
+
+
+@given(st.lists(LIMITS, min_size=1, max_size=8))
+def test_a_ceiling_holds_every_limit_and_no_more(limits: list[MpsLimit]) -> None:
+    """A bound on memory for all would be wrong where one process has none."""
+    ceiling = ceiling_of(limits)
+
+    assert ceiling.thread_percentage == max(limit.thread_percentage for limit in limits)
+    if all(limit.memory_bytes for limit in limits):
+        assert ceiling.memory_bytes == max(limit.memory_bytes for limit in limits)
+    else:
+        assert ceiling.memory_bytes == 0
+
+
+@given(LIMITS)
+def test_a_bound_on_memory_is_never_widened_but_by_less_than_the_least_one(limit: MpsLimit) -> None:
+    value = memory_value(limit)
+
+    if limit.memory_bytes:
+        mib = int(value.removesuffix("M"))
+        assert mib >= 1
+        assert mib == 1 or mib * 2**20 <= limit.memory_bytes
+    else:
+        assert value == ""
+
+
+def test_what_is_asked_for_is_taken_as_it_is() -> None:
+    limits = (MpsLimit(80, 2**30), MpsLimit(80))
+
+    assert limits_of(_spec(2, limits)) == limits
+
+
+@pytest.mark.parametrize("percentage", [0, 101])
+def test_a_share_is_of_a_hundred(percentage: int) -> None:
+    with pytest.raises(InvalidArgument, match=r"1\.\.100"):
+        MpsLimit(percentage)
+
+
+def test_limits_are_one_per_process() -> None:
+    with pytest.raises(InvalidArgument, match="one per process, 3, or none; got 2"):
+        _spec(3, (MpsLimit(50), MpsLimit(50)))

@@ -1,0 +1,51 @@
+"""What an agent's clock loop says is a reason to plan, and for more than before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from services.kit.deployment import Triggers
+from services.planner.service_level import Aim, ServiceLevel
+from services.planner.triggers import Kind, Observation, cause
+
+WHY = "digits takes 247 % of its objective since 5 s on GPU-1"
+SEEN = Observation({"Z": 1.0}, {"digits": 60.0}, {}, frozenset(), "exact", 0.5)
+
+
+def level() -> ServiceLevel:
+    return ServiceLevel({"digits": Aim(late_share=0.05, accuracies={"small": 0.9})})
+
+
+def test_a_gpu_without_slack_is_told_as_the_agent_told_it() -> None:
+    served = level()
+    served.need_more(["digits"], WHY)
+
+    found = cause(SEEN, replace(SEEN, late=served.late()), Triggers())
+    assert found is not None
+    assert (found.kind, found.reason) == (Kind.SLA, f"sla: {WHY}")
+
+
+def test_the_next_plan_provides_for_more_and_then_it_is_forgotten() -> None:
+    served = level()
+    served.need_more(["digits"], WHY)
+    served.demand_more(floor=0.0, now_s=0.0)
+    served.forget()
+
+    assert served.headroom(0.0)["digits"] > 1.0
+    assert served.late() == ()
+
+
+def test_what_routers_see_late_is_told_once_and_with_numbers() -> None:
+    served = level()
+    served.observe({"digits": 60}, {"digits": {"small": 100}}, now_s=1.0)
+    served.need_more(["digits"], WHY)
+
+    (found,) = served.late()
+    assert (found.seen, found.why) == (0.6, "")
+
+
+def test_a_model_that_the_planner_does_not_know_is_no_cause() -> None:
+    served = level()
+    served.need_more(["of another deployment"], WHY)
+
+    assert served.late() == ()
