@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import resource
 import time
@@ -50,6 +51,19 @@ MINIMAL: Mapping[str, Any] = {
 }
 
 
+@pytest.fixture(scope="session")
+def digits_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's models, trained once for all processes of the run."""
+    from services.cli.demo import family  # noqa: PLC0415 - takes seconds, and few tests need it
+
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "digits-models"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        family.train(folder, lambda _: None)
+    return folder
+
+
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deploy:
     """Return a function that writes a minimal cinquefoil.yaml, changed as told, and loads it.
@@ -80,7 +94,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 # ---- nothing may hold the loop -----------------------------------------------------------------
 
-_HELD_S = 0.5
+_HELD_S = 1.0
 _run_handle = asyncio.Handle._run
 
 
@@ -93,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _loop_is_never_held(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Fail a test in which one callback computed or slept for more than half a second.
+    """Fail a test in which one callback computed or slept for more than a second.
 
     Time in which the machine ran something else does not count: the thread was neither on a
     processor nor did it give one up, so a busy machine fails no test.

@@ -320,7 +320,7 @@ async def test_mig_mode_goes_off_and_stays_off_over_a_restart(tmp_path: Path, mo
             await planner.until(lambda: planner.node.name == NODE)
             assert (await planner.change([create("3g.20gb", 4)], [start(ON_4)])).ok
             await running.stub.Reconfigure(request)
-            assert planner.slices() == ["whole@0"]
+            await planner.until(lambda: planner.slices() == ["whole@0"])
             assert set(_pids(tmp_path)) == {"s-whole"}
         async with agent(settings) as running:
             gpus = (await running.node()).gpus

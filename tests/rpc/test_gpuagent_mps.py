@@ -91,7 +91,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def node(state: Path, model: Path) -> AsyncIterator[Node]:
-    mps = Mps(control_binary=BINARY, check_interval_s=0.2, timeout_s=2.0)
+    mps = Mps(control_binary=BINARY, check_interval_s=0.2, timeout_s=3.0)
     async with planning() as (planner, port):
         settings = deployment(state, model, f"127.0.0.1:{port}", mps=mps)
         async with agent(settings):
@@ -196,13 +196,13 @@ async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(
 async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(state: Path) -> None:
     """Also one that does not listen, which is ended by force."""
     root = state / "mps"
-    driver = LegacyMps(BINARY, timeout_s=0.5)
+    driver = LegacyMps(BINARY, timeout_s=2.0)
     used, left = Seat("MIG-1", root / "a"), Seat("MIG-2", root / "b")
     for seat in (used, left):
         await driver.start(seat, MpsLimit(50))
     (left.logs / "hang_on").write_text("quit")
 
-    successor = LegacyMps(BINARY, timeout_s=0.5)
+    successor = LegacyMps(BINARY, timeout_s=2.0)
     await successor.check(used)
     assert await successor.running(root) == {used.folder, left.folder}
     await successor.stop(left)

@@ -269,11 +269,11 @@ async def test_sigterm_drains_accepted_work_is_answered_later_work_refused(
 async def test_a_worker_ends_itself_when_no_agent_looks_after_it(
     tmp_path: Path, model: Path
 ) -> None:
-    async with worker(worker_spec(tmp_path, model, orphan_timeout_s=1.0)) as running:
+    async with worker(worker_spec(tmp_path, model, orphan_timeout_s=3.0)) as running:
         async with routed(running.spec.listen):
             for _ in range(4):  # longer than the timeout: a heartbeat keeps it alive
                 running.ledger.beat()
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.9)
             assert running.process.returncode is None
         assert await running.exit_status() == 0
 

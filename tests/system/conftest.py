@@ -16,7 +16,6 @@ import yaml
 
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
 from services.cli.demo.digits import held_out
-from services.cli.demo.family import train
 from services.cli.up.health import until_answering
 from services.cli.up.suite import Suite
 from services.kit.net import free_port
@@ -30,16 +29,8 @@ ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("triton_load.py")
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's models, trained once."""
-    folder = tmp_path_factory.mktemp("models")
-    train(folder, lambda _: None)
-    return folder
-
-
 @pytest.fixture
-def config(tmp_path: Path, models: Path) -> Path:
+def config(tmp_path: Path, digits_models: Path) -> Path:
     """The example deployment on free ports, with a grid that changes every second."""
     data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
     data["carbon"] |= {
@@ -59,7 +50,7 @@ def config(tmp_path: Path, models: Path) -> Path:
             "orphan_timeout_s": 30.0,
         }
     for variant in data["models"]["digits"]["variants"].values():
-        variant["file"] = str(models / Path(variant["file"]).name)
+        variant["file"] = str(digits_models / Path(variant["file"]).name)
     data["models"]["digits"]["demand_rps"] = 40
     path = tmp_path / "cinquefoil.yaml"
     path.write_text(yaml.safe_dump(data))

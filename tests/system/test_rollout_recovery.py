@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 import yaml
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from tests.rpc.agent_world import workers_in
 from tests.system.conftest import Running
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
@@ -33,7 +33,9 @@ def config(config: Path) -> Path:
     return config
 
 
-async def test_a_planner_killed_half_way_through_a_rollout_ends_it(running: Running) -> None:
+async def test_a_planner_killed_half_way_through_a_rollout_ends_it(
+    running: Running, tmp_path: Path
+) -> None:
     """Afterwards the fleet is exactly the plan, nothing else runs, and no request has failed."""
     await _active(running, 1)
     await running.planner.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
@@ -56,7 +58,7 @@ async def test_a_planner_killed_half_way_through_a_rollout_ends_it(running: Runn
     assert await _slots(running) == {
         (s.spec.gpu_uuid, s.spec.placement.profile, s.spec.placement.start) for s in plan.segments
     }
-    assert _workers() == sum(segment.spec.processes for segment in plan.segments)
+    assert len(workers_in(tmp_path)) == sum(segment.spec.processes for segment in plan.segments)
     assert not report["errors"]
     assert report["answered"] == report["sent"] > 0
 
@@ -102,10 +104,3 @@ async def _until(running: Running, holds: Callable[[set[str]], bool]) -> None:
             if holds(await _segments(running)):
                 return
             await asyncio.sleep(0.02)
-
-
-def _workers() -> int:
-    return sum(
-        "services.gpuagent.worker" in (process.info["cmdline"] or [])
-        for process in psutil.process_iter(["cmdline"])
-    )

@@ -15,14 +15,6 @@ from services.kit.settings import load
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the trained family."""
-    trained = tmp_path_factory.mktemp("models")
-    family.train(trained)
-    return trained
-
-
 def test_held_out_images_are_no_training_images() -> None:
     images, labels = held_out()
     assert images.shape == (719, 64)
@@ -33,10 +25,10 @@ def test_held_out_images_are_no_training_images() -> None:
     assert not any(image.tobytes() in training for image in images)
 
 
-def test_cinquefoil_yaml_states_the_measured_accuracies(folder: Path) -> None:
+def test_cinquefoil_yaml_states_the_measured_accuracies(digits_models: Path) -> None:
     """The file that ships cannot drift from what training gives."""
     variants = load(ROOT / "cinquefoil.yaml").models["digits"].variants
-    measured = family.read_accuracy(folder)
+    measured = family.read_accuracy(digits_models)
     assert measured is not None
     assert variants.keys() == measured.keys()
     for name, variant in variants.items():
@@ -44,10 +36,12 @@ def test_cinquefoil_yaml_states_the_measured_accuracies(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", family.FAMILY)
-def test_every_variant_has_the_same_tensors_and_answers_batches(folder: Path, name: str) -> None:
+def test_every_variant_has_the_same_tensors_and_answers_batches(
+    digits_models: Path, name: str
+) -> None:
     images, labels = held_out()
     session = onnxruntime.InferenceSession(
-        family.path(folder, name).read_bytes(), providers=["CPUExecutionProvider"]
+        family.path(digits_models, name).read_bytes(), providers=["CPUExecutionProvider"]
     )
     assert [(i.name, i.type) for i in session.get_inputs()] == [("image", "tensor(float)")]
     label, scores = session.run(["label", "scores"], {"image": images})
@@ -58,8 +52,8 @@ def test_every_variant_has_the_same_tensors_and_answers_batches(folder: Path, na
     assert alone.tolist() == label[:1].tolist()
 
 
-def test_the_family_grows_more_accurate_in_its_order(folder: Path) -> None:
-    accuracy = family.read_accuracy(folder)
+def test_the_family_grows_more_accurate_in_its_order(digits_models: Path) -> None:
+    accuracy = family.read_accuracy(digits_models)
     assert accuracy is not None
     ordered = [accuracy[name] for name in family.FAMILY]
     assert ordered == sorted(ordered)
@@ -67,7 +61,7 @@ def test_the_family_grows_more_accurate_in_its_order(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tree", "linear", "mlp-64", "svc"])
-def test_training_twice_gives_the_same_answers(folder: Path, name: str) -> None:
+def test_training_twice_gives_the_same_answers(digits_models: Path, name: str) -> None:
     images, _ = held_out()
 
     def answers(model: bytes) -> list[int]:
@@ -75,18 +69,20 @@ def test_training_twice_gives_the_same_answers(folder: Path, name: str) -> None:
         labels: list[int] = session.run(["label"], {"image": images})[0].tolist()
         return labels
 
-    assert answers(family.build(name)) == answers(family.path(folder, name).read_bytes())
+    assert answers(family.build(name)) == answers(family.path(digits_models, name).read_bytes())
 
 
-def test_a_complete_folder_is_reused(folder: Path) -> None:
+def test_a_complete_folder_is_reused(digits_models: Path) -> None:
     said: list[str] = []
-    assert family.train(folder, said.append) == family.read_accuracy(folder)
+    assert family.train(digits_models, said.append) == family.read_accuracy(digits_models)
     assert said == [], "nothing was trained"
 
 
-def test_a_folder_of_other_library_versions_is_not_reused(folder: Path, tmp_path: Path) -> None:
-    text = (folder / family.ACCURACY_FILE).read_text()
-    assert family.read_accuracy(folder) is not None
+def test_a_folder_of_other_library_versions_is_not_reused(
+    digits_models: Path, tmp_path: Path
+) -> None:
+    text = (digits_models / family.ACCURACY_FILE).read_text()
+    assert family.read_accuracy(digits_models) is not None
     (tmp_path / family.ACCURACY_FILE).write_text(text.replace('"onnxruntime": "', '"other": "'))
     assert family.read_accuracy(tmp_path) is None
     (tmp_path / family.ACCURACY_FILE).write_text("{")

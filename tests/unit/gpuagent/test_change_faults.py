@@ -239,7 +239,11 @@ def calm(world: World) -> None:
 
 
 @pytest.mark.may_block  # thousands of small files are written and read
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    deadline=None,
+    max_examples=settings.default.max_examples // 2,  # --hypothesis-profile=thorough: 1500
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(ordeals, min_size=1, max_size=6))
 def test_after_any_sequence_of_plans_and_faults_the_node_is_as_desired_or_as_before(
     sequence: list[Ordeal],

@@ -92,7 +92,9 @@ def test_energy_is_idle_power_times_time_plus_active_energy(
 ) -> None:
     """Conservation, to the counter's millijoule, at any pauses of one tick and more."""
     work, tenths = Burnt(), 0
-    library = SimulatedNvml("node", ["t4"], activity=lambda _: work, clock=lambda: tenths / 10)
+    library = SimulatedNvml(
+        "node", ["t4"], activity=lambda _: work, clock=lambda: (tenths + 0.5) / 10
+    )
     restore = install(library)
     pynvml.nvmlInit()
     last_mj = 0

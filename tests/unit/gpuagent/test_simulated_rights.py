@@ -57,7 +57,7 @@ STEERING: dict[str, Call] = {
         (Right.ADMIN, [READING, LOOKING_AT_SLICES, CUTTING, STEERING], []),
         (ROOT, [READING, LOOKING_AT_SLICES, CUTTING, STEERING], []),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, Right) else "calls",
 )
 def test_each_right_allows_its_calls_and_no_others(
     start: Start, tmp_path: Path, rights: Right, may: list[Any], may_not: list[Any]

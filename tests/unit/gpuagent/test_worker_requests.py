@@ -112,7 +112,11 @@ MISTAKES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("field", "says", "spoil"), MISTAKES, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("field", "says", "spoil"),
+    MISTAKES,
+    ids=lambda value: value[:40] if isinstance(value, str) else "spoilt",
+)
 def test_a_mistake_is_told_with_its_field_and_what_is_allowed(
     field: str, says: str, spoil: Callable[[pb.ModelInferRequest], object]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -58,8 +59,8 @@ def test_a_variant_that_the_deployment_no_longer_has_is_missing() -> None:
     }
 
 
-def segment(placement: Placement, share: float = 1.0, **spec: int) -> PlannedSegment:
-    sizes = {"batch_size": 4, "processes": 1, **spec}
+def segment(placement: Placement, share: float = 1.0, **spec: Any) -> PlannedSegment:
+    sizes: dict[str, Any] = {"batch_size": 4, "processes": 1, **spec}
     made = SegmentSpec("s-1", "digits", "small", gpu_uuid="GPU-0", placement=placement, **sizes)
     return PlannedSegment(made, "node-a", share, 10.0, 0.1)
 
