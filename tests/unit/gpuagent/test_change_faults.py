@@ -241,7 +241,7 @@ def calm(world: World) -> None:
 @pytest.mark.may_block  # thousands of small files are written and read
 @settings(
     deadline=None,
-    max_examples=settings.default.max_examples // 2,  # --hypothesis-profile=thorough: 1500
+    max_examples=settings().max_examples // 2,  # --hypothesis-profile=thorough: 1500
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(st.lists(ordeals, min_size=1, max_size=6))
