@@ -21,7 +21,7 @@ up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 	$(BIN)/cinquefoil up
 
 test: $(VENV)/.dev ## run the whole test suite
-	$(BIN)/pytest -q --numprocesses 3 --dist worksteal
+	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 
 check: $(VENV)/.dev protos-fresh ## format, lint, types, import rules, protos
 	$(BIN)/ruff format --check .

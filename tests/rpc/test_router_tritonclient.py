@@ -22,7 +22,7 @@ def seen() -> dict[str, Any]:
 
 
 async def look() -> dict[str, Any]:
-    async with running(max_request_bytes=8192) as world:
+    async with running(max_request_bytes=8192, max_queue=8) as world:
         await world.route(await world.worker("a"))
         process = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,9 +38,11 @@ class Doubler(MLModel):
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    """MLServer's program; installed on the first run."""
+    """MLServer's program, installed (in a minute) where CINQUEFOIL_TEST_MLSERVER asks for it."""
     program = ENVIRONMENT / "bin" / "mlserver"
     if not program.exists():
+        if "CINQUEFOIL_TEST_MLSERVER" not in os.environ:
+            pytest.skip("MLServer is not installed; CINQUEFOIL_TEST_MLSERVER=1 installs it")
         pip = [str(ENVIRONMENT / "bin" / "pip"), "install", "-q", f"mlserver=={VERSION}"]
         try:
             subprocess.run([sys.executable, "-m", "venv", str(ENVIRONMENT)], check=True)
