@@ -64,7 +64,7 @@ async def _fill(planner: Planner) -> None:
 
 def _pids(folder: Path) -> dict[str, int]:
     """Return the worker's process by segment."""
-    return {Path(p.cmdline()[-1]).name.split(".")[0]: p.pid for p in workers_in(folder)}
+    return {Path(p.info["cmdline"][-1]).name.split(".")[0]: p.pid for p in workers_in(folder)}
 
 
 def _ready(planner: Planner) -> dict[str, list[str]]:
