@@ -169,8 +169,7 @@ class _Agent:
         self.segments = Segments(places, journal, world, keeping, self.sharing)
         simulated = settings.simulated is not None
         control = control_of(place.name, settings)
-        may_lock = control.granted and (simulated or settings.allow_clocks)
-        self.clocks = Clocks(device, place.folder / "clocks.json", allowed=may_lock)
+        self.clocks = Clocks(device, place.folder / "clocks.json", allowed=settings.may_hold_clocks)
         may_switch = control.granted and (simulated or settings.allow_mig_mode)
         modes = MigModes(device, place.folder / "mig_modes.json", allowed=may_switch)
         inventory = Inventory(

@@ -9,9 +9,12 @@ from services.kit import logs
 from services.planner import metrics
 from services.planner.announcer import Announcer
 from services.planner.books import Books
-from services.planner.domain import Rollout, StopSegment
 from services.planner.draft import same, specs
 from services.planner.executor import Executor, StepFailed, Way
+from services.planner.placing.steps import (
+    Rollout,
+    StopSegment,
+)
 from services.planner.plan import Plan, PlanState
 from services.planner.planning import Draft
 from services.planner.routing import by_capacity

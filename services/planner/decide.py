@@ -16,7 +16,6 @@ from services.planner.domain import (
     Model,
     Period,
     Problem,
-    Rollout,
     Score,
     Segment,
     SegmentKind,
@@ -24,6 +23,9 @@ from services.planner.domain import (
 from services.planner.fleet import RunningSegment, SegmentState
 from services.planner.foresight.horizon import FORESEEING, plan_ahead
 from services.planner.placing import placement, rollout
+from services.planner.placing.steps import (
+    Rollout,
+)
 from services.planner.problem import catalog, score
 from services.planner.problem.problem_check import check
 from services.planner.problem.shortfall import shortfall

@@ -11,7 +11,9 @@ from services.kit.errors import ServiceError
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.decide import Decision
-from services.planner.domain import (
+from services.planner.fleet import Fleet
+from services.planner.notice import Notice
+from services.planner.placing.steps import (
     Action,
     CreateSlice,
     DestroySlice,
@@ -21,8 +23,6 @@ from services.planner.domain import (
     StartSegment,
     StopSegment,
 )
-from services.planner.fleet import Fleet
-from services.planner.notice import Notice
 from services.planner.plan import Plan, PlannedSegment
 from services.planner.routers import Routers
 from services.planner.routing import by_capacity

@@ -13,17 +13,19 @@ from services.gpuagent.worker.costs import Costs
 from services.kit.deployment import Deployment
 from services.kit.deployment import Node as NodeSettings
 from services.planner.domain import (
-    Action,
-    CreateSlice,
-    DestroySlice,
     GpuType,
-    LockClock,
     Model,
-    StartSegment,
-    StopSegment,
     Variant,
 )
 from services.planner.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.placing.steps import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    StartSegment,
+    StopSegment,
+)
 from services.planner.plan import SegmentSpec
 from services.router.domain import InstanceId
 from services.simulator.cells import Meters

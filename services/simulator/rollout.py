@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from services.kit.deployment import Deployment
 from services.planner.decide import Decision
-from services.planner.domain import Rollout, StopSegment
 from services.planner.fleet import Fleet
+from services.planner.placing.steps import (
+    Rollout,
+    StopSegment,
+)
 from services.planner.plan import Plan, PlannedSegment
 from services.planner.routing import by_capacity, routes
 from services.simulator import tables

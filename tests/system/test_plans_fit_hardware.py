@@ -14,8 +14,6 @@ from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
 from services.kit.deployment import Objective
 from services.kit.profiles.analytic import AnalyticProfile
 from services.planner.domain import (
-    CreateSlice,
-    DestroySlice,
     Gpu,
     GpuType,
     Model,
@@ -26,6 +24,10 @@ from services.planner.domain import (
 )
 from services.planner.placing.placement import place
 from services.planner.placing.rollout import plan_rollout
+from services.planner.placing.steps import (
+    CreateSlice,
+    DestroySlice,
+)
 from services.planner.problem import catalog
 from services.planner.strategies import REGISTRY
 

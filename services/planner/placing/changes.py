@@ -9,12 +9,14 @@ import networkx as nx
 
 from services.kit.mig import Placement
 from services.planner.domain import (
-    Action,
-    CreateSlice,
-    DestroySlice,
     Gpu,
     Model,
     Segment,
+)
+from services.planner.placing.steps import (
+    Action,
+    CreateSlice,
+    DestroySlice,
     StartSegment,
     StopSegment,
 )

@@ -19,9 +19,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from services.planner.domain import Gpu, LockClock, Model, Rollout, Segment, Stage
+from services.planner.domain import (
+    Gpu,
+    Model,
+    Segment,
+)
 from services.planner.placing.changes import Change, ordered, sort_changes, starts
 from services.planner.placing.placement import clocks
+from services.planner.placing.steps import (
+    LockClock,
+    Rollout,
+    Stage,
+)
 
 Rates = Mapping[str, float]
 """Throughput over demand, by model."""

@@ -10,15 +10,17 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.planner.domain import (
+    GpuType,
+)
+from services.planner.fleet import Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.placing.steps import (
     Action,
     CreateSlice,
     DestroySlice,
-    GpuType,
     LockClock,
     StartSegment,
     StopSegment,
 )
-from services.planner.fleet import Node, NodeGpu, RunningSegment, SegmentState
 from services.planner.plan import SegmentSpec
 from services.planner.wire.mirror import from_message, to_message
 

@@ -17,16 +17,18 @@ from services.kit.deployment import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
 from services.planner.domain import (
-    CreateSlice,
-    DestroySlice,
-    LockClock,
     Pool,
     Segment,
     SegmentKind,
+)
+from services.planner.fleet import SegmentState
+from services.planner.placing.steps import (
+    CreateSlice,
+    DestroySlice,
+    LockClock,
     StartSegment,
     StopSegment,
 )
-from services.planner.fleet import SegmentState
 from services.planner.plan import (
     Inputs,
     LoadForecast,

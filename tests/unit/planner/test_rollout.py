@@ -12,20 +12,22 @@ from hypothesis import given, settings
 from services.kit.mig import Placement
 from services.kit.profiles.analytic import AnalyticProfile
 from services.planner.domain import (
-    Action,
     Configuration,
-    CreateSlice,
-    DestroySlice,
     Gpu,
-    LockClock,
     Problem,
-    Rollout,
     Segment,
-    StartSegment,
-    StopSegment,
 )
 from services.planner.placing.placement import clocks, place
 from services.planner.placing.rollout import plan_rollout
+from services.planner.placing.steps import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Rollout,
+    StartSegment,
+    StopSegment,
+)
 from tests.unit.planner import fleets
 from tests.unit.planner.test_placement import MODELS, PROBLEM, configurations, ids, kinds_for
 

@@ -1,0 +1,142 @@
+"""What clients may ask for: models, their variants, profiles and runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from services.kit.deployment.section import Address, Fraction, Name, Positive, Section
+
+
+class AnalyticProfile(Section):
+    """Parameters of the analytic profile model (`services.kit.profiles.analytic`).
+
+    Attributes:
+        gmacs_per_item: Multiply-accumulates per item, 1e9. Inception-V3: 5.7.
+        memory_mib: Memory of one process at batch size 1, MiB.
+        memory_mib_per_item: Memory each further item of a batch takes, MiB.
+    """
+
+    kind: Literal["analytic"]
+    gmacs_per_item: Positive
+    memory_mib: Positive = 1024.0
+    memory_mib_per_item: Annotated[float, Field(ge=0)] = 32.0
+
+
+class TableProfile(Section):
+    """A measured table, CSV or Parquet (`services.kit.profiles.table`).
+
+    Attributes:
+        path: The file.
+        gpu: GPU type it was measured on.
+        gmacs_per_item: For power, which ParvaGPU's tables lack: arithmetic per item, 1e9.
+    """
+
+    kind: Literal["table"]
+    path: Path
+    gpu: Name
+    gmacs_per_item: Positive
+
+
+Profile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
+
+
+class OnnxRuntime(Section):
+    """Run by the worker itself, with ONNX Runtime."""
+
+    kind: Literal["onnx"] = "onnx"
+
+
+class ExternalRuntime(Section):
+    """Run by a server of the Open Inference Protocol: Triton, MLServer, or one's own.
+
+    Either `command` starts one for each worker, in the worker's slice and with its MPS bounds; or
+    one runs already at `address`. In `command` and `environment`, "{port}" stands for a free port
+    at which the server must serve gRPC, "{port_1}" .. "{port_9}" for further free ones, "{file}"
+    for the variant's file.
+
+    Attributes:
+        command: Program and arguments.
+        environment: Added to the program's environment.
+        address: "host:port" of a server that runs already.
+        model_name: The server's name for the model. Empty: the variant's.
+        model_version: The version asked of it. Empty: the server's choice.
+    """
+
+    kind: Literal["external"]
+    command: tuple[str, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+    address: Address = ""
+    model_name: str = ""
+    model_version: str = ""
+
+    @model_validator(mode="after")
+    def _one_server(self) -> ExternalRuntime:
+        if bool(self.command) == bool(self.address):
+            raise ValueError("give either command or address")
+        if self.command and not _mentions_port((*self.command, *self.environment.values())):
+            raise ValueError('"{port}" must be in command or environment: the server serves there')
+        return self
+
+
+def _mentions_port(words: tuple[str, ...]) -> bool:
+    return any("{port}" in word for word in words)
+
+
+Runtime = Annotated[OnnxRuntime | ExternalRuntime, Field(discriminator="kind")]
+
+
+class Variant(Section):
+    """One trained network for a model's task.
+
+    Attributes:
+        file: ONNX file; with an external runtime, whatever "{file}" stands for there, if anything.
+        accuracy: Measured accuracy, in the model's unit, > 0.
+        profile: How fast it runs, and how much it draws, on which slice.
+        load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
+        clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
+            proportion): mu-Serve's weight of the variant in the clock loop.
+        runtime: Who runs it.
+    """
+
+    file: Path = Path()
+    accuracy: Positive
+    profile: Profile
+    load_s: Annotated[float, Field(ge=0)] = 0.0
+    clock_sensitivity: Fraction = 1.0
+    runtime: Runtime = OnnxRuntime()
+
+    @model_validator(mode="after")
+    def _file_for_onnx(self) -> Variant:
+        if self.runtime.kind == "onnx" and self.file == Path():
+            raise ValueError("file: required")
+        return self
+
+
+class Slo(Section):
+    """A latency objective: the percentile of requests that must be answered in time."""
+
+    percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
+    latency_s: Positive
+
+
+class Model(Section):
+    """What clients name in `model_name`.
+
+    Attributes:
+        slo: Latency objective.
+        accuracy_unit: For example "top-1".
+        demand_rps: Load to provide for before any is seen, and never less than, req/s.
+        instance_choice: "shares" (smooth weighted round robin) or "idle_longest" (CLOVER).
+        max_queue: Requests that may wait; more are refused.
+        variants: By name.
+    """
+
+    slo: Slo
+    accuracy_unit: str = "top-1"
+    demand_rps: Positive
+    instance_choice: Literal["shares", "idle_longest"] = "shares"
+    max_queue: Annotated[int, Field(ge=1)] = 1000
+    variants: Annotated[dict[Name, Variant], Field(min_length=1)]

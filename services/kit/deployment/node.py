@@ -1,0 +1,109 @@
+"""Machines with GPUs, and the agents on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from services.kit.deployment.section import (
+    Address,
+    ClockRatio,
+    Endpoint,
+    Name,
+    Positive,
+    Section,
+)
+
+
+class Workers(Section):
+    """What a node's worker processes may take and do before they are started again, or given up.
+
+    Attributes:
+        load_timeout_s: Time from a worker's start to its first answer, s.
+        memory_limit_mib: Resident memory of a worker, with what it starts, MiB. None: no bound.
+        max_failures: Failures within `failure_window_s` after which a worker is not started again
+            until a new plan, or an operator, asks for its segment.
+        failure_window_s: How long a failure counts, s.
+    """
+
+    load_timeout_s: Positive = 60.0
+    memory_limit_mib: Positive | None = None
+    max_failures: Annotated[int, Field(ge=1)] = 5
+    failure_window_s: Positive = 600.0
+
+
+class Mps(Section):
+    """CUDA MPS: lets several processes compute on one slice at the same time.
+
+    Attributes:
+        control_binary: NVIDIA's control program, by path or by name.
+        check_interval_s: How often a control daemon is asked whether it lives, s.
+        timeout_s: Time a control daemon has to answer, s.
+    """
+
+    control_binary: Path = Path("nvidia-cuda-mps-control")
+    check_interval_s: Positive = 5.0
+    timeout_s: Positive = 10.0
+
+
+class Node(Endpoint):
+    """A machine with GPUs and the agent on it.
+
+    Attributes:
+        listen: Where the agent listens.
+        zone: Electricity zone, a key of carbon.zones.
+        simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
+        gpus: UUIDs the agent may touch. None: all of the node's.
+        control: The agent may change the node: slices, segments, clocks. None: yes where GPUs are
+            simulated; of real ones it reads inventory and energy only (docs/rights.md).
+        pue: Power usage effectiveness: wall energy per device energy.
+        state_dir: Journal, meters and (simulated) hardware state.
+        worker_host: Address workers bind and routers dial.
+        allow_mig_mode: The agent may enable MIG mode on an idle GPU.
+        allow_clocks: The agent may hold SM clocks (simulated GPUs: it always may).
+        clock_loop: "miad": the agent lowers SM clocks for as long as requests stay in time, below
+            what the plan says; it must be allowed to hold clocks. "off": plans alone set clocks.
+        clock_floor: Least clock of that loop over a GPU's highest. From a half, one doubling
+            reaches the top; far below two thirds, the same work takes more energy again.
+        orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
+        workers: Bounds of worker processes.
+        mps: How several processes share a slice. None: CUDA MPS as it comes with the driver, for
+            real GPUs; simulated ones share without.
+    """
+
+    listen: Address = "127.0.0.1:8463"
+    zone: Name
+    simulated: tuple[Name, ...] | None = None
+    gpus: tuple[str, ...] | None = None
+    control: bool | None = None
+    pue: Annotated[float, Field(ge=1)] = 1.0
+    state_dir: Path = Path("out/state")
+    worker_host: str = "127.0.0.1"
+    allow_mig_mode: bool = False
+    allow_clocks: bool = False
+    clock_loop: Literal["off", "miad"] = "off"
+    clock_floor: ClockRatio = 0.5
+    orphan_timeout_s: Positive = 60.0
+    workers: Workers = Workers()
+    mps: Mps | None = None
+
+    @property
+    def controlled(self) -> bool:
+        """Whether the agent may change the node."""
+        return self.simulated is not None if self.control is None else self.control
+
+    @property
+    def may_hold_clocks(self) -> bool:
+        """Whether the agent may hold SM clocks."""
+        return self.controlled and (self.simulated is not None or self.allow_clocks)
+
+    @model_validator(mode="after")
+    def _loop_may_hold_clocks(self) -> Node:
+        if self.clock_loop != "off" and not self.may_hold_clocks:
+            raise ValueError(
+                f"clock_loop: {self.clock_loop!r} holds clocks; the agent of real GPUs may where "
+                "control and allow_clocks are true"
+            )
+        return self
