@@ -91,8 +91,11 @@ class ExecuteResponse(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    CREDITS_FIELD_NUMBER: _builtins.int
     draining: _builtins.bool
     """The worker takes no more work."""
+    credits: _builtins.int
+    """Requests that may be in flight on this stream from now on. 0: as before."""
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First response only."""
@@ -107,10 +110,11 @@ class ExecuteResponse(_message.Message):
         hello: Global___Hello | None = ...,
         results: _abc.Iterable[Global___Result] | None = ...,
         draining: _builtins.bool = ...,
+        credits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "hello", b"hello", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "draining", b"draining", "hello", b"hello", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,7 +136,7 @@ class Hello(_message.Message):
     variant: _builtins.str
     """The variant it runs."""
     credits: _builtins.int
-    """Requests that may be in flight: the segment's batch size."""
+    """Requests that may be in flight on this stream at first."""
     metadata: _builtins.bytes
     """A serialized inference.ModelMetadataResponse of the loaded file, without the model's name."""
     def __init__(
@@ -161,6 +165,7 @@ class Result(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     RESPONSE_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The work's id."""
     status: _builtins.str
@@ -169,9 +174,11 @@ class Result(_message.Message):
     """When not OK: what went wrong, safe to show to the client."""
     response: _builtins.bytes
     """When OK: a serialized inference.ModelInferResponse."""
+    more: _builtins.bool
+    """Further results of the same work follow: a model that answers in parts."""
     @_builtins.property
     def receipt(self) -> Global___Receipt:
-        """When OK: what it cost."""
+        """When OK: what it cost. With the last result of a work only."""
 
     def __init__(
         self,
@@ -181,10 +188,11 @@ class Result(_message.Message):
         message: _builtins.str = ...,
         response: _builtins.bytes = ...,
         receipt: Global___Receipt | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "receipt", b"receipt", "response", b"response", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message", b"message", "more", b"more", "receipt", b"receipt", "response", b"response", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,8 +37,10 @@ class WorkerServiceStub:
     """Executes inference requests.
 
     The worker speaks first: `hello` says what it serves and how many requests may be in flight
-    on all streams together (its credits). The caller sends work up to its credits; each result
-    gives one back. Results come in any order. A worker that drains sends `draining` once, refuses
+    on this stream (its credits). The caller sends work up to its credits; the last result of each
+    work gives one back. Results come in any order. The worker's credits are divided among its
+    streams; as streams come and go, `credits` says how many this one has from now on, and a
+    caller that holds more waits for results. A worker that drains sends `draining` once, refuses
     later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
     A stream that breaks loses nothing: work without a result may be executed again elsewhere.
@@ -53,8 +55,10 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     """Executes inference requests.
 
     The worker speaks first: `hello` says what it serves and how many requests may be in flight
-    on all streams together (its credits). The caller sends work up to its credits; each result
-    gives one back. Results come in any order. A worker that drains sends `draining` once, refuses
+    on this stream (its credits). The caller sends work up to its credits; the last result of each
+    work gives one back. Results come in any order. The worker's credits are divided among its
+    streams; as streams come and go, `credits` says how many this one has from now on, and a
+    caller that holds more waits for results. A worker that drains sends `draining` once, refuses
     later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
     A stream that breaks loses nothing: work without a result may be executed again elsewhere.
@@ -72,8 +76,10 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Executes inference requests.
 
         The worker speaks first: `hello` says what it serves and how many requests may be in flight
-        on all streams together (its credits). The caller sends work up to its credits; each result
-        gives one back. Results come in any order. A worker that drains sends `draining` once, refuses
+        on this stream (its credits). The caller sends work up to its credits; the last result of each
+        work gives one back. Results come in any order. The worker's credits are divided among its
+        streams; as streams come and go, `credits` says how many this one has from now on, and a
+        caller that holds more waits for results. A worker that drains sends `draining` once, refuses
         later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
         A stream that breaks loses nothing: work without a result may be executed again elsewhere.
