@@ -23,15 +23,15 @@ from services.planner.domain import (
 from services.planner.fleet import RunningSegment, SegmentState
 from services.planner.foresight.horizon import FORESEEING, plan_ahead
 from services.planner.placing import placement, rollout
-from services.planner.placing.steps import (
-    Rollout,
-)
+from services.planner.placing.steps import Rollout
 from services.planner.problem import catalog, score
 from services.planner.problem.problem_check import check
 from services.planner.problem.shortfall import shortfall
 from services.planner.strategies import REGISTRY
 
 STRATEGIES = frozenset(REGISTRY)
+
+_LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +192,8 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
 
 
 def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs and does not drain."""
-    leaving = {
-        each.spec.segment_id for each in snapshot.running if each.state is SegmentState.DRAINING
-    }
+    """Return what runs and may go on: it neither drains nor was given up by its agent."""
+    leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
     return tuple(each for each in running(snapshot) if each.segment_id not in leaving)
 
 

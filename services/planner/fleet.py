@@ -146,10 +146,14 @@ class Fleet:
         return max(0.0, *waits)
 
     def nodes(self, now_s: float) -> Iterator[Node]:
-        """Yield the nodes to plan with: those that are here, or have only just left."""
+        """Yield the nodes to plan with: those that are here, or have only just left.
+
+        A node whose agent may only read (`nodes.<n>.control`) is none of them: no step of a plan
+        could be carried out there.
+        """
         for name, member in sorted(self._members.items()):
             lost = member.left_s is not None and now_s >= member.left_s + self._lost_after_s(name)
-            if member.node is not None and not lost:
+            if member.node is not None and self._settings[name].controlled and not lost:
                 yield member.node
 
     def heard(self, name: str) -> bool:

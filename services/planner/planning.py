@@ -13,6 +13,7 @@ from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.planner import holding, metrics
 from services.planner.announcer import Announcer
 from services.planner.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
+from services.planner.distrust import trusted
 from services.planner.domain import Configuration, Model, Problem
 from services.planner.draft import Circumstances, draft
 from services.planner.plan import LoadForecast, Plan, PlannedSegment
@@ -226,7 +227,8 @@ class Planning:
         return Snapshot(
             gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
             models=tuple(
-                replace(model, demand_rps=seen.demand_rps[model.name]) for model in self._models
+                replace(model, demand_rps=seen.demand_rps[model.name])
+                for model in trusted(self._models, seen.distrusted)
             ),
             running=tuple(run for node in world.fleet.nodes(now_s) for run in node.segments),
             shares=self._announcer.shares,

@@ -47,6 +47,7 @@ class Observation:
         segments: What runs; in an observation of the past: what was wanted.
         strategy: Strategy in use.
         carbon_weight: CLOVER's lambda in use.
+        distrusted: Variants that agents gave up on, as (model, variant).
         late: Models of which more requests are late than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
     """
@@ -57,6 +58,7 @@ class Observation:
     segments: frozenset[SegmentSpec]
     strategy: str
     carbon_weight: float
+    distrusted: frozenset[tuple[str, str]] = frozenset()
     late: tuple[Violation, ...] = ()
     inaccurate: tuple[Violation, ...] = ()
 
@@ -139,6 +141,10 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
         yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
     if extra:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+    for model, variant in sorted(now.distrusted - before.distrusted):
+        yield Trigger(Kind.FLEET, f"fleet: an agent gave up on {variant} of {model}")
+    for model, variant in sorted(before.distrusted - now.distrusted):
+        yield Trigger(Kind.FLEET, f"fleet: {variant} of {model} may be tried again")
 
 
 def _broken(now: Observation) -> Iterator[Trigger]:

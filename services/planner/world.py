@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from services.kit.clock import Clock
 from services.kit.deployment import Objective
+from services.planner.distrust import Distrust
 from services.planner.domain import Period
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
@@ -29,6 +30,7 @@ class World:
         strategy: Who looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
         foreseen: Intensity in the periods to come, by zone, by the carbon service.
+        distrust: Variants that agents gave up on.
         tally: What was done and how fast, by the agents' and the routers' reports.
         changed: Wakes who waits for news.
     """
@@ -41,6 +43,7 @@ class World:
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
     foreseen: tuple[Period, ...] = ()
+    distrust: Distrust = field(default_factory=Distrust)
     tally: Tally = field(default_factory=Tally)
     changed: Notice = field(default_factory=Notice)
 
@@ -130,6 +133,7 @@ class World:
             return None
         if any(node.zone not in known for node in nodes):
             return None
+        self.distrust.learn((run for node in nodes for run in node.segments), now_s)
         return Observation(
             intensity_gco2e_per_kwh={node.zone: known[node.zone] for node in nodes},
             demand_rps=self.demand_rps(),
@@ -137,6 +141,7 @@ class World:
             segments=frozenset(run.spec for node in nodes for run in node.segments),
             strategy=self.strategy,
             carbon_weight=self.objective.carbon_weight,
+            distrusted=self.distrust.names(now_s),
             late=self.level.late(),
             inaccurate=()
             if self.level.bears(now_s)

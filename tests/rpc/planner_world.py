@@ -67,7 +67,9 @@ def deployment(
         carbon=config.Carbon(
             zones={"Z": config.Zone(source=static)}, listen=f"127.0.0.1:{carbon_port}"
         ),
-        nodes={name: config.Node(zone="Z", pue=1.2, orphan_timeout_s=6) for name in nodes},
+        nodes={
+            name: config.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=6) for name in nodes
+        },
         models={"digits": config.Model(slo=slo, demand_rps=60, variants=variants)},
         planner=config.Planner(
             **{
