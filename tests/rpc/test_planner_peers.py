@@ -123,7 +123,7 @@ async def test_a_router_that_never_acknowledges_does_not_stop_the_rollout(suite:
     assert stops, "the rollout must have had something to wait for"
 
 
-async def test_more_load_than_configured_plans_anew(suite: Suite) -> None:
+async def test_reported_load_is_demand_until_its_router_leaves(suite: Suite) -> None:
     await active(suite.stub, 1)
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     revision = (await active(suite.stub, 2)).routing.revision
