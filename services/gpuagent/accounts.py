@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from services.gpuagent.device import MeterReading, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.devices import Devices
 from services.gpuagent.energy import Account
+from services.gpuagent.meter import NO_METER, MeterReading
 from services.gpuagent.metering import GpuMeter
 from services.gpuagent.segments import Segments
 from services.kit import logs
 from services.kit.clock import Clock
-from services.kit.errors import ServiceError
+from services.kit.errors import FailedPrecondition, ServiceError
 
 _log = logs.get("accounts")
 
@@ -46,6 +47,7 @@ class Accounts:
         self._clock = clock
         self._changed = changed
         self._reading = asyncio.Lock()
+        self._troubles: dict[str, str] = {}
 
     def list(self) -> dict[str, Account]:
         """Return the accounts by GPU, in order of index."""
@@ -64,13 +66,29 @@ class Accounts:
                 try:
                     reading, at_s = await self._device.call(_meter, uuid)
                 except ServiceError as error:
-                    _log.warning("cannot read the meter", gpu=uuid, error=error.message)
+                    self._note(uuid, error.message)
                 else:
+                    self._note(uuid, "it has none: energy is modelled" if reading is None else "")
                     meter.read(reading, at_s, self._segments.on(uuid))
                     await asyncio.to_thread(meter.save)
         self._changed()
 
+    def _note(self, uuid: str, trouble: str) -> None:
+        """Log what is wrong with a meter once for as long as it stays the same, and its end."""
+        if trouble == self._troubles.get(uuid, ""):
+            return
+        self._troubles[uuid] = trouble
+        if trouble:
+            _log.warning("cannot read the meter", gpu=uuid, why=trouble)
+        else:
+            _log.info("the meter is read again", gpu=uuid)
 
-def _meter(gpus: NvmlGpus, uuid: str) -> tuple[MeterReading, float]:
+
+def _meter(gpus: Devices, uuid: str) -> tuple[MeterReading | None, float]:
     """Return a GPU's meter and when it was read: idle energy is a matter of milliseconds."""
-    return gpus.meter(uuid), time.monotonic()
+    try:
+        return gpus.meter(uuid), time.monotonic()
+    except FailedPrecondition as error:
+        if error.reason != NO_METER:
+            raise
+        return None, time.monotonic()

@@ -10,8 +10,9 @@ from typing import Final
 
 from services.gpuagent.blueprint import Blueprint, Drafter
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.device import GpuInfo
 from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.devices import IN_USE
 from services.gpuagent.domain import (
     Action,
     CreateSlice,
@@ -33,7 +34,6 @@ from services.kit.errors import (
 )
 from services.kit.mig import WHOLE
 
-IN_USE: Final = "NVML_IN_USE"
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)
 """Between tries of what a driver still has in use: it lets go of a process after its end."""
@@ -145,7 +145,7 @@ class Actions:
                 return
 
     async def _create(self, action: CreateSlice) -> None:
-        await self.device.call(NvmlGpus.create_slice, action.gpu_uuid, action.placement)
+        await self.device.call(lambda d: d.create_slice(action.gpu_uuid, action.placement))
         if not await self._exists(action):
             raise Unavailable(f"{action.placement} is not there after it was created")
 
@@ -159,7 +159,7 @@ class Actions:
                 f"segment {occupant} runs on {action.placement}; stop it first",
                 reason="SLICE_IN_USE",
             )
-        await self.device.call(NvmlGpus.destroy_slice, action.gpu_uuid, action.placement)
+        await self.device.call(lambda d: d.destroy_slice(action.gpu_uuid, action.placement))
         if await self._exists(action):
             raise Unavailable(f"{action.placement} is still there after it was destroyed")
 
@@ -180,7 +180,7 @@ class Actions:
         return any(placement == action.placement for placement, _ in gpu.slices)
 
     async def _gpu(self, uuid: str) -> GpuInfo:
-        gpus = await self.device.call(NvmlGpus.list)
+        gpus = await self.device.call(lambda d: d.list())
         found = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
         if found is None:
             raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
@@ -19,8 +18,8 @@ from services.gpuagent.actions import Actions
 from services.gpuagent.blueprint import Drafter
 from services.gpuagent.changes import Changes
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.collector import collected
-from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.collector import AgentCollector, collected
+from services.gpuagent.device import GpuInfo
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.drift_watch import DriftWatch
 from services.gpuagent.files import held
@@ -42,16 +41,23 @@ from services.gpuagent.reconfigurer import Reconfigurer
 from services.gpuagent.reservations import Reservations
 from services.gpuagent.segments import Segments
 from services.gpuagent.servicer import GpuAgentServicer
-from services.gpuagent.settings import drafter_of, home_of, patience_of, sharing_of
+from services.gpuagent.settings import (
+    NodePlace,
+    drafter_of,
+    home_of,
+    metered_of,
+    patience_of,
+    place_of,
+    sharing_of,
+)
 from services.gpuagent.software import Software
 from services.gpuagent.steps import Steps
 from services.gpuagent.uplink import Uplink
 from services.gpuagent.view import View
-from services.kit import deployment as config
+from services.gpuagent.wall_power import WallPower
 from services.kit import metrics
 from services.kit.clock import RealClock
 from services.kit.deployment import Deployment
-from services.kit.errors import InvalidArgument
 from services.kit.rpc import dial, serving
 
 if TYPE_CHECKING:
@@ -62,15 +68,6 @@ _GRACE_S: Final = 2.0
 _HEARTBEAT_S: Final = 0.25
 DRAIN_S: Final = 10.0
 """Time that accepted requests may take when the agent stops, s."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """One node of the deployment, and its folder."""
-
-    name: str
-    settings: config.Node
-    folder: Path
 
 
 async def run(
@@ -92,7 +89,7 @@ async def run(
         InvalidArgument: No such node.
         FailedPrecondition: Another agent runs on this node, or a state file is damaged.
     """
-    place = _place(deployment, node)
+    place = place_of(deployment, node)
     drafter = await asyncio.to_thread(drafter_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(held(place.folder / "agent.lock"))
@@ -113,8 +110,8 @@ async def run(
                 kept_off=kept_off(place.folder / "mig_modes.json"),
             )
         )
-        gpus = await device.call(NvmlGpus.list)
-        versions = await device.call(software.read)
+        gpus = await device.call(lambda d: d.list())
+        versions = await device.call(software.of_cpu if place.settings.cpu else software.read)
         ledgers_of = {gpu.uuid: ledger(gpu.uuid) for gpu in gpus}
         hardware = _Hardware(device, gpus, ledgers_of, versions)
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
@@ -151,7 +148,7 @@ class _Agent:
     def __init__(
         self,
         deployment: Deployment,
-        place: _Place,
+        place: NodePlace,
         hardware: _Hardware,
         drafter: Drafter,
         keeping: asyncio.TaskGroup,
@@ -173,7 +170,13 @@ class _Agent:
         may_switch = control.granted and (simulated or settings.allow_mig_mode)
         modes = MigModes(device, place.folder / "mig_modes.json", allowed=may_switch)
         inventory = Inventory(
-            place.name, settings.zone, simulated, device, self.segments, self.clocks
+            place.name,
+            settings.zone,
+            simulated,
+            device,
+            self.segments,
+            self.clocks,
+            pue=lambda: self.wall_power.pue,
         )
         self.actions = Actions(device, self.segments, drafter, self.clocks, modes, clock)
         undo_log = ChangeJournal(place.folder / "change.json")
@@ -187,6 +190,7 @@ class _Agent:
             clock,
             mailbox.energy_read,
         )
+        self.wall_power = WallPower(place, deployment.mqtt, self.accounts, clock, changed)
         self.presence = Presence(
             known=frozenset(hardware.ledgers),
             device=device,
@@ -244,6 +248,7 @@ class _Agent:
                 tasks.create_task(self.sharing.run(self.segments.rest), name="agent.mps"),
                 tasks.create_task(self.clock_loop.run(), name="agent.clocks"),
                 tasks.create_task(self.watch.run(), name="agent.drift"),
+                *(tasks.create_task(work, name=name) for name, work in self.wall_power.loops()),
             )
             await stop.wait()
             await self.segments.stop_all(DRAIN_S)
@@ -264,7 +269,7 @@ async def _beat(ledgers: Mapping[str, Ledger]) -> None:
 @asynccontextmanager
 async def _served(
     deployment: Deployment,
-    place: _Place,
+    place: NodePlace,
     agent: _Agent,
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
@@ -272,7 +277,7 @@ async def _served(
     servicer = GpuAgentServicer(agent.view, agent.reconfigurer)
     with (
         metrics.exposed(place.settings.metrics),
-        collected(agent.accounts, agent.segments, agent.watch),
+        collected(AgentCollector(agent.accounts, agent.segments, agent.sharing, agent.watch)),
         clocks_collected(agent.clock_loop.governors),
     ):
         async with serving(
@@ -287,20 +292,9 @@ async def _served(
             yield
 
 
-def _place(deployment: Deployment, name: str) -> _Place:
-    names = sorted(deployment.nodes)
-    if not name and len(names) == 1:
-        name = names[0]
-    if name not in deployment.nodes:
-        raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
-    settings = deployment.nodes[name]
-    return _Place(name, settings, settings.state_dir.absolute() / name)
-
-
-def _meter(place: _Place, gpu: GpuInfo, ledger: Ledger) -> GpuMeter:
+def _meter(place: NodePlace, gpu: GpuInfo, ledger: Ledger) -> GpuMeter:
     return GpuMeter(
         place.folder / "energy" / f"{gpu.uuid}.json",
         ledger,
-        idle_power_w=gpu.model.idle_power_w,
-        sm_shares=place.settings.simulated is None,
+        metered_of(place.settings, gpu.model),
     )

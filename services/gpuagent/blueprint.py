@@ -10,7 +10,7 @@ from typing import Final
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.worker.costs import CostCurve, Costs
-from services.gpuagent.worker.spec import External
+from services.gpuagent.worker.spec import External, Generative
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.profile import BatchCost, Profile, SliceShape
 
@@ -20,11 +20,19 @@ CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
-    """A trained network. Attributes: file, profile, external (who runs it; None: the worker)."""
+    """A trained network.
+
+    Attributes:
+        file: Of its weights.
+        profile: What batches take and cost.
+        external: Who runs it; None: the worker.
+        generative: How it generates text; None: it does not.
+    """
 
     file: Path
     profile: Profile
     external: External | None = None
+    generative: Generative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,9 @@ class Blueprint:
         sm_count: The slice's streaming multiprocessors.
         external: Who runs the network; None: the workers themselves.
         charged: The device is simulated: batches take and cost what `costs` says.
+        cores: CPU cores of the slice, by number; (): it is a GPU's.
+        threads: Threads that compute one batch, where the CPU does.
+        generative: How text is generated; None: the model is no language model.
     """
 
     spec: SegmentSpec
@@ -54,6 +65,9 @@ class Blueprint:
     sm_count: int
     external: External | None = None
     charged: bool = True
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    generative: Generative | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +111,24 @@ class Drafter:
             )
         shape = shape_of(gpu, spec.placement.profile)
         share = shape.sm_count / shape.gpu_sm_count / spec.processes
+        cores = tuple(gpu.cores[at] for at in gpu.model.geometry.span(spec.placement) if gpu.cores)
+        # InfAdapter's containers: as many threads as cores. Processes share them out.
+        threads = max(len(cores) // spec.processes, 1)
+        on_gpu = not (self.simulated or cores)
         return Blueprint(
             spec=spec,
             slice_uuid=slice_uuid,
             file=variant.file,
             costs=self._costs(variant, shape, spec),
             charged=self.simulated,
-            provider="CPUExecutionProvider" if self.simulated else "CUDAExecutionProvider",
-            # A process sees a MIG slice only by its UUID, and no more than one.
-            environment={} if self.simulated else {"CUDA_VISIBLE_DEVICES": slice_uuid},
+            provider="CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider",
+            environment=_environment(slice_uuid, threads, on_gpu=on_gpu),
             idle_power_w=gpu.model.idle_power_w * share,
             sm_count=shape.sm_count,
             external=variant.external,
+            generative=variant.generative,
+            cores=cores,
+            threads=threads,
         )
 
     def _costs(self, variant: Variant, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
@@ -119,6 +139,13 @@ class Drafter:
             if self.simulated:
                 raise
             return None
+
+
+def _environment(slice_uuid: str, threads: int, *, on_gpu: bool) -> dict[str, str]:
+    """Return what a worker, and what it starts, must be told beside its spec."""
+    if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
+        return {"CUDA_VISIBLE_DEVICES": slice_uuid}
+    return {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
 
 
 def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
@@ -137,6 +164,7 @@ def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
         memory_bytes=kind.memory_bytes,
         idle_power_w=gpu.model.idle_power_w,
         max_power_w=gpu.model.max_power_w,
+        core_gmacs_per_s=gpu.model.core_gmacs_per_s,
     )
 
 

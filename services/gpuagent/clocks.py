@@ -11,7 +11,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import ClockState, LockClock
 from services.gpuagent.files import read_json, write_json
@@ -139,11 +138,12 @@ class Clocks:
                 await self._write(gpu_uuid, 0, None)
 
     async def _tell(self, action: LockClock) -> None:
-        if action.clock_mhz:
-            await self._device.call(NvmlGpus.lock_clock, action.gpu_uuid, action.clock_mhz)
+        uuid, clock_mhz = action.gpu_uuid, action.clock_mhz
+        if clock_mhz:
+            await self._device.call(lambda d: d.lock_clock(uuid, clock_mhz))
         else:
             try:
-                await self._device.call(NvmlGpus.reset_clock, action.gpu_uuid)
+                await self._device.call(lambda d: d.reset_clock(uuid))
             except FailedPrecondition as error:
                 if error.reason != "NVML_NOT_SUPPORTED":  # what cannot be held is not held
                     raise

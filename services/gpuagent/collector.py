@@ -1,58 +1,73 @@
-"""The agent's metrics, read from the accounts when they are asked for."""
+"""The agent's metrics, read from its parts when they are asked for."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.gpuagent.accounts import Accounts
+from services.gpuagent.domain import SegmentState
 from services.gpuagent.drift_watch import DriftWatch
+from services.gpuagent.energy_metrics import energy_metrics
+from services.gpuagent.mps.sharing import Sharing
 from services.gpuagent.segments import Segments
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class AgentCollector(Collector):
-    """Energy by GPU and segment, restarts of workers, errors of profiles."""
+    """Energy by GPU and segment, states and restarts of workers, errors of profiles."""
 
-    def __init__(self, accounts: Accounts, segments: Segments, watch: DriftWatch) -> None:
-        self._accounts = accounts
-        self._segments = segments
-        self._watch = watch
+    accounts: Accounts
+    segments: Segments
+    sharing: Sharing
+    watch: DriftWatch
 
     def collect(self) -> Iterable[Metric]:
         """Yield the figures as they are now."""
-        yield from self._energy()
+        yield from energy_metrics(self.accounts.list())
+        yield from self._workers()
+        yield self._mps()
+        yield self._profiles()
+
+    def _workers(self) -> Iterator[Metric]:
+        states = GaugeMetricFamily(
+            "cinquefoil_segments", "Segments on the node, by state.", labels=["state"]
+        )
+        quarantined = GaugeMetricFamily(
+            "cinquefoil_segment_quarantined",
+            "1: every worker of the segment failed too often and is not started again.",
+            labels=["segment", "model", "variant"],
+        )
         restarts = CounterMetricFamily(
             "cinquefoil_worker_restarts",
             "Times a segment's workers were started again.",
             labels=["segment", "model", "variant"],
         )
-        for segment in self._segments.list():
-            spec = segment.spec
-            restarts.add_metric([spec.segment_id, spec.model, spec.variant], segment.restarts)
-        yield restarts
-        yield self._profiles()
+        segments = self.segments.list()
+        count = Counter(segment.state for segment in segments)
+        for state in SegmentState:
+            states.add_metric([state.value], count[state])
+        for segment in segments:
+            labels = [segment.spec.segment_id, segment.spec.model, segment.spec.variant]
+            quarantined.add_metric(labels, segment.state is SegmentState.QUARANTINED)
+            restarts.add_metric(labels, segment.restarts)
+        yield from (states, quarantined, restarts)
 
-    def _energy(self) -> Iterator[Metric]:
-        gpu_j = CounterMetricFamily(
-            "cinquefoil_gpu_energy_joules", "Metered energy.", labels=["gpu_uuid", "method"]
+    def _mps(self) -> Metric:
+        restarts = CounterMetricFamily(
+            "cinquefoil_mps_restarts",
+            "Times the MPS control daemon of a slice did not answer and was started again.",
+            labels=["slice_uuid"],
         )
-        gpu_w = GaugeMetricFamily("cinquefoil_gpu_power_watts", "Power now.", labels=["gpu_uuid"])
-        segment_j = CounterMetricFamily(
-            "cinquefoil_segment_energy_joules",
-            "Active energy attributed to a segment.",
-            labels=["gpu_uuid", "segment", "model", "variant"],
-        )
-        for uuid, account in self._accounts.list().items():
-            gpu_j.add_metric([uuid, account.method], account.total_j)
-            gpu_w.add_metric([uuid], account.power_w)
-            for name, entry in account.segments.items():
-                segment_j.add_metric([uuid, name, entry.model, entry.variant], entry.active_j)
-        yield from (gpu_j, gpu_w, segment_j)
+        for uuid, number in self.sharing.restarts.items():
+            restarts.add_metric([uuid], number)
+        return restarts
 
     def _profiles(self) -> Metric:
         error = GaugeMetricFamily(
@@ -60,7 +75,7 @@ class AgentCollector(Collector):
             "What batches took over what their profile says, minus 1; 0.2: a fifth more.",
             labels=["model", "variant", "gpu", "slice", "batch_size", "processes", "quantity"],
         )
-        for kind, track in sorted(self._watch.tracks.items()):
+        for kind, track in sorted(self.watch.tracks.items()):
             labels = [str(value) for value in astuple(kind)]
             error.add_metric([*labels, "latency"], track.seen.latency_ratio - 1)
             error.add_metric([*labels, "energy"], track.seen.energy_ratio - 1)
@@ -68,14 +83,8 @@ class AgentCollector(Collector):
 
 
 @contextmanager
-def collected(
-    accounts: Accounts,
-    segments: Segments,
-    watch: DriftWatch,
-    registry: CollectorRegistry = REGISTRY,
-) -> Iterator[None]:
+def collected(collector: AgentCollector, registry: CollectorRegistry = REGISTRY) -> Iterator[None]:
     """Expose the agent's metrics while the block runs."""
-    collector = AgentCollector(accounts, segments, watch)
     registry.register(collector)
     try:
         yield

@@ -50,6 +50,7 @@ def node(value: Node) -> pb.Node:
         simulated=value.simulated,
         gpus=[_gpu(gpu, value.clocks) for gpu in value.gpus],
         segments=[_segment(segment) for segment in value.segments],
+        pue=value.pue,
     )
 
 
@@ -185,6 +186,7 @@ def _type(model: GpuModel) -> pb.GpuType:
         idle_power_w=model.idle_power_w,
         max_power_w=model.max_power_w,
         max_clock_mhz=model.max_clock_mhz,
+        core_gmacs_per_s=model.core_gmacs_per_s,
     )
 
 
@@ -241,6 +243,7 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
         unattributed_j=account.unattributed_j,
         power_w=account.power_w,
         method=account.method,
+        error_ratio=account.error_ratio,
         segments=[
             pb.SegmentEnergy(
                 segment_id=segment_id,
@@ -250,6 +253,9 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
                 requests=entry.requests,
                 busy_s=entry.busy_s,
                 batches=entry.batches,
+                idle_share_j=entry.idle_share_j,
+                granted_j=entry.granted_j,
+                slice=entry.slice,
             )
             for segment_id, entry in account.segments.items()
         ],

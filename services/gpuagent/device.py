@@ -9,16 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import pynvml
 
 from services.gpuagent.control import GRANTED, Control
 from services.gpuagent.gpu_table import GpuModel
+from services.gpuagent.meter import MeterReading
 from services.gpuagent.nvml import changing, reading
+from services.gpuagent.nvml.energy import EnergyReader
 from services.gpuagent.nvml.errors import lost_left_out, translated
-from services.gpuagent.nvml.integral import PowerIntegral
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -27,8 +28,6 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.mig import WHOLE, Placement, SliceKind
-
-Method = Literal["counter", "integrated", "model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,7 @@ class GpuInfo:
         clock_mhz: SM clock now, MHz.
         leftovers: GPU instances without compute instance, as a crash leaves them.
         divided: GPU instances that somebody else divided; never touched.
+        cores: Numbers of the CPU cores that its memory slices stand for; (): it is a GPU.
     """
 
     uuid: str
@@ -56,22 +56,7 @@ class GpuInfo:
     mig_pending: bool = False
     leftovers: tuple[Placement, ...] = ()
     divided: tuple[Placement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MeterReading:
-    """Energy and power of a whole GPU.
-
-    Attributes:
-        energy_j: Energy since the driver was loaded ("counter", "model") or since the first
-            reading ("integrated"), J. It may start anew when the driver or the agent does.
-        power_w: Power now, W.
-        method: "counter": the GPU counts; "integrated": from power samples; "model": simulated.
-    """
-
-    energy_j: float
-    power_w: float
-    method: Method
+    cores: tuple[int, ...] = ()
 
 
 class NvmlGpus:
@@ -99,8 +84,7 @@ class NvmlGpus:
         self._allowed = None if allowed is None else frozenset(allowed)
         self._control = control
         self._simulated = simulated
-        self._monotonic = monotonic
-        self._integrals: dict[str, PowerIntegral] = {}
+        self._energy = EnergyReader(monotonic)
         self._models: dict[tuple[str, bool], GpuModel] = {}
 
     def __enter__(self) -> Self:
@@ -199,18 +183,13 @@ class NvmlGpus:
             )
 
     def meter(self, gpu_uuid: str) -> MeterReading:
-        """Return energy and power of the whole GPU, its slices and its idle power included."""
-        handle = self._handle(gpu_uuid)
-        with translated(f"read the power of {gpu_uuid}"):
-            power_w = pynvml.nvmlDeviceGetPowerUsage(handle) / 1000
-            try:
-                energy_j = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
-                method: Method = "counter"
-            except pynvml.NVMLError_NotSupported:  # before Volta
-                integral = self._integrals.setdefault(gpu_uuid, PowerIntegral())
-                energy_j = integral.add(self._monotonic(), power_w)
-                method = "integrated"
-        return MeterReading(energy_j, power_w, "model" if self._simulated else method)
+        """Return energy and power of the whole GPU, its slices and its idle power included.
+
+        Raises:
+            FailedPrecondition: It tells neither; the reason is NO_METER.
+        """
+        told = self._energy.read(gpu_uuid, self._handle(gpu_uuid))
+        return replace(told, method="model") if self._simulated else told
 
     def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
         """Lock the SM clock at the supported one nearest to it; all slices of the GPU share it.

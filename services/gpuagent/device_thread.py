@@ -1,4 +1,4 @@
-"""The GPUs, off the event loop: NVML calls block, and all come from one thread."""
+"""A node's devices, off the event loop: drivers' calls block, and all come from one thread."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from services.gpuagent.device import NvmlGpus
+from services.gpuagent.devices import Devices
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
 
 
 class DeviceThread:
-    """Runs calls on the GPUs in one thread. An async context manager: NVML lives inside."""
+    """Runs calls on the devices in one thread. An async context manager: drivers live inside."""
 
-    def __init__(self, gpus: NvmlGpus) -> None:
-        self._gpus = gpus
-        self._thread = ThreadPoolExecutor(1, "nvml")
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._thread = ThreadPoolExecutor(1, "devices")
 
     async def __aenter__(self) -> Self:
-        await self.call(NvmlGpus.__enter__)
+        await self.call(lambda d: d.__enter__())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.call(NvmlGpus.__exit__)
+        await self.call(lambda d: d.__exit__())
         self._thread.shutdown()
 
     async def call(
         self,
-        function: Callable[Concatenate[NvmlGpus, Params], Result],
+        work: Callable[Concatenate[Devices, Params], Result],
         *args: Params.args,
         **kwargs: Params.kwargs,
     ) -> Result:
-        """Call a function on the GPUs, for example `call(NvmlGpus.create_slice, uuid, placement)`.
+        """Work on the devices, for example `call(lambda d: d.create_slice(uuid, placement))`.
 
         Raises:
-            ServiceError: As the function does.
+            ServiceError: As the work does.
         """
-        work = partial(function, self._gpus, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        bound = partial(work, self._devices, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, bound)

@@ -116,7 +116,7 @@ class ClockState:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a node has, read back from the hardware."""
+    """What a node has, read back from the hardware, and its PUE where that is measured."""
 
     name: str
     zone: str
@@ -124,6 +124,7 @@ class Node:
     gpus: tuple[GpuInfo, ...]
     segments: tuple[Segment, ...]
     clocks: ClockState
+    pue: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

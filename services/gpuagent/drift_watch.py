@@ -11,8 +11,10 @@ from services.gpuagent.accounts import Accounts
 from services.gpuagent.clocks import Clocks
 from services.gpuagent.drift import Kind, Seen, Track
 from services.gpuagent.gpu_table import GpuModel
-from services.gpuagent.ledger import Ledger, Slot
-from services.gpuagent.segments import Running, Segments
+from services.gpuagent.ledger import Ledger
+from services.gpuagent.running import Running
+from services.gpuagent.segments import Segments
+from services.gpuagent.slots import Slot
 from services.kit import logs
 from services.kit.clock import Clock
 
@@ -74,7 +76,7 @@ class DriftWatch:
         """Take in what workers did since the last look."""
         seen: defaultdict[Kind, Seen] = defaultdict(Seen)
         for gpu_uuid, model in self.models.items():
-            if not self.simulated:
+            if not self.simulated and model.max_clock_mhz:
                 held_mhz = self.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
                 self.ledgers[gpu_uuid].set_clock_ratio(min(held_mhz / model.max_clock_mhz, 1.0))
             for running in self.segments.on(gpu_uuid):

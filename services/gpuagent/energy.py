@@ -1,63 +1,39 @@
-"""Whose joules? A GPU's metered energy, split so that the parts sum to the whole.
-
-Source: Kepler, `mig-power-attribution.md`: P_i = (P_total - P_idle) * a_i / sum(a), with a_i the
-activity of part i; idle power is kept apart.
-"""
+"""The energy account of one GPU: what it drew, and which segment drew it. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from services.kit.errors import InvalidArgument
+from services.gpuagent.attribution import (
+    IdleShare,
+    Window,
+    attribute,
+    error_ratio,
+    share_idle,
+)
 
 KEPT_ENDED: Final = 64
 """Segments that ended and keep an entry of their own; older ones are merged by variant."""
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of time on one GPU.
+class Work:
+    """What a segment did.
 
     Attributes:
-        total_j: Metered energy, J, >= 0.
-        idle_j: Idle power times the stretch, J, >= 0.
-        activity: By segment, >= 0, in any one unit: busy time x SMs, or modelled joules.
+        requests: Requests answered.
+        busy_s: Busy time summed over workers, s.
+        batches: Batches run, answered or not.
+        granted_j: Energy that its workers counted their batches at, and told in receipts, J.
     """
 
-    total_j: float
-    idle_j: float
-    activity: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if min(self.total_j, self.idle_j, *self.activity.values()) < 0:
-            raise InvalidArgument(f"energy and activity must be >= 0, got {self}")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Where a window's energy went; idle_j + unattributed_j + sum(active_j) = its total, J."""
-
-    idle_j: float
-    unattributed_j: float
-    active_j: Mapping[str, float]
-
-
-def attribute(window: Window) -> Parts:
-    """Split a window's energy.
-
-    Idle energy comes first, up to all there is; the rest goes to the segments by activity; where
-    nobody was active it stays unattributed.
-    """
-    idle_j = min(window.idle_j, window.total_j)
-    rest_j = window.total_j - idle_j
-    activity = sum(window.activity.values())
-    if activity <= 0:
-        return Parts(idle_j, rest_j, {})
-    # The quotient first: rest x share could underflow or overflow where the quotient does not.
-    active_j = {name: rest_j * (share / activity) for name, share in window.activity.items()}
-    return Parts(idle_j, 0.0, active_j)
+    requests: int = 0
+    busy_s: float = 0.0
+    batches: int = 0
+    granted_j: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +41,16 @@ class Used:
     """What was seen beside the energy in a window.
 
     Attributes:
-        requests: Requests answered, by segment.
-        busy_s: Busy time summed over workers, by segment, s.
-        batches: Batches run, by segment.
+        work: By segment.
         power_w: Power at its end, W.
         method: How the energy was metered.
+        idle_share: How idle energy is shared.
     """
 
-    requests: Mapping[str, int] = field(default_factory=dict)
-    busy_s: Mapping[str, float] = field(default_factory=dict)
-    batches: Mapping[str, int] = field(default_factory=dict)
+    work: Mapping[str, Work] = field(default_factory=dict)
     power_w: float = 0.0
     method: str = "model"
+    idle_share: IdleShare = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,28 +59,43 @@ class SegmentAccount:
 
     Attributes:
         model, variant: What it serves.
+        slice: Where, for example "3g.20gb@4"; "" for several.
         active_j: Active energy attributed to it, J.
-        requests: Requests it answered.
-        busy_s: Busy time summed over its workers, s.
-        batches: Batches they ran, answered or not.
+        idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
+        requests, busy_s, batches, granted_j: As in `Work`.
     """
 
     model: str
     variant: str
+    slice: str = ""
     active_j: float = 0.0
+    idle_share_j: float = 0.0
     requests: int = 0
     busy_s: float = 0.0
     batches: int = 0
+    granted_j: float = 0.0
 
-    def plus(self, active_j: float, requests: int, busy_s: float, batches: int) -> SegmentAccount:
+    @property
+    def owed_j(self) -> float:
+        """Energy attributed that no receipt told, J; < 0: receipts told too much."""
+        return self.active_j - self.granted_j
+
+    def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
         """Return the account after more was used."""
         return replace(
             self,
             active_j=self.active_j + active_j,
-            requests=self.requests + requests,
-            busy_s=self.busy_s + busy_s,
-            batches=self.batches + batches,
+            idle_share_j=self.idle_share_j + idle_share_j,
+            requests=self.requests + work.requests,
+            busy_s=self.busy_s + work.busy_s,
+            batches=self.batches + work.batches,
+            granted_j=self.granted_j + work.granted_j,
         )
+
+    def with_all_of(self, other: SegmentAccount) -> SegmentAccount:
+        """Return the sum of two accounts."""
+        work = Work(other.requests, other.busy_s, other.batches, other.granted_j)
+        return self.plus(other.active_j, other.idle_share_j, work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +109,9 @@ class Account:
         idle_j: Idle power over the time, J.
         unattributed_j: Active energy that no segment's activity explains, J.
         power_w: Power now, W.
-        method: How it is metered: "counter", "integrated" or "model".
+        method: How it is metered: "counter", "integrated", "rapl" or "model".
         segments: By segment id, in order of first use.
+        window_error_ratio: |parts - total| / total of the last window; 0: all is accounted for.
     """
 
     total_j: float = 0.0
@@ -130,12 +120,34 @@ class Account:
     power_w: float = 0.0
     method: str = "model"
     segments: Mapping[str, SegmentAccount] = field(default_factory=dict)
+    window_error_ratio: float = 0.0
 
-    def opened(self, segment_id: str, model: str, variant: str) -> Account:
-        """Return the account with an entry for a segment."""
+    @property
+    def active_j(self) -> float:
+        """Active energy of all segments, J."""
+        return math.fsum(entry.active_j for entry in self.segments.values())
+
+    @property
+    def parts_j(self) -> float:
+        """The sum of all parts, J; it should be total_j."""
+        return math.fsum((self.idle_j, self.unattributed_j, self.active_j))
+
+    @property
+    def error_ratio(self) -> float:
+        """|parts - total| / total since the beginning; 0: all is accounted for."""
+        return error_ratio(self.parts_j, self.total_j)
+
+    @property
+    def receipt_ratio(self) -> float:
+        """Energy told in receipts over active energy; 1: they add up, or nothing was drawn."""
+        granted_j = math.fsum(entry.granted_j for entry in self.segments.values())
+        return granted_j / active_j if (active_j := self.active_j) > 0 else 1.0
+
+    def opened(self, segment_id: str, model: str, variant: str, where: str = "") -> Account:
+        """Return the account with an entry for a segment; `where`: its slice."""
         if segment_id in self.segments:
             return self
-        entry = SegmentAccount(model, variant)
+        entry = SegmentAccount(model, variant, where)
         return replace(self, segments={**self.segments, segment_id: entry})
 
     def after(self, window: Window, used: Used) -> Account:
@@ -146,8 +158,9 @@ class Account:
             used: What else was seen meanwhile.
         """
         parts = attribute(window)
+        idle_shares_j = share_idle(used.idle_share, parts.idle_j, window)
         unknown_j = sum(j for name, j in parts.active_j.items() if name not in self.segments)
-        return replace(
+        after = replace(
             self,
             total_j=self.total_j + window.total_j,
             idle_j=self.idle_j + parts.idle_j,
@@ -157,12 +170,14 @@ class Account:
             segments={
                 name: entry.plus(
                     parts.active_j.get(name, 0.0),
-                    used.requests.get(name, 0),
-                    used.busy_s.get(name, 0.0),
-                    used.batches.get(name, 0),
+                    idle_shares_j.get(name, 0.0),
+                    used.work.get(name, Work()),
                 )
                 for name, entry in self.segments.items()
             },
+        )
+        return replace(
+            after, window_error_ratio=error_ratio(after.parts_j - self.parts_j, window.total_j)
         )
 
     def compacted(self, running: frozenset[str]) -> Account:
@@ -177,7 +192,7 @@ class Account:
         for old in (self.segments[name] for name in ended if name in excess):
             name = f"{_MERGED}{old.model}/{old.variant}"
             entry = segments.get(name, SegmentAccount(old.model, old.variant))
-            segments[name] = entry.plus(old.active_j, old.requests, old.busy_s, old.batches)
+            segments[name] = entry.with_all_of(old)
         return replace(self, segments=segments)
 
 

@@ -36,6 +36,7 @@ class GpuModel:
         idle_power_w: Power with nothing running, W.
         max_power_w: Default power limit, W.
         clocks_mhz: SM clocks it can be locked to, MHz, highest first.
+        core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """
 
     name: str
@@ -46,6 +47,7 @@ class GpuModel:
     idle_power_w: float
     max_power_w: float
     clocks_mhz: tuple[int, ...]
+    core_gmacs_per_s: float = 0.0
 
     @property
     def mig_capable(self) -> bool:

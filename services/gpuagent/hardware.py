@@ -1,4 +1,4 @@
-"""The node's GPUs, real or simulated, ready to be planned with."""
+"""The node's GPUs, real or simulated, or its cores, ready to be planned with."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from services.gpuagent import simulator
 from services.gpuagent.control import Control
+from services.gpuagent.cpu.opening import cores_of
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.ledger import Ledger
@@ -26,19 +27,26 @@ async def gpus_of(
     *,
     kept_off: Collection[str] = (),
 ) -> AsyncIterator[DeviceThread]:
-    """Open the GPUs of a node while the block runs, with MIG mode on where it may be.
+    """Open the GPUs, or cores, of a node while the block runs, with MIG mode on where it may be.
 
     Args:
         name: The node's.
         node: Its settings.
-        state_dir: Where simulated hardware keeps its state.
+        state_dir: Where simulated hardware, and a CPU, keep their state.
         ledger: Gives a GPU's ledger, by UUID.
         kept_off: GPUs whose MIG mode was switched off on purpose.
 
     Raises:
         NotFound: A simulated GPU type without a table.
+        FailedPrecondition: The agent may not run on the cores.
         Unavailable: NVML cannot be loaded.
     """
+    control = control_of(name, node)
+    if node.cpu is not None:
+        cores = cores_of(name, node.cpu, state_dir, ledger, control)
+        async with DeviceThread(cores) as device:
+            yield device
+        return
     simulated = node.simulated is not None
     restore: Callable[[], None] | None = None
     if node.simulated is not None:
@@ -47,7 +55,7 @@ async def gpus_of(
         )
         restore = simulator.install(library)
     try:
-        gpus = NvmlGpus(allowed=node.gpus, control=control_of(name, node), simulated=simulated)
+        gpus = NvmlGpus(allowed=node.gpus, control=control, simulated=simulated)
         async with DeviceThread(gpus) as device:
             if node.controlled and (simulated or node.allow_mig_mode):
                 await _enable_mig(device, kept_off)
@@ -63,13 +71,13 @@ def control_of(name: str, node: deployment.Node) -> Control:
 
 
 async def _enable_mig(device: DeviceThread, kept_off: Collection[str]) -> None:
-    for gpu in await device.call(NvmlGpus.list):
+    for gpu in await device.call(lambda d: d.list()):
         if not gpu.mig_enabled and gpu.uuid not in kept_off:
             await _enable_on(device, gpu)
 
 
 async def _enable_on(device: DeviceThread, gpu: GpuInfo) -> None:
     try:
-        await device.call(NvmlGpus.enable_mig, gpu.uuid)
+        await device.call(lambda d: d.set_mig_mode(gpu.uuid, enabled=True))
     except FailedPrecondition as error:  # a GPU without MIG, or one in use: it serves as a whole
         _log.info("MIG mode stays off", gpu=gpu.uuid, reason=error.message)

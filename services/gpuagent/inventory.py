@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import Node
 from services.gpuagent.segments import Segments
@@ -22,6 +22,7 @@ class Inventory:
         device: The GPUs.
         segments: What runs on them.
         clocks: What holds their clocks.
+        pue: Returns the measured PUE, or None.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Inventory:
     device: DeviceThread
     segments: Segments
     clocks: Clocks
+    pue: Callable[[], float | None] = lambda: None
 
     async def read(self) -> Node:
         """Return the node, its GPUs read back from the hardware.
@@ -37,6 +39,6 @@ class Inventory:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        gpus = await self.device.call(NvmlGpus.list)
+        gpus = await self.device.call(lambda d: d.list())
         segments, clocks = self.segments.list(), self.clocks.state
-        return Node(self.name, self.zone, self.simulated, gpus, segments, clocks)
+        return Node(self.name, self.zone, self.simulated, gpus, segments, clocks, self.pue())

@@ -23,8 +23,8 @@ from typing import Final
 
 from services.gpuagent.latencies import Latencies
 from services.gpuagent.records import Record
+from services.gpuagent.slots import Grant, Slot
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.profiles.profile import BatchCost
 
 SLOTS: Final = 64
 NAME_BYTES: Final = 128
@@ -48,105 +48,6 @@ class Header:
 
     clock_ratio: float = 1.0
     heartbeat_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """What one worker says of itself.
-
-    Attributes:
-        pid: Its process; 0: nobody's.
-        slice_uuid: Where it runs.
-        segment_id: What it belongs to.
-        busy_since_s: When its present batch began; 0: idle.
-        power_w: Modelled active power of the present batch, W. 0 on a real GPU.
-        batch_energy_j: Most that the present batch may be counted for until it has ended, J.
-        active_j: Modelled energy of all batches that ended, J.
-        busy_s: Time of all batches that ended, s.
-        idle_since_s: When its last batch ended.
-        requests: Requests answered.
-        batches: Batches that ended, answered or not.
-        compared_s: Time of those batches that ended well and that the profile knows, s.
-        profiled_s, profiled_j: What the profile says of the same batches, s and J.
-    """
-
-    pid: int = 0
-    slice_uuid: str = ""
-    segment_id: str = ""
-    busy_since_s: float = 0.0
-    power_w: float = 0.0
-    batch_energy_j: float = 0.0
-    active_j: float = 0.0
-    busy_s: float = 0.0
-    idle_since_s: float = 0.0
-    requests: int = 0
-    batches: int = 0
-    compared_s: float = 0.0
-    profiled_s: float = 0.0
-    profiled_j: float = 0.0
-
-    def energy_at(self, now_s: float) -> float:
-        """Return the modelled energy up to `now_s`, the present batch's part included, J."""
-        return self.active_j + self._present_j(now_s)
-
-    def busy_at(self, now_s: float) -> float:
-        """Return the busy time up to `now_s`, s."""
-        return self.busy_s + self._elapsed_s(now_s)
-
-    def power_at(self, now_s: float) -> float:
-        """Return the modelled active power at `now_s`, W."""
-        unfinished = self.busy_since_s and self._present_j(now_s) < self.batch_energy_j
-        return self.power_w if unfinished else 0.0
-
-    def ended(
-        self, now_s: float, energy_j: float, requests: int, profiled: BatchCost | None = None
-    ) -> Slot:
-        """Return the slot after its present batch ended with this energy.
-
-        Args:
-            now_s: When.
-            energy_j: Its modelled energy, J.
-            requests: Requests that it answered.
-            profiled: What the profile says of it; None: nothing.
-        """
-        busy_s = self.busy_at(now_s)
-        compared_s = busy_s - self.busy_s if profiled else 0.0
-        cost = profiled or BatchCost(0.0, 0.0)
-        return replace(
-            self,
-            busy_since_s=0.0,
-            power_w=0.0,
-            batch_energy_j=0.0,
-            active_j=self.active_j + max(energy_j, 0.0),
-            busy_s=busy_s,
-            idle_since_s=now_s,
-            requests=self.requests + requests,
-            batches=self.batches + 1,
-            compared_s=self.compared_s + compared_s,
-            profiled_s=self.profiled_s + cost.latency_s,
-            profiled_j=self.profiled_j + cost.energy_j,
-        )
-
-    def _elapsed_s(self, now_s: float) -> float:
-        return max(now_s - self.busy_since_s, 0.0) if self.busy_since_s else 0.0
-
-    def _present_j(self, now_s: float) -> float:
-        return min(self.power_w * self._elapsed_s(now_s), self.batch_energy_j)
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What the agent tells one worker.
-
-    Attributes:
-        busy_power_w: Active power attributed to it while it is busy, W (real GPUs).
-        idle_power_w: Its share of the GPU's idle power, W.
-        method: How energy is metered: "counter", "integrated" or "model".
-    """
-
-    busy_power_w: float = 0.0
-    idle_power_w: float = 0.0
-    method: str = "model"
 
 
 class Ledger:

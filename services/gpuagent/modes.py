@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import SetMigMode
 from services.gpuagent.files import read_json, write_json
@@ -50,7 +49,7 @@ class MigModes:
             FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first.
         """
         self.check()
-        await self._device.call(NvmlGpus.set_mig_mode, action.gpu_uuid, enabled=action.enabled)
+        await self._device.call(lambda d: d.set_mig_mode(action.gpu_uuid, enabled=action.enabled))
         async with self._writing:  # GPUs switch at the same time; the file is one
             await asyncio.to_thread(self._note, action)
 

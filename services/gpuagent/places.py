@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.blueprint import Blueprint
-from services.gpuagent.ledger import SLOTS, Grant, Ledger
+from services.gpuagent.ledger import SLOTS, Ledger
+from services.gpuagent.slots import Grant
 from services.gpuagent.worker import spec as worker_spec
 from services.gpuagent.worker.spec import TlsFiles, WorkerSpec
 from services.kit.errors import ResourceExhausted
@@ -159,4 +160,7 @@ class Places:
             log_level=home.log_level,
             tls=home.tls,
             external=blueprint.external,
+            generative=blueprint.generative,
+            cores=blueprint.cores,
+            threads=blueprint.threads,
         )

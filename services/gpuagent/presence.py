@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import LockClock
 from services.gpuagent.segments import Segments
@@ -64,7 +63,7 @@ class Presence:
         """Look once, and act on what changed."""
         try:
             await self._reopen()
-            there = await self.device.call(NvmlGpus.present) & self.known
+            there = await self.device.call(lambda d: d.present()) & self.known
         except ServiceError as error:
             _log.warning("cannot look for the GPUs", error=error.message)
             return
@@ -83,7 +82,7 @@ class Presence:
         now_s = self.clock.monotonic()
         if self._there != self.known and now_s >= self._reopened_s + REOPEN_S:
             self._reopened_s = now_s
-            await self.device.call(NvmlGpus.reopen)
+            await self.device.call(lambda d: d.reopen())
 
     async def _end_segments(self, gpu_uuid: str) -> None:
         async with asyncio.TaskGroup() as tasks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ from services.gpuagent.keeper import Keeper, Surroundings
 from services.gpuagent.mps.sharing import Sharing, Unshared
 from services.gpuagent.places import Places
 from services.gpuagent.processes import WorkerProcess
+from services.gpuagent.running import Running
 from services.kit import logs
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
 from services.kit.mig import Placement
@@ -28,42 +28,6 @@ ADOPT_TIMEOUT_S: Final = 5.0
 STRAY_GRACE_S: Final = 5.0
 PAUSE_GRACE_S: Final = 5.0
 _LOOK_S: Final = 0.02
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """A segment with its keepers."""
-
-    blueprint: Blueprint
-    keepers: tuple[Keeper, ...]
-    tasks: tuple[asyncio.Task[None], ...]
-    draining: bool = False
-
-    @property
-    def spec(self) -> SegmentSpec:
-        """What was asked for."""
-        return self.blueprint.spec
-
-    def view(self) -> Segment:
-        """Return it as others see it."""
-        return Segment(
-            self.spec,
-            self._state(),
-            tuple(keeper.spec.listen for keeper in self.keepers),
-            sum(keeper.restarts for keeper in self.keepers),
-            next(filter(None, (keeper.trouble for keeper in self.keepers)), ""),
-        )
-
-    def _state(self) -> SegmentState:
-        if self.draining:
-            return SegmentState.DRAINING
-        if all(keeper.ready for keeper in self.keepers):
-            return SegmentState.READY
-        if all(keeper.quarantined for keeper in self.keepers):
-            return SegmentState.QUARANTINED
-        if all(keeper.was_ready or keeper.quarantined for keeper in self.keepers):
-            return SegmentState.DEGRADED
-        return SegmentState.STARTING
 
 
 class Segments:

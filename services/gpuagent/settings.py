@@ -2,30 +2,96 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from services.gpuagent.blueprint import Drafter, Variant
+from services.gpuagent.gpu_table import GpuModel
+from services.gpuagent.metering import Metered
 from services.gpuagent.mps.legacy import LegacyMps
 from services.gpuagent.mps.sharing import MpsSharing, Sharing, Unshared
 from services.gpuagent.patience import Patience
 from services.gpuagent.places import Home
-from services.gpuagent.worker.spec import External, TlsFiles
+from services.gpuagent.worker.spec import External, Generative, TlsFiles
 from services.kit.clock import Clock
-from services.kit.deployment import Deployment, ExternalRuntime, Mps, Node, Runtime, Workers
+from services.kit.deployment import (
+    Deployment,
+    ExternalRuntime,
+    GenerativeRuntime,
+    Mps,
+    Node,
+    Runtime,
+    Workers,
+)
+from services.kit.errors import InvalidArgument
 from services.kit.profiles.load import load_profile
 from services.kit.units import BYTES_PER_MIB
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """One node of the deployment, and its folder."""
+
+    name: str
+    settings: Node
+    folder: Path
+
+
+def place_of(deployment: Deployment, name: str) -> NodePlace:
+    """Return a node's place.
+
+    Args:
+        deployment: The whole deployment file.
+        name: The node's; "": the only one's.
+
+    Raises:
+        InvalidArgument: No such node.
+    """
+    names = sorted(deployment.nodes)
+    if not name and len(names) == 1:
+        name = names[0]
+    if name not in deployment.nodes:
+        raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
+    settings = deployment.nodes[name]
+    return NodePlace(name, settings, settings.state_dir.absolute() / name)
+
+
+def metered_of(node: Node, gpu: GpuModel) -> Metered:
+    """Return what one of a node's GPUs is to its meter."""
+    return Metered(
+        idle_power_w=gpu.idle_power_w,
+        sm_count=gpu.sm_count,
+        simulated=node.simulated is not None,
+        idle_share=node.idle_share,
+    )
 
 
 def drafter_of(deployment: Deployment, node: Node) -> Drafter:
     """Return what draws the blueprints of the deployment's variants. Reads profiles: blocks."""
     variants = {
         (model_name, name): Variant(
-            variant.file.absolute(), load_profile(variant.profile), external_of(variant.runtime)
+            variant.file.absolute(),
+            load_profile(variant.profile),
+            external_of(variant.runtime),
+            generative_of(variant.runtime),
         )
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
     }
     return Drafter(variants, simulated=node.simulated is not None)
+
+
+def generative_of(runtime: Runtime) -> Generative | None:
+    """Return how a variant generates text; None: it does not."""
+    if not isinstance(runtime, GenerativeRuntime):
+        return None
+    return Generative(
+        context_tokens=runtime.context_tokens,
+        slots=runtime.slots or 0,
+        max_tokens=runtime.max_tokens,
+        chat=runtime.chat,
+        resource=runtime.resource,
+    )
 
 
 def external_of(runtime: Runtime) -> External | None:
@@ -67,7 +133,7 @@ def sharing_of(node: Node, folder: Path, clock: Clock) -> Sharing:
     """Return how processes share a slice, with the files of MPS in `folder`."""
     mps = node.mps
     if mps is None:
-        if node.simulated is not None:
+        if node.simulated is not None or node.cpu is not None:
             return Unshared()
         mps = Mps()
     driver = LegacyMps(mps.control_binary, mps.timeout_s)

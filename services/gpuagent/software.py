@@ -9,7 +9,7 @@ from typing import Final
 
 import pynvml
 
-from services.gpuagent.device import NvmlGpus
+from services.gpuagent.devices import Devices
 from services.gpuagent.nvml.errors import translated
 
 _RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
@@ -25,7 +25,12 @@ class Software:
     onnxruntime: str = ""
 
 
-def read(_: NvmlGpus) -> Software:
+def of_cpu(_: Devices) -> Software:
+    """Return the versions of a node without a GPU driver."""
+    return Software(onnxruntime=_runtime())
+
+
+def read(_: Devices) -> Software:
     """Return the versions; call it where NVML is called.
 
     Raises:

@@ -22,7 +22,7 @@ from services.gpuagent.nvml import listing
 from services.gpuagent.nvml.errors import translated
 from services.gpuagent.nvml.listing import GpuInstance, MigDevice, Profile
 from services.kit import deployment
-from services.kit.errors import NotFound
+from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.units import BYTES_PER_MIB
 
 
@@ -100,9 +100,14 @@ def survey(name: str, node: deployment.Node) -> tuple[SurveyedGpu, ...]:
 
     Raises:
         NotFound: A simulated GPU type without a table.
-        FailedPrecondition: There is no NVIDIA driver, or a file of the node is damaged.
+        FailedPrecondition: There is no NVIDIA driver, a file of the node is damaged, or the node
+            offers CPU cores.
         Unavailable: The driver cannot answer now.
     """
+    if node.cpu is not None:
+        raise FailedPrecondition(
+            f"{name} offers CPU cores, of which NVML knows nothing; `cinquefoil status` shows them"
+        )
     folder = node.state_dir.absolute() / name
     with _opened(name, node, folder), translated("read the GPUs"):
         serves = {

@@ -9,7 +9,7 @@ names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -126,6 +126,58 @@ def layouts(geometry: Geometry) -> Iterator[Layout]:
 
 
 @lru_cache(maxsize=64)
+def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
+    """Return every layout to which no slice can be added, positions told apart, in fixed order."""
+    places = [_Place.of(geometry, kind, start) for kind in geometry.kinds for start in kind.starts]
+
+    def extend(layout: tuple[_Place, ...], first_free: int) -> Iterator[tuple[_Place, ...]]:
+        counts, taken = Counter(place.kind.name for place in layout), sum(p.bits for p in layout)
+        fitting = [place for place in places if place.fits(taken, counts)]
+        if not fitting:
+            yield layout
+        for place in fitting:
+            # What is skipped stays free, and may take a slice then: such a layout is not full.
+            skipped = range(first_free, place.start)
+            if place.start >= first_free and not any(each.wasted(skipped) for each in places):
+                yield from extend((*layout, place), place.stop)
+
+    return tuple(
+        tuple(Placement(each.kind.name, each.start) for each in layout) for layout in extend((), 0)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a slice may lie.
+
+    Attributes:
+        kind: Its kind.
+        start, stop: Its memory slices.
+        bits: The same, a bit for each.
+        unbounded: The kind's `max_count` says no more than that slices must not overlap.
+    """
+
+    kind: SliceKind
+    start: int
+    stop: int
+    bits: int
+    unbounded: bool
+
+    @classmethod
+    def of(cls, geometry: Geometry, kind: SliceKind, start: int) -> _Place:
+        bits = ((1 << kind.memory_slices) - 1) << start
+        unbounded = kind.max_count * kind.memory_slices >= geometry.memory_slices
+        return cls(kind, start, start + kind.memory_slices, bits, unbounded)
+
+    def fits(self, taken: int, counts: Mapping[str, int]) -> bool:
+        return not self.bits & taken and counts[self.kind.name] < self.kind.max_count
+
+    def wasted(self, free: range) -> bool:
+        """Tell whether it fits into what stays free, however many of its kind there will be."""
+        return self.unbounded and free.start <= self.start and self.stop <= free.stop
+
+
+@lru_cache(maxsize=64)
 def maximal_layouts(geometry: Geometry) -> tuple[Layout, ...]:
     """Return one layout for each maximal multiset of kinds, in a fixed order.
 
@@ -133,7 +185,7 @@ def maximal_layouts(geometry: Geometry) -> tuple[Layout, ...]:
     into one of these. MIG isolates slices, so positions do not matter to a plan.
     """
     by_counts: dict[frozenset[tuple[str, int]], Layout] = {}
-    for layout in layouts(geometry):
+    for layout in full_layouts(geometry):
         counts = Counter(placement.profile for placement in layout)
         by_counts.setdefault(frozenset(counts.items()), layout)
     candidates = [(Counter(dict(key)), layout) for key, layout in by_counts.items()]

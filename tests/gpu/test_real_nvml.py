@@ -136,8 +136,9 @@ def test_the_meter_counts_what_the_power_says(gpus: NvmlGpus, listed: tuple[GpuI
         after, took_s = gpus.meter(gpu.uuid), time.monotonic() - began_s
         assert after.method in {"counter", "integrated"}
         mean_w = (after.energy_j - before.energy_j) / took_s
-        assert 0.5 * min(before.power_w, after.power_w) < mean_w
-        assert mean_w < 2 * max(before.power_w, after.power_w)
+        powers_w = [power_w for power_w in (before.power_w, after.power_w) if power_w is not None]
+        if powers_w:
+            assert 0.5 * min(powers_w) < mean_w < 2 * max(powers_w)
 
 
 def test_a_gpu_that_is_not_there_is_not_found(gpus: NvmlGpus) -> None:
@@ -242,7 +243,7 @@ def test_an_inference_costs_energy_that_the_counter_shows(
     assert y[0, 0] == pytest.approx(_WIDTH)
     assert after.method == "counter"
     limit_w = pynvml.nvmlDeviceGetEnforcedPowerLimit(handles[0]) / 1000
-    assert 0.8 * before.power_w < mean_w < 1.1 * limit_w
+    assert 0.8 * (before.power_w or 0) < mean_w < 1.1 * limit_w
     record_property("mean_power_w", mean_w)
     record_property("energy_j_per_item", (after.energy_j - before.energy_j) / items)
 

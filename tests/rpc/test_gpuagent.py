@@ -250,6 +250,18 @@ async def test_metrics_are_exposed_while_the_agent_runs(node: tuple[Planner, Age
     assert power_w == pytest.approx(55.0)
     segment = {"segment": "s-1", "model": "m", "variant": "v"}
     assert REGISTRY.get_sample_value("cinquefoil_worker_restarts_total", segment) == 0
+    assert REGISTRY.get_sample_value("cinquefoil_segment_quarantined", segment) == 0
+    assert REGISTRY.get_sample_value("cinquefoil_segments", {"state": "ready"}) == 1
+    for over in ("window", "all"):
+        check = {"gpu_uuid": GPU, "over": over}
+        error = REGISTRY.get_sample_value("cinquefoil_energy_conservation_error_ratio", check)
+        assert error is not None
+        assert error < 0.01
+    await until(lambda: _attributed_j({"gpu_uuid": GPU, "slice": "3g.20gb@0"} | segment) == 0)
+
+
+def _attributed_j(labels: dict[str, str]) -> float | None:
+    return REGISTRY.get_sample_value("cinquefoil_segment_energy_joules_total", labels)
 
 
 async def test_a_planner_that_comes_back_is_told_the_node_first_and_old_results_never(

@@ -9,7 +9,6 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.domain import LockClock
 from services.gpuagent.hardware import gpus_of
 from services.gpuagent.ledger import opened
@@ -94,7 +93,7 @@ async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None
     settings = Node(zone="Z", simulated=("a100-40gb",))
     with opened(tmp_path / "gpu.ledger") as ledger:
         async with gpus_of("node", settings, tmp_path / "hardware", lambda _: ledger) as device:
-            (gpu,) = await device.call(NvmlGpus.list)
+            (gpu,) = await device.call(lambda d: d.list())
             clocks = Clocks(device, tmp_path / "clocks.json", allowed=False)
 
             with pytest.raises(PermissionDenied, match="allow_clocks"):
@@ -102,4 +101,4 @@ async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None
 
             assert not clocks.state.may_lock
             assert not clocks.state.held_mhz
-            assert (await device.call(NvmlGpus.list))[0].clock_mhz == gpu.clock_mhz
+            assert (await device.call(lambda d: d.list()))[0].clock_mhz == gpu.clock_mhz

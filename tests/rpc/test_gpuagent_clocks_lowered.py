@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import LockClock
 from services.gpuagent.hardware import gpus_of
@@ -31,7 +30,7 @@ class Gpu:
     path: Path
 
     async def clock_mhz(self) -> int:
-        return (await self.device.call(NvmlGpus.list))[0].clock_mhz
+        return (await self.device.call(lambda d: d.list()))[0].clock_mhz
 
     def written(self) -> dict[str, Any]:
         written: dict[str, Any] = json.loads(self.path.read_text())
@@ -43,7 +42,7 @@ async def gpu(folder: Path) -> AsyncIterator[Gpu]:
     settings = Node(zone="Z", simulated=("v100",))
     with opened(folder / "gpu.ledger") as ledger:
         async with gpus_of("node", settings, folder / "hardware", lambda _: ledger) as device:
-            (found,) = await device.call(NvmlGpus.list)
+            (found,) = await device.call(lambda d: d.list())
             path = folder / "clocks.json"
             yield Gpu(device, Clocks(device, path, allowed=True), found.uuid, path)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.domain import MpsLimit
@@ -191,6 +192,13 @@ async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(
     restarted = node.planner.segment("s-1")
     assert restarted is not None
     assert restarted.restarts == 0, "that was no failure of theirs"
+    counts = [
+        sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name == "cinquefoil_mps_restarts_total"
+    ]
+    assert counts == [1]
 
 
 async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(state: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
@@ -124,6 +125,9 @@ async def test_a_file_that_spoils_is_given_up_and_taken_up_again_once_it_is_mend
 
         assert "cannot load the model" in segment.reason
         assert segment.restarts == 2, "three failures, and two starts between them"
+        labels = {"segment": "bad", "model": "m", "variant": "bad"}
+        assert REGISTRY.get_sample_value("cinquefoil_segment_quarantined", labels) == 1
+        assert REGISTRY.get_sample_value("cinquefoil_segments", {"state": "quarantined"}) == 1
         await asyncio.sleep(1.0)
         assert len(workers_in(tmp_path)) == 1, "it is left alone"
         await here.neighbour_is_well()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
+from services.cli.demo import convnet
 from services.cli.demo.digits import split
 
 ACCURACY_FILE: Final = "accuracy.json"
@@ -38,11 +39,16 @@ FAMILY: Final[Mapping[str, Callable[[], Any]]] = {
 }
 """Classifiers by variant name, in order of accuracy."""
 
+CONVNETS: Final[Mapping[str, int]] = {"conv-16": 16, "conv-128": 128, "conv-384": 384}
+"""Filters by variant name, in order of accuracy: what takes milliseconds of a CPU core."""
+
 _OPSET: Final = 21
 
 
 def build(name: str) -> bytes:
     """Train one variant and return it as a serialized ONNX model."""
+    if name in CONVNETS:
+        return convnet.build(CONVNETS[name])
     classifier = FAMILY[name]()
     pipeline: Pipeline = make_pipeline(MaxAbsScaler(), classifier)
     with warnings.catch_warnings():
@@ -76,19 +82,23 @@ def measure(model: bytes) -> float:
     return float(np.mean(labels == split().held_out_labels))
 
 
-def train(folder: Path, say: Callable[[str], object] = lambda _: None) -> dict[str, float]:
-    """Make sure that `folder` holds the family; return the measured accuracy of each variant.
+def train(
+    folder: Path,
+    say: Callable[[str], object] = lambda _: None,
+    names: Iterable[str] = tuple(FAMILY),
+) -> dict[str, float]:
+    """Make sure that `folder` holds variants; return the measured accuracy of all that it holds.
 
     What is there is reused if it was made by the same versions of the libraries. `accuracy.json` is
-    written last, so a folder that has it is complete.
+    written last, so what it names is complete.
     """
-    known = read_accuracy(folder)
-    if known is not None and all(path(folder, name).exists() for name in FAMILY):
-        return known
+    accuracy = read_accuracy(folder) or {}
+    missing = [n for n in names if n not in accuracy or not path(folder, n).exists()]
+    if not missing:
+        return accuracy
     folder.mkdir(parents=True, exist_ok=True)
     (folder / ACCURACY_FILE).unlink(missing_ok=True)
-    accuracy = {}
-    for name in FAMILY:
+    for name in missing:
         model = build(name)
         _write(path(folder, name), model)
         accuracy[name] = measure(model)

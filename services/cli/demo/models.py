@@ -19,8 +19,9 @@ def train_missing(deployment: Deployment, say: Callable[[str], object]) -> None:
     if not missing:
         return
     # scikit-learn takes a second to import: only for those who need it.
-    from services.cli.demo.family import FAMILY, train  # noqa: PLC0415
+    from services.cli.demo.family import CONVNETS, FAMILY, train  # noqa: PLC0415
 
-    for folder in sorted({file.parent for file in missing if file.stem in FAMILY}):
+    ours = [file for file in missing if file.stem in FAMILY or file.stem in CONVNETS]
+    for folder in sorted({file.parent for file in ours}):
         say(f"Training the demo's models into {folder}")
-        train(folder, say)
+        train(folder, say, [file.stem for file in ours if file.parent == folder])

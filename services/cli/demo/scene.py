@@ -74,7 +74,11 @@ def write(deployment: Deployment, out: Path, seconds: float) -> Scene:
 
 def _grid(deployment: Deployment, speedup: float) -> Deployment:
     start = deployment.carbon.replay.start
-    traced = any(isinstance(z.source, TraceSource) for z in deployment.carbon.zones.values())
+    traced = any(
+        isinstance(source, TraceSource)
+        for zone in deployment.carbon.zones.values()
+        for source in zone.sources
+    )
     if start is None and not traced:
         start = MIDNIGHT
     replay = deployment.carbon.replay.model_copy(update={"start": start, "speedup": speedup})
@@ -99,6 +103,7 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
             update={
                 **_anywhere(),
                 "simulated": node.simulated or GPUS,
+                "cpu": None,
                 "state_dir": folder / "state" / name,
                 "orphan_timeout_s": 10.0,
             }

@@ -12,7 +12,8 @@ from services.gpuagent.clocks import Clocks
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.latencies import SIZES, Counts
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
-from services.gpuagent.segments import Running, Segments
+from services.gpuagent.running import Running
+from services.gpuagent.segments import Segments
 from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError

@@ -19,6 +19,12 @@ def limits_of(spec: SegmentSpec) -> tuple[MpsLimit, ...]:
     return spec.limits or (MpsLimit(max(1, ALL_THREADS // spec.processes)),) * spec.processes
 
 
+def thread_shares(spec: SegmentSpec) -> tuple[float, ...]:
+    """Return each process's part of its slice's SMs while all are busy, 0..1; at most 1 in sum."""
+    percentages = [limit.thread_percentage for limit in limits_of(spec)]
+    return tuple(each / max(ALL_THREADS, sum(percentages)) for each in percentages)
+
+
 def ceiling_of(limits: Sequence[MpsLimit]) -> MpsLimit:
     """Return the least limit that holds all of `limits`; a process can only narrow its daemon's."""
     bounded = all(limit.memory_bytes for limit in limits)

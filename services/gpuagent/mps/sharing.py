@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from services.gpuagent.blueprint import Blueprint
@@ -33,6 +34,11 @@ Rest = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 
 class Sharing(Protocol):
     """What segments need of it."""
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """How often what is shared was started again, by slice UUID."""
+        ...
 
     def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
@@ -69,6 +75,8 @@ class Sharing(Protocol):
 
 class Unshared:
     """Processes that know nothing of one another."""
+
+    restarts: Mapping[str, int] = MappingProxyType({})
 
     def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
@@ -108,6 +116,9 @@ class MpsSharing:
         folder: Where their files go; one agent's.
         clock: Time.
         check_interval_s: How often they are checked, s.
+
+    Attributes:
+        restarts: Daemons started again, by slice UUID.
     """
 
     def __init__(
@@ -117,6 +128,7 @@ class MpsSharing:
         self._folder = folder
         self._clock = clock
         self._check_interval_s = check_interval_s
+        self.restarts: Counter[str] = Counter()
         self._tables: dict[str, _Table] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -200,6 +212,7 @@ class MpsSharing:
                 await self._driver.stop(table.seat)
                 await self._driver.start(table.seat, table.ceiling)
                 table.missed = 0
+                self.restarts[uuid] += 1
             except ServiceError as error:
                 _log.error("cannot restart MPS", device=uuid, error=error.message)
 

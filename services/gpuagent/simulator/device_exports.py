@@ -26,7 +26,9 @@ from services.gpuagent.simulator.machine import Machine
 from services.gpuagent.simulator.rights import Right
 
 DRIVER_VERSION = "580.95.05"
-NVML_VERSION = f"13.{DRIVER_VERSION}"
+CUDA_VERSION = 13_000
+"""As the driver tells it: 1000 x major + 10 x minor."""
+NVML_VERSION = f"{CUDA_VERSION // 1000}.{DRIVER_VERSION}"
 
 exports = Exports()
 _export = exports.function
@@ -58,6 +60,11 @@ def _shutdown(machine: Machine) -> None:
 @_export("nvmlSystemGetDriverVersion", ADDRESS, UINT)
 def _driver_version(_: Machine, buffer: int, size: int) -> None:
     write_string(buffer, size, DRIVER_VERSION)
+
+
+@_export("nvmlSystemGetCudaDriverVersion_v2", UINT_AT)
+def _cuda_version(_: Machine, version: c_uint) -> None:
+    version.value = CUDA_VERSION
 
 
 @_export("nvmlSystemGetNVMLVersion", ADDRESS, UINT)

@@ -7,20 +7,28 @@ import os
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.ledger import Ledger, opened
 from services.gpuagent.worker.batcher import Batcher
+from services.gpuagent.worker.credits import Credits
 from services.gpuagent.worker.device import Device
 from services.gpuagent.worker.engine import Engine
-from services.gpuagent.worker.executor import Executor, Job
+from services.gpuagent.worker.executor import Executor
 from services.gpuagent.worker.external import external_model
+from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.llama import Llama
+from services.gpuagent.worker.generative.model import LanguageModel
+from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.local import LocalModel
-from services.gpuagent.worker.model import Model
+from services.gpuagent.worker.model import Model, Reader
 from services.gpuagent.worker.servicer import WorkerServicer
-from services.gpuagent.worker.spec import WorkerSpec
+from services.gpuagent.worker.spec import Generative, WorkerSpec
 from services.kit import logs
 from services.kit.clock import Clock, RealClock
 from services.kit.rpc import serving
@@ -30,7 +38,9 @@ if TYPE_CHECKING:
 
 SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
 QUEUED_BATCHES: Final = 16
-"""Batches' worth of work that may wait; callers within their credits never reach it."""
+QUEUED_LEAST: Final = 1024
+"""Work that may wait, in batches, and at least so many requests; routers within their credits
+never reach it: each has one at least, so that the second bounds their number."""
 
 _log = logs.get("worker")
 
@@ -43,6 +53,15 @@ class ModelLost(Exception):
     """The model cannot go on; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Core:
+    """What reads, where it runs, and what does the work."""
+
+    model: Reader[Any]
+    device: Device
+    executor: Intake[Any]
+
+
 async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
     """Serve one process of one segment until `stop`, or until no agent has shown life for long.
 
@@ -53,38 +72,29 @@ async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
     """
     clock = RealClock()
     with opened(spec.ledger) as ledger:
-        async with _model(spec, clock) as model:
-            device = Device(spec, ledger, clock)
-            bound = QUEUED_BATCHES * spec.batch_size
-            executor = Executor(Batcher[Job[Any]](spec.batch_size, bound), device, model, clock)
-            async with _served(spec, WorkerServicer(_hello(spec, model), executor)):
-                device.claim(os.getpid())
-                failure = await _work(spec, executor, model, ledger, stop)
-            device.release()
+        async with _core(spec, ledger, clock) as core:
+            async with _served(spec, WorkerServicer(_hello(spec, core.model), core.executor)):
+                core.device.claim(os.getpid())
+                failure = await _work(spec, core, ledger, stop)
+            core.device.release()
     if failure:
         raise ModelLost(failure)
 
 
-async def _work(
-    spec: WorkerSpec,
-    executor: Executor[Any],
-    model: Model[Any],
-    ledger: Ledger,
-    stop: asyncio.Event,
-) -> str:
+async def _work(spec: WorkerSpec, core: _Core, ledger: Ledger, stop: asyncio.Event) -> str:
     """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
 
     async def watch() -> str:
-        failure = await model.failure()
+        failure = await core.model.failure()
         stop.set()
         return failure
 
     async with asyncio.TaskGroup() as tasks:
-        batches = tasks.create_task(executor.run(), name="worker.batches")
+        batches = tasks.create_task(core.executor.run(), name="worker.batches")
         orphan = tasks.create_task(_end_orphan(spec, ledger, stop), name="worker.orphan")
         failing = tasks.create_task(watch(), name="worker.failure")
         await stop.wait()
-        await executor.drain()
+        await core.executor.drain()
         failure = failing.result() if failing.done() else ""
         for task in (batches, orphan, failing):
             task.cancel()
@@ -92,14 +102,46 @@ async def _work(
 
 
 @asynccontextmanager
-async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
+async def _core(spec: WorkerSpec, ledger: Ledger, clock: Clock) -> AsyncIterator[_Core]:
     """Load the model, or reach who has it, for the time of the block."""
+    batcher = Batcher[Job[Any]](
+        spec.batch_size if spec.generative is None else 1,
+        max(QUEUED_BATCHES * spec.batch_size, QUEUED_LEAST),
+    )
+    credits_ = Credits(spec.slots)  # one batch, no reserve: docs/scaling.md has the figures
+    if spec.generative is not None:
+        shared = SharedDevice(spec, ledger, clock)
+        with ThreadPoolExecutor(spec.slots, "slot") as threads:
+            text = await _language_model(spec, spec.generative, threads)
+            yield _Core(text, shared, SlotExecutor(batcher, shared, text, credits_, clock))
+        return
+    device = Device(spec, ledger, clock)
+    async with _model(spec, clock) as model:
+        yield _Core(model, device, Executor(batcher, device, model, credits_, clock))
+
+
+@asynccontextmanager
+async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
     if spec.external is not None:
         async with external_model(spec, spec.external, clock) as external:
             yield external
         return
     with ThreadPoolExecutor(1, "device") as thread:
-        yield LocalModel(await asyncio.to_thread(Engine, spec.file, spec.provider), thread)
+        yield LocalModel(
+            await asyncio.to_thread(Engine, spec.file, spec.provider, spec.threads), thread
+        )
+
+
+async def _language_model(
+    spec: WorkerSpec, how: Generative, threads: ThreadPoolExecutor
+) -> LanguageModel:
+    load = partial(
+        Llama,
+        slots=spec.slots,
+        threads=spec.threads,
+        gpu=spec.provider == "CUDAExecutionProvider",
+    )
+    return LanguageModel(await asyncio.to_thread(load, spec.file, how), how, threads)
 
 
 @asynccontextmanager
@@ -117,13 +159,13 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
         raise AddressTaken(spec.listen) from error
 
 
-def _hello(spec: WorkerSpec, model: Model[Any]) -> pb.Hello:
+def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
     return pb.Hello(
         segment_id=spec.segment_id,
         model=spec.model,
         variant=spec.variant,
-        credits=spec.batch_size,
         metadata=model.metadata,
+        decoupled=model.decoupled,
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from services.gpuagent.ledger import Ledger, Slot
+from services.gpuagent.ledger import Ledger
+from services.gpuagent.slots import Grant, Slot
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit.clock import Clock
 from services.kit.profiles.profile import BatchCost
@@ -98,7 +99,7 @@ class Device:
         profiled = self._profiled(batch)
         cost = self._begin(profiled, started_s)
         grant = self._ledger.grant(self._spec.slot)
-        power_w = cost.power_w if cost.latency_s else grant.busy_power_w
+        power_w, method = self._tariff(profiled, grant)
         try:
             outputs = await compute()
         except BaseException:
@@ -116,7 +117,7 @@ class Device:
             self._write(self._slot.ended(ended_s, energy_j, batch.requests, known))
         idle_j = grant.idle_power_w * max(started_s - before.idle_since_s, 0.0)
         compute_s = cost.latency_s + late_s
-        return Ran(outputs, started_s, compute_s, energy_j, idle_j, grant.method)
+        return Ran(outputs, started_s, compute_s, energy_j, idle_j, method)
 
     def _profiled(self, batch: Batch) -> BatchCost | None:
         """Return what the profile says of a batch that begins now; None: nothing."""
@@ -140,6 +141,15 @@ class Device:
             )
         )
         return profiled
+
+    def _tariff(self, profiled: BatchCost | None, grant: Grant) -> tuple[float, str]:
+        """Return the active power that a batch is counted at, W, and how that was found.
+
+        Where nothing was measured yet, the profile says it.
+        """
+        if profiled is not None and (self._spec.charged or not grant.busy_power_w):
+            return profiled.power_w, "model"
+        return grant.busy_power_w, grant.method
 
     def _write(self, slot: Slot) -> None:
         self._slot = slot

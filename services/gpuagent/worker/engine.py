@@ -62,22 +62,26 @@ class Engine:
     Args:
         file: ONNX file.
         provider: Execution provider; the CPU's stands behind it for operators it lacks.
+        threads: Threads within an operator, where the CPU computes. Operators run one by one.
 
     Raises:
         RuntimeError: The file cannot be loaded, the provider is not there, or an input or output
             is no tensor of a datatype that the protocol can carry.
     """
 
-    def __init__(self, file: Path, provider: str) -> None:
+    def __init__(self, file: Path, provider: str, threads: int = 1) -> None:
         ort.disable_telemetry_events()  # what is served here is nobody's business
         if provider not in ort.get_available_providers():
             raise RuntimeError(
                 f"no {provider} here; there are {', '.join(ort.get_available_providers())}"
             )
         options = ort.SessionOptions()
-        # One process is one stream of batches: parallelism is the planner's, by processes.
-        options.intra_op_num_threads = 1
+        # One process is one stream of batches: parallelism is the planner's, by processes, and by
+        # the cores of a slice.
+        options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        # Threads that spin while they wait take energy, and the cores of the batch's own operators.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # errors are raised too, and told by those who catch them
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
         try:

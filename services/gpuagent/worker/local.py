@@ -11,7 +11,7 @@ import numpy as np
 
 from services.gpuagent.worker import requests
 from services.gpuagent.worker.engine import Engine
-from services.gpuagent.worker.model import Answers, ModelFailed
+from services.gpuagent.worker.model import Answers, ModelFailed, Tell
 from services.gpuagent.worker.requests import Inference
 from services.gpuagent.worker.tensors import Array
 from services.kit.errors import ServiceError
@@ -40,12 +40,17 @@ class LocalModel:
         self._suspected = asyncio.Event()
         self._witness: Mapping[str, Array] | None = None
         self.metadata = requests.metadata(engine.signature)
+        self.decoupled = False
 
     def read(self, data: bytes, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
         """Read and check a request; see `requests.parse`."""
         return requests.parse(data, self._engine.signature)
 
-    async def compute(self, inferences: Sequence[Inference]) -> Answers:
+    async def compute(
+        self,
+        inferences: Sequence[Inference],
+        tell: Tell,  # noqa: ARG002 - a network answers at once
+    ) -> Answers:
         """Run a batch.
 
         Raises:

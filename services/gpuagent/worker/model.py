@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from services.kit.errors import ServiceError
@@ -11,6 +11,14 @@ Answers = Callable[[], Sequence["bytes | ServiceError"]]
 """Gives each request's serialized ModelInferResponse, or what was wrong with it.
 
 A call, because writing answers is no time of the GPU.
+"""
+
+
+Tell = Callable[[int, bytes], Awaitable[bool]]
+"""Hands on a part of an answer, not its last.
+
+Takes the request's place in the batch and a serialized ModelInferResponse. Waits until there is
+room; False: nobody wants more of this answer.
 """
 
 
@@ -40,17 +48,23 @@ class ModelFailed(ServiceError):
 
 
 R = TypeVar("R", bound=Request)
+R_co = TypeVar("R_co", bound=Request, covariant=True)
 
 
-class Model(Protocol[R]):
-    """A loaded model."""
+class Reader(Protocol[R_co]):
+    """A loaded model before it computes: what it is, and what it makes of a request's bytes."""
 
     @property
     def metadata(self) -> bytes:
         """A serialized ModelMetadataResponse without the model's name."""
         ...
 
-    def read(self, data: bytes, deadline_s: float) -> R:
+    @property
+    def decoupled(self) -> bool:
+        """Whether it answers in parts."""
+        ...
+
+    def read(self, data: bytes, deadline_s: float) -> R_co:
         """Read a serialized ModelInferRequest.
 
         Args:
@@ -62,14 +76,23 @@ class Model(Protocol[R]):
         """
         ...
 
-    async def compute(self, requests: Sequence[R]) -> Answers:
-        """Run a batch.
-
-        Raises:
-            Exception: It failed as a whole; each request is then run alone.
-        """
-        ...
-
     async def failure(self) -> str:
         """Wait until the model cannot go on; return why."""
+        ...
+
+
+class Model(Reader[R], Protocol[R]):
+    """A loaded model that answers a batch at once."""
+
+    async def compute(self, requests: Sequence[R], tell: Tell) -> Answers:
+        """Run a batch.
+
+        Args:
+            requests: The batch.
+            tell: For a decoupled model: parts of answers before the last, as they are ready. The
+                last is returned; it may be b"" where all was said.
+
+        Raises:
+            Exception: It failed as a whole; each request is then run alone. Not after parts.
+        """
         ...

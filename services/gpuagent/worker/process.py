@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import uvloop
 
 from services.gpuagent.worker.app import AddressTaken, ModelLost, run
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
-from services.kit import logs
+from services.kit import logs, telemetry
 from services.kit.rpc import serve_until
 
 
@@ -23,7 +24,9 @@ def launch(path: Path) -> int:
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
     log = logs.get("worker")
     try:
-        uvloop.run(_until_stopped(spec))
+        _bind(spec.cores)
+        with telemetry.exported("worker"):
+            uvloop.run(_until_stopped(spec))
     except AddressTaken:
         log.warning("address in use", listen=spec.listen)
         return ADDRESS_TAKEN
@@ -34,6 +37,16 @@ def launch(path: Path) -> int:
         log.critical("cannot load the model", error=str(error))
         return 1
     return 0
+
+
+def _bind(cores: tuple[int, ...]) -> None:
+    """Run on these cores only; what this process starts, an external server too, inherits it."""
+    if not cores:
+        return
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        raise RuntimeError(f"may not run on the cores {cores}: {error}") from error
 
 
 async def _until_stopped(spec: WorkerSpec) -> None:

@@ -61,10 +61,28 @@ def parse(data: bytes, signature: Signature) -> Inference:
         InvalidArgument: It is not one, or not for this signature; `field` says where.
         NotFound: It asks for another version of the model.
     """
+    return check(decode(data), signature)
+
+
+def decode(data: bytes) -> pb.ModelInferRequest:
+    """Return a request.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
     try:
-        request = pb.ModelInferRequest.FromString(data)
+        return pb.ModelInferRequest.FromString(data)
     except DecodeError:
         raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
+
+
+def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
+    """Check a request.
+
+    Raises:
+        InvalidArgument: It is not for this signature; `field` says where.
+        NotFound: It asks for another version of the model.
+    """
     if request.model_version not in ("", VERSION):
         raise NotFound(
             f"model {request.model_name!r} has version {VERSION} only, not "

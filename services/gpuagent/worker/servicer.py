@@ -11,8 +11,9 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
-from services.gpuagent.worker.executor import Executor, Timing
+from services.gpuagent.worker.intake import Intake, Timing
 from services.gpuagent.worker.session import Answer, News, Session
+from services.gpuagent.worker.spans import WorkSpans
 
 Requests = AsyncIterator[pb.ExecuteRequest]
 
@@ -21,11 +22,11 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
     """Serves one executor.
 
     Args:
-        hello: What this process serves.
+        hello: What this process serves; the credits are each stream's own.
         executor: Does the work.
     """
 
-    def __init__(self, hello: pb.Hello, executor: Executor[Any]) -> None:
+    def __init__(self, hello: pb.Hello, executor: Intake[Any]) -> None:
         self._hello = hello
         self._executor = executor
 
@@ -35,23 +36,34 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         _context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[pb.ExecuteResponse]:
         """Say hello, then answer work until the router ends the stream or this worker drains."""
-        yield pb.ExecuteResponse(hello=self._hello)
-        session = self._executor.open()
+        session, spans = self._executor.open(), WorkSpans()
         try:
-            async with _beside(self._take_in(request_iterator, session)):
+            yield pb.ExecuteResponse(hello=self._greeting(session.greet()))
+            async with _beside(self._take_in(request_iterator, session, spans)):
                 while (news := await session.news()) is not None:
+                    spans.end(news.answers)
                     yield _response(news)
         finally:
+            spans.close()
             self._executor.close(session)
 
-    async def _take_in(self, incoming: Requests, session: Session) -> None:
+    def _greeting(self, credits_: int) -> pb.Hello:
+        hello = pb.Hello(credits=credits_)
+        hello.MergeFrom(self._hello)
+        return hello
+
+    async def _take_in(self, incoming: Requests, session: Session, spans: WorkSpans) -> None:
         try:
             async for request in incoming:
                 for work in request.work:
+                    spans.begin(work)
                     timing = Timing(work.waited_s, work.remaining_s)
-                    self._executor.submit(session, work.id, work.request, timing)
+                    self._executor.submit(
+                        session, work.id, work.request, timing, in_parts=work.in_parts
+                    )
                 if request.cancelled_ids:
                     self._executor.cancel(session, request.cancelled_ids)
+                await session.room()  # what is not read waits at its router, by flow control
         finally:
             session.end_input()
 
@@ -73,14 +85,16 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 def _response(news: News) -> pb.ExecuteResponse:
     return pb.ExecuteResponse(
-        results=[_result(answer) for answer in news.answers], draining=news.draining
+        results=[_result(answer) for answer in news.answers],
+        draining=news.draining,
+        credits=news.credits,
     )
 
 
 def _result(answer: Answer) -> pb.Result:
+    result = pb.Result(id=answer.id, response=answer.response, more=answer.more)
     if answer.error is not None:
-        return pb.Result(id=answer.id, status=answer.error.status, message=answer.error.message)
-    result = pb.Result(id=answer.id, response=answer.response)
+        result.status, result.message = answer.error.status, answer.error.message
     if answer.cost is not None:
         cost = answer.cost
         result.receipt.energy_j = cost.energy_j
@@ -89,4 +103,10 @@ def _result(answer: Answer) -> pb.Result:
         result.receipt.queue_s = cost.queue_s
         result.receipt.compute_s = cost.compute_s
         result.receipt.batch_size = cost.batch_size
+        result.receipt.items = cost.items
+        if cost.usage is not None:
+            result.receipt.input_tokens = cost.usage.input_tokens
+            result.receipt.output_tokens = cost.usage.output_tokens
+            result.receipt.first_token_s = cost.usage.first_token_s
+            result.receipt.token_s = cost.usage.token_s
     return result

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from services.gpuagent.worker.credits import Share
 from services.kit.errors import InvalidArgument, ServiceError
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a request for text took.
+
+    Attributes:
+        input_tokens: Of its prompt.
+        output_tokens: Generated, the one that ends the text included.
+        first_token_s: From when it came to the router to its first token, s; 0: it had none.
+        token_s: Mean time between its tokens after that, s; 0: there were less than two.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    first_token_s: float = 0.0
+    token_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +38,8 @@ class Cost:
         queue_s: Time it waited here, s.
         compute_s: Time its batch was executing, s.
         batch_size: Items in its batch.
+        items: Of them: its own.
+        usage: Tokens, where the model generates text.
     """
 
     energy_j: float
@@ -27,38 +48,73 @@ class Cost:
     queue_s: float
     compute_s: float
     batch_size: int
+    items: int = 1
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How a piece of work ended: an error, or a response and its cost."""
+    """How a piece of work ended: an error, or a response; and its cost, where it was started.
+
+    With `more` it is a part of the response, and the work goes on.
+    """
 
     id: int
     error: ServiceError | None = None
     response: bytes = b""
     cost: Cost | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a stream is told next. Attributes: answers, draining (said once)."""
+    """What a stream is told next.
+
+    Attributes:
+        answers: To work.
+        draining: No more work is taken; said once.
+        credits: Requests that may be in flight from now on; 0: as before.
+    """
 
     answers: tuple[Answer, ...]
-    draining: bool
+    draining: bool = False
+    credits: int = 0
 
 
 class Session:
-    """Work taken in on one stream, and answers that wait to be sent."""
+    """Work taken in on one stream, and answers that wait to be sent.
 
-    def __init__(self) -> None:
-        self._open: set[int] = set()
+    What it holds is counted in bytes: requests until they are answered, responses until they are
+    sent. A router that sends too much, or does not read, is not read from until there is room.
+
+    Args:
+        share: The stream's part of the credits.
+        credit_bytes: Bytes that it may hold per credit before it has no room.
+    """
+
+    def __init__(self, share: Share, credit_bytes: int) -> None:
+        self.share = share
+        self._credit_bytes = credit_bytes
+        self._open: dict[int, int] = {}  # bytes by id
+        self._unwanted: set[int] = set()
         self._answers: list[Answer] = []
+        self._in_bytes = 0  # requests not answered
+        self._out_bytes = 0  # responses not sent
+        self._sending_bytes = 0  # of those, what is on its way
+        self._told_credits = 0
         self._changed = asyncio.Event()
+        self._freed = asyncio.Event()
         self._draining = False
         self._draining_told = False
         self._input_ended = False
 
-    def take_in(self, work_id: int) -> None:
+    @property
+    def _most_bytes(self) -> int:
+        return self.share.credits * self._credit_bytes
+
+    # ---- what comes in -------------------------------------------------------------------------
+
+    def take_in(self, work_id: int, size_bytes: int) -> None:
         """Note a piece of work.
 
         Raises:
@@ -66,16 +122,61 @@ class Session:
         """
         if work_id in self._open:
             raise InvalidArgument(f"work id {work_id} is in use on this stream", field="work.id")
-        self._open.add(work_id)
+        self._open[work_id] = size_bytes
+        self._in_bytes += size_bytes
 
-    def answer(self, answer: Answer) -> None:
-        """Queue an answer to a piece of work; a second one to the same is dropped."""
-        if answer.id in self._open:
-            self._open.discard(answer.id)
+    def forsake(self, work_ids: Iterable[int]) -> None:
+        """Note that nobody waits for these answers any more."""
+        self._unwanted |= self._open.keys() & work_ids
+        self._freed.set()  # who waits to tell a part waits in vain
+
+    def wants(self, work_id: int) -> bool:
+        """Tell whether somebody waits for an answer to a piece of work."""
+        return work_id in self._open and work_id not in self._unwanted
+
+    async def room(self) -> None:
+        """Wait until more may be taken in."""
+        while self._in_bytes + self._out_bytes >= self._most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+
+    def end_input(self) -> None:
+        """Note that the router sends no more."""
+        self._input_ended = True
+        self._changed.set()
+
+    def close(self) -> None:
+        """Note that the stream is gone: nobody waits for anything."""
+        self._open.clear()
+        self._in_bytes = self._out_bytes = self._sending_bytes = 0
+        self._freed.set()
+
+    # ---- what goes out -------------------------------------------------------------------------
+
+    def answer(self, answer: Answer) -> bool:
+        """Queue the answer to a piece of work; False: nothing waits for one, it is dropped."""
+        size_bytes = self._open.pop(answer.id, None)
+        if size_bytes is None:
+            return False
+        self._unwanted.discard(answer.id)
+        self._in_bytes -= size_bytes
+        self._freed.set()
+        self.tell(answer)
+        return True
+
+    async def tell_part(self, answer: Answer) -> bool:
+        """Queue a part of an answer when there is room; False: nobody waits for it any more."""
+        while self.wants(answer.id) and self._out_bytes >= self._most_bytes:
+            self._freed.clear()
+            await self._freed.wait()
+        wanted = self.wants(answer.id)
+        if wanted:
             self.tell(answer)
+        return wanted
 
     def tell(self, answer: Answer) -> None:
-        """Queue an answer to work that was never taken in."""
+        """Queue what is said of work without ending it, or of work that was never taken in."""
+        self._out_bytes += len(answer.response)
         self._answers.append(answer)
         self._changed.set()
 
@@ -84,19 +185,44 @@ class Session:
         self._draining = True
         self._changed.set()
 
-    def end_input(self) -> None:
-        """Note that the router sends no more."""
-        self._input_ended = True
-        self._changed.set()
+    def look_at_credits(self) -> None:
+        """Tell the credits where they are others than it was told last."""
+        if self.share.credits != self._told_credits:
+            self._changed.set()
+            self._freed.set()
+
+    def greet(self) -> int:
+        """Return the credits to begin with."""
+        self._told_credits = self.share.credits
+        return self._told_credits
 
     async def news(self) -> News | None:
-        """Wait for something to send; None: all is said and done."""
-        while not self._answers and self._draining == self._draining_told:
+        """Wait for something to send; None: all is said and done.
+
+        Ask again once it is sent: only then it counts as held no more.
+        """
+        self._out_bytes -= self._sending_bytes
+        self._sending_bytes = 0
+        self._freed.set()
+        while not self._has_news():
             if (self._draining or self._input_ended) and not self._open:
                 return None
             self._changed.clear()
             await self._changed.wait()
-        told = News(tuple(self._answers), self._draining and not self._draining_told)
+        return self._take_news()
+
+    def _has_news(self) -> bool:
+        draining = self._draining != self._draining_told
+        return bool(self._answers) or draining or self.share.credits != self._told_credits
+
+    def _take_news(self) -> News:
+        changed = self.share.credits != self._told_credits
+        told = News(
+            answers=tuple(self._answers),
+            draining=self._draining and not self._draining_told,
+            credits=self.greet() if changed else 0,
+        )
         self._answers.clear()
         self._draining_told = self._draining
+        self._sending_bytes = sum(len(answer.response) for answer in told.answers)
         return told

@@ -43,12 +43,31 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
+class Generative:
+    """How a language model is run; the attributes of `deployment.GenerativeRuntime`.
+
+    Attributes:
+        context_tokens: Of one request: prompt and answer, >= 64.
+        slots: Requests that are decoded at a time; 0: the segment's batch size.
+        max_tokens: Generated for a request that does not say how many.
+        chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
+        resource: "package/file" of an installed Python package; "": the worker's file.
+    """
+
+    context_tokens: int = 2048
+    slots: int = 0
+    max_tokens: int = 256
+    chat: bool = True
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerSpec:
     """One process of one segment.
 
     Attributes:
         segment_id, model, variant: What it serves.
-        file: ONNX file.
+        file: ONNX file, or GGUF.
         batch_size: Largest batch, items, >= 1.
         listen: "host:port".
         ledger: The GPU's ledger file.
@@ -62,6 +81,9 @@ class WorkerSpec:
         tls: Certificates; None: plaintext.
         external: Who computes; None: this process, with ONNX Runtime.
         charged: The device is simulated: batches take and cost what `costs` says.
+        cores: CPU cores to run on, by number; (): any.
+        threads: Threads that compute one batch, where the CPU does.
+        generative: How text is generated, by llama.cpp; None: the model is no language model.
     """
 
     segment_id: str
@@ -81,6 +103,14 @@ class WorkerSpec:
     tls: TlsFiles | None = None
     external: External | None = None
     charged: bool = True
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    generative: Generative | None = None
+
+    @property
+    def slots(self) -> int:
+        """Requests that may be in flight: its credits."""
+        return (self.generative and self.generative.slots) or self.batch_size
 
     def save(self, path: Path) -> None:
         """Write the spec so that a reader sees all of it or the one before."""
@@ -94,13 +124,15 @@ def load(path: Path) -> WorkerSpec:
     """Read a spec that `WorkerSpec.save` wrote."""
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     data |= {name: Path(data[name]) for name in ("file", "ledger")}
-    data["siblings"] = tuple(data["siblings"])
+    data |= {name: tuple(data.get(name, ())) for name in ("siblings", "cores")}
     if data["costs"] is not None:
         data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
     if data["tls"] is not None:
         data["tls"] = _tls(data["tls"])
     if data.get("external") is not None:
         data["external"] = _external(data["external"])
+    if data.get("generative") is not None:
+        data["generative"] = Generative(**data["generative"])
     return WorkerSpec(**data)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from services.kit.profiles import cpu
 from services.kit.profiles.clock_curve import power_ratio, time_ratio
 from services.kit.profiles.profile import BatchCost, SliceShape
 from services.kit.units import BYTES_PER_MIB
@@ -95,9 +96,10 @@ class AnalyticProfile:
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
     ) -> BatchCost | None:
         """Return the cost of one batch; see `Profile`. None: out of memory, or unknown GPU."""
+        if shape.core_gmacs_per_s:
+            return self._on_cores(shape, batch_size, processes)
         card = CARDS.get(_family(shape.gpu))
-        memory_mib = processes * (self.memory_mib + (batch_size - 1) * self.memory_mib_per_item)
-        if card is None or memory_mib * BYTES_PER_MIB > shape.memory_bytes:
+        if card is None or not self._fits(shape, batch_size, processes):
             return None
         stretch = time_ratio(clock_ratio)
         sm_ms = stretch * self._sm_ms(card, shape, batch_size)
@@ -120,6 +122,8 @@ class AnalyticProfile:
             processes: Processes on the slice.
             latency_s: Time of one batch, modelled or measured, s.
         """
+        if shape.core_gmacs_per_s:
+            return cpu.power_w(shape)
         card = CARDS.get(_family(shape.gpu), CARDS["a100"])
         items_ms = card.item_activity * ITEM_SM_MS * batch_size / (shape.sm_count * card.speed)
         kernels_ms = card.kernel_activity * card.kernel_ms
@@ -128,6 +132,15 @@ class AnalyticProfile:
         share = shape.sm_count / shape.gpu_sm_count
         range_w = shape.max_power_w - shape.idle_power_w
         return share * range_w * (FLOOR_ACTIVITY + (1.0 - FLOOR_ACTIVITY) * activity)
+
+    def _on_cores(self, shape: SliceShape, batch_size: int, processes: int) -> BatchCost | None:
+        if not self._fits(shape, batch_size, processes):
+            return None
+        return cpu.batch(shape, self.gmacs_per_item * batch_size, processes)
+
+    def _fits(self, shape: SliceShape, batch_size: int, processes: int) -> bool:
+        memory_mib = processes * (self.memory_mib + (batch_size - 1) * self.memory_mib_per_item)
+        return memory_mib * BYTES_PER_MIB <= shape.memory_bytes
 
     def _sm_ms(self, card: Card, shape: SliceShape, batch_size: int) -> float:
         items_ms = ITEM_SM_MS * (batch_size + RAMP_ITEMS) / (shape.sm_count * card.speed)

@@ -19,6 +19,7 @@ class SliceShape:
         memory_bytes: Memory of the slice.
         idle_power_w: Power of the whole GPU with nothing running, W.
         max_power_w: Default power limit of the whole GPU, W.
+        core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """
 
     gpu: str
@@ -29,6 +30,7 @@ class SliceShape:
     memory_bytes: int
     idle_power_w: float
     max_power_w: float
+    core_gmacs_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import product
 
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Geometry, Layout, Placement, layouts
+from services.kit.mig import Layout, Placement, full_layouts
 from services.planner.domain import Gpu, SegmentKind
 from services.planner.problem.pricing import Row, row
 from services.planner.solving.milp import Goal, Program, Terms
@@ -138,19 +137,10 @@ def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
 
 def _options(gpu: Gpu, state: _State, clocks: Iterable[int]) -> list[_Option]:
     distinct: dict[object, _Option] = {}
-    for site in product(_full_layouts(gpu.pool.type.geometry), clocks):
+    for site in product(full_layouts(gpu.pool.type.geometry), clocks):
         option = _Option.of(site, state)
         distinct.setdefault(option.effect, option)
     return list(distinct.values())
-
-
-@lru_cache(maxsize=64)
-def _full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
-    """Return the layouts to which no slice can be added, positions told apart."""
-    found = {frozenset(layout): layout for layout in layouts(geometry)}
-    return tuple(
-        layout for slices, layout in found.items() if not any(slices < other for other in found)
-    )
 
 
 def _lost(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:

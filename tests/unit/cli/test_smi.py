@@ -16,8 +16,9 @@ from services.cli.main import app
 from services.gpuagent.device import NvmlGpus
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.journal import Journal
-from services.gpuagent.ledger import Ledger, Slot
+from services.gpuagent.ledger import Ledger
 from services.gpuagent.simulator import SimulatedNvml, gpu_uuid, install
+from services.gpuagent.slots import Slot
 from services.kit.mig import Placement
 
 NODE, TYPES = "node-0", ["a100-40gb", "t4"]

@@ -10,6 +10,7 @@ import pytest
 
 from services.gpuagent.control import Control
 from services.gpuagent.device import GpuInfo, NvmlGpus
+from services.gpuagent.meter import NO_METER
 from services.gpuagent.nvml.errors import translated
 from services.gpuagent.nvml.integral import PowerIntegral
 from services.gpuagent.simulator import UNPRIVILEGED, Code, Order, SimulatedNvml
@@ -80,6 +81,17 @@ def test_the_meter_says_how_it_measures(library: SimulatedNvml, clock: Time) -> 
         reading = port.meter(library.gpu_uuids[2])
 
     assert (reading.energy_j, reading.method) == (250.0, "integrated")
+
+
+def test_a_counter_without_power_is_still_a_counter(library: SimulatedNvml) -> None:
+    library.order(Order(Code.NOT_SUPPORTED, frozenset({"nvmlDeviceGetPowerUsage"}), times=None))
+    with NvmlGpus(simulated=False) as port:
+        reading = port.meter(library.gpu_uuids[0])
+        assert (reading.power_w, reading.method) == (None, "counter")
+        with pytest.raises(FailedPrecondition) as missing:
+            port.meter(library.gpu_uuids[2])
+
+    assert missing.value.reason == NO_METER, "neither is told: the energy must be modelled"
 
 
 def test_power_is_integrated_by_trapezoids() -> None:
@@ -177,7 +189,7 @@ def test_an_agent_without_control_reads_and_refuses_every_change(library: Simula
             with pytest.raises(PermissionDenied, match=r"nodes\.rack-7\.control") as refused:
                 call()
             assert refused.value.reason == "CONTROL_OFF"
-        assert port.meter(uuid).power_w > 0
+        assert (port.meter(uuid).power_w or 0) > 0
         found = info(port, uuid)
 
     assert not found.mig_enabled

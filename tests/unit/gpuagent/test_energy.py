@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.energy import KEPT_ENDED, Account, Used, Window, attribute
+from services.gpuagent.attribution import (
+    MOST_STEERED,
+    IdleShare,
+    Window,
+    attribute,
+    share_idle,
+    steered_w,
+)
+from services.gpuagent.energy import KEPT_ENDED, Account, Used, Work
 from services.kit.errors import InvalidArgument
 
 JOULES = st.floats(0.0, 1e6)
 ACTIVITY = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1e6), max_size=5)
-WINDOWS = st.builds(Window, JOULES, JOULES, ACTIVITY)
+HELD = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1.0), max_size=5)
+WINDOWS = st.builds(Window, JOULES, JOULES, ACTIVITY, HELD)
 
 
-def _sum(account: Account) -> float:
-    segments = (entry.active_j for entry in account.segments.values())
-    return math.fsum((account.idle_j, account.unattributed_j, *segments))
+RULES: tuple[IdleShare, ...] = ("none", "by_slice", "by_busy")
 
 
 @given(WINDOWS)
@@ -49,8 +57,10 @@ def test_the_parts_of_an_account_sum_to_its_whole(windows: list[Window], opened:
         account = account.opened(name, "m", "v")
     for window in windows:
         account = account.after(window, Used())
+        assert account.window_error_ratio * window.total_j <= 1e-6
 
-    assert _sum(account) == pytest.approx(account.total_j, rel=1e-9, abs=1e-6)
+    assert account.parts_j == pytest.approx(account.total_j, rel=1e-9, abs=1e-6)
+    assert account.error_ratio * account.total_j <= 1e-6
     assert account.total_j == pytest.approx(math.fsum(w.total_j for w in windows))
 
 
@@ -78,13 +88,64 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     account = Account()
     for number, name in enumerate(names):
         account = account.opened(name, "m", f"v{number % 2}")
-        account = account.after(Window(2.0, 0.5, {name: 1.0}), Used({name: 3}, batches={name: 2}))
+        account = account.after(
+            Window(2.0, 0.5, {name: 1.0}), Used({name: Work(requests=3, batches=2)})
+        )
     alive = frozenset(names[ended:])
 
     compact = account.compacted(alive).compacted(alive)
 
-    assert _sum(compact) == pytest.approx(account.total_j)
+    assert compact.parts_j == pytest.approx(account.total_j)
     assert sum(entry.requests for entry in compact.segments.values()) == 3 * len(names)
     assert sum(entry.batches for entry in compact.segments.values()) == 2 * len(names)
     assert alive <= compact.segments.keys()
     assert len(compact.segments) <= KEPT_ENDED + running + 2
+
+
+@given(WINDOWS, st.sampled_from(RULES))
+def test_shared_idle_energy_is_never_more_than_there_is(window: Window, rule: IdleShare) -> None:
+    idle_j = attribute(window).idle_j
+    shares = share_idle(rule, idle_j, window)
+
+    assert math.fsum(shares.values()) <= idle_j * (1 + 1e-9) + 1e-300  # the smallest floats round
+    assert all(share >= 0 for share in shares.values())
+
+
+@given(WINDOWS, st.sampled_from(RULES))
+def test_sharing_idle_energy_changes_no_other_figure(window: Window, rule: IdleShare) -> None:
+    account = Account().opened("a", "m", "v").opened("b", "m", "v")
+    without = account.after(window, Used())
+    shared = account.after(window, Used(idle_share=rule))
+
+    assert (shared.total_j, shared.idle_j, shared.parts_j) == (
+        without.total_j, without.idle_j, without.parts_j
+    )  # fmt: skip
+    for name, entry in without.segments.items():
+        assert shared.segments[name].active_j == entry.active_j
+
+
+def test_idle_energy_goes_by_what_is_held_or_by_who_was_busy() -> None:
+    window = Window(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
+
+    assert share_idle("none", 80.0, window) == {}
+    assert share_idle("by_slice", 80.0, window) == {"a": 40.0, "b": 20.0, "c": 10.0}
+    assert share_idle("by_busy", 80.0, window) == {"a": 20.0, "b": 60.0}
+    assert share_idle("by_busy", 80.0, Window(100.0, 80.0)) == {}, "nobody was busy"
+
+
+@given(st.floats(1.0, 700.0), st.floats(-1e6, 1e6), st.floats(1e-3, 1e3))
+def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
+    power_w: float, owed_j: float, drawn_j: float
+) -> None:
+    steered = steered_w(power_w, owed_j, drawn_j)
+
+    assert abs(steered / power_w - 1) <= MOST_STEERED + 1e-9
+    assert (steered - power_w) * owed_j >= 0
+
+
+def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
+    account = Account().opened("a", "m", "v").after(Window(10.0, 4.0, {"a": 1.0}), Used())
+    lossy = replace(account, segments={})
+
+    assert account.error_ratio == 0
+    assert lossy.error_ratio == pytest.approx(0.6)

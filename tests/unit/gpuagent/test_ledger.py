@@ -15,14 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.ledger import SLOTS, Grant, Ledger, Slot, opened
+from services.gpuagent.ledger import SLOTS, Ledger, opened
 from services.gpuagent.records import Record
+from services.gpuagent.slots import Grant, Slot
 from services.kit.errors import InvalidArgument
 
 WRITER = """
 import sys
 from pathlib import Path
-from services.gpuagent.ledger import Ledger, Slot
+from services.gpuagent.ledger import Ledger
+from services.gpuagent.slots import Slot
 ledger = Ledger(Path(sys.argv[1]))
 number = 0
 while True:

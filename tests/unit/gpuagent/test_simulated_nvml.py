@@ -126,6 +126,7 @@ def test_devices_are_found_by_index_and_uuid(start: Start) -> None:
         assert pynvml.nvmlDeviceGetUUID(gpu(index)) == uuid
     assert pynvml.nvmlDeviceGetName(gpu(1)) == "Tesla T4"
     assert pynvml.nvmlSystemGetNVMLVersion().endswith(pynvml.nvmlSystemGetDriverVersion())
+    assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 13_000
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         gpu(2)
     with pytest.raises(pynvml.NVMLError_NotFound):

@@ -1,0 +1,148 @@
+"""The worker's core for language models: every slot takes the next request when it is free.
+
+Continuous batching: nobody waits for the longest answer of a batch, and a slot that is given up, by
+an end, a cancellation or a deadline, is another request's at the next token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from services.gpuagent.worker.batcher import Batcher, Pending
+from services.gpuagent.worker.credits import Credits
+from services.gpuagent.worker.device import Ran
+from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.worker.generative.generation import Generation
+from services.gpuagent.worker.generative.model import LanguageModel
+from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.intake import Intake, Job
+from services.gpuagent.worker.model import ModelFailed
+from services.gpuagent.worker.session import Answer, Cost, Session, Usage
+from services.kit import logs
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError
+
+_log = logs.get("worker")
+
+_LONGEST_S: Final = 1e6  # a timer's; a request without a deadline has none
+
+
+class SlotExecutor(Intake[Prompt]):
+    """Runs the work of all streams, each request on a slot of its own.
+
+    Args:
+        batcher: The queue.
+        device: Where text is generated.
+        model: Generates it.
+        credits_: As many as there are slots.
+        clock: The device's clock.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher[Job[Prompt]],
+        device: SharedDevice,
+        model: LanguageModel,
+        credits_: Credits,
+        clock: Clock,
+    ) -> None:
+        super().__init__(batcher, device, model, credits_, clock)
+        self._shared = device
+        self._model = model
+        self._slots = asyncio.Semaphore(credits_.total)
+        self._running: dict[Job[Prompt], Generation] = {}
+
+    def close(self, session: Session) -> None:
+        """End a stream; nothing more is generated for it."""
+        super().close(session)
+        self._stop(lambda job: job.session is session)
+
+    def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
+        """Take in whose callers have gone: nothing more is generated for them."""
+        gone = frozenset(work_ids)
+        super().cancel(session, gone)
+        self._stop(lambda job: job.session is session and job.id in gone)
+
+    async def run(self) -> None:
+        """Give every request a slot, for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._slots.acquire()
+                (pending,) = await self._next()
+                tasks.create_task(self._serve(pending), name="worker.generate")
+
+    async def _serve(self, pending: Pending[Job[Prompt]]) -> None:
+        try:
+            if self._to_start(pending):
+                self._done(pending, await self._answer(pending))
+        finally:
+            self._slots.release()
+            self._divide(self._clock.monotonic())
+
+    async def _answer(self, pending: Pending[Job[Prompt]]) -> Answer:
+        """Generate, and hand text on as it comes where it is taken in parts."""
+        job, stay = pending.work, self._shared.begin()
+        generation = Generation(
+            lambda: self._clock.monotonic() - job.came_s,
+            lambda tokens: self._shared.count(stay, tokens),
+        )
+        self._running[job] = generation
+        left_s = min(pending.deadline_s - self._clock.monotonic(), _LONGEST_S)
+        timer = asyncio.get_running_loop().call_later(left_s, generation.stop)
+        async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(_tell(job, generation), name="worker.tell")
+            try:
+                ended = await self._generate(job.request, generation)
+            finally:
+                ran = self._shared.end(stay)
+                timer.cancel()
+                self._running.pop(job)
+                generation.end()
+        cost = _cost(pending, ran, generation.usage)
+        if isinstance(ended, ServiceError):
+            return Answer(job.id, error=ended, cost=cost)
+        return Answer(job.id, response=job.request.answer(telling.result(), ended), cost=cost)
+
+    async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
+        """Return why the text ended, or what was wrong."""
+        try:
+            return await self._model.generate(prompt, generation.hear)
+        except ServiceError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - xllamacpp raises what it likes
+            _log.warning("model failed", error=str(error), id=prompt.id)
+            return ModelFailed("the model failed on this request")
+        finally:
+            generation.stop()  # where this task was cancelled, llama.cpp's thread must end too
+
+    def _stop(self, chosen: Callable[[Job[Prompt]], bool]) -> None:
+        for job, generation in self._running.items():
+            if chosen(job):
+                generation.stop()
+
+
+async def _tell(job: Job[Prompt], generation: Generation) -> str:
+    """Hand text on as it comes; return what is left for the last answer."""
+    left: list[str] = []
+    async for text in generation.texts():
+        if not job.in_parts:
+            left.append(text)
+        elif not await job.session.tell_part(
+            Answer(job.id, response=job.request.answer(text), more=True)
+        ):
+            generation.stop()
+    return "".join(left)
+
+
+def _cost(pending: Pending[Job[Prompt]], ran: Ran[None], usage: Usage) -> Cost:
+    return Cost(
+        energy_j=ran.energy_j,
+        idle_energy_j=ran.idle_energy_j,
+        energy_method=ran.method,
+        queue_s=max(ran.started_s - pending.arrived_s, 0.0),
+        compute_s=ran.compute_s,
+        batch_size=1,
+        usage=usage,
+    )

@@ -1,0 +1,168 @@
+"""The Open Inference Protocol's messages <-> prompts and text; names as of Triton's vLLM backend.
+
+A prompt is the tensor `text_input` (or `prompt`), BYTES [1], UTF-8. How text is generated is said
+by the request's parameters `max_tokens`, `temperature`, `top_p`, `seed` and `stop`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from inference import grpc_service_pb2 as pb
+from services.gpuagent.worker import requests
+from services.gpuagent.worker.engine import Signature, TensorSpec
+from services.gpuagent.worker.requests import Inference
+from services.gpuagent.worker.spec import Generative
+from services.kit.errors import InvalidArgument
+
+PLATFORM: Final = "llama.cpp"
+MOST_BYTES_PER_TOKEN: Final = 64
+"""Of prompts; what is longer cannot fit its context, and is not even cut into tokens."""
+
+_OUTPUTS: Final = (TensorSpec("text_output", "BYTES", (1,)),)
+_SIGNATURES: Final = {
+    name: Signature((TensorSpec(name, "BYTES", (1,)),), _OUTPUTS)
+    for name in ("text_input", "prompt")
+}
+_SIGNATURE: Final = _SIGNATURES["text_input"]
+
+_HIGHEST_TEMPERATURE: Final = 2.0
+_HIGHEST_SEED: Final = 2**32 - 2  # the one above is llama.cpp's word for "any"
+_LONGEST_STOP: Final = 256
+
+Parameters = Mapping[str, pb.InferParameter]
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request for text that was found right.
+
+    Attributes:
+        inference: What the protocol's answer needs of it.
+        text: The prompt.
+        max_tokens: To generate at most, >= 1.
+        temperature: 0: always the likeliest token. None: the engine's default.
+        top_p: Of the likeliest tokens, so much of the probability, (0, 1]; None: the default.
+        seed: Same seed, prompt and slot: same text. None: any.
+        stop: Words that end the text; they are no part of it.
+    """
+
+    inference: Inference
+    text: str
+    max_tokens: int
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    items: int = 1
+    kind: None = None
+
+    @property
+    def id(self) -> str:
+        """The client's name for it."""
+        return self.inference.id
+
+    def answer(self, text: str, finish_reason: str = "") -> bytes:
+        """Return a serialized ModelInferResponse.
+
+        Args:
+            text: Generated.
+            finish_reason: Why it ends here: "stop" (the model's end, or a stop word) or "length".
+                "": it does not.
+        """
+        said = np.array([text], dtype=object)
+        body = requests.response(self.inference, _SIGNATURE, [said])
+        if not finish_reason:
+            return body
+        # Serialized messages merge by concatenation.
+        return body + _with_string("finish_reason", finish_reason).SerializeToString()
+
+
+def read(data: bytes, how: Generative) -> Prompt:
+    """Read and check a serialized ModelInferRequest.
+
+    Raises:
+        InvalidArgument: It is not one, or asks for what cannot be; `field` says where.
+        NotFound: It asks for another version of the model.
+    """
+    request = requests.decode(data)
+    named = request.inputs[0].name if request.inputs else ""
+    inference = requests.check(request, _SIGNATURES.get(named, _SIGNATURE))
+    given = request.parameters
+    max_tokens = _whole(given, "max_tokens", 1, how.context_tokens)
+    return Prompt(
+        inference=inference,
+        text=_text(inference, how),
+        max_tokens=min(how.max_tokens, how.context_tokens) if max_tokens is None else max_tokens,
+        temperature=_real(given, "temperature", 0.0, _HIGHEST_TEMPERATURE),
+        top_p=_real(given, "top_p", 1e-6, 1.0),
+        seed=_whole(given, "seed", 0, _HIGHEST_SEED),
+        stop=_stop(given),
+    )
+
+
+def metadata() -> bytes:
+    """Return a serialized ModelMetadataResponse without the model's name."""
+    described = pb.ModelMetadataResponse.FromString(requests.metadata(_SIGNATURE))
+    described.platform = PLATFORM
+    return described.SerializeToString()
+
+
+def _text(inference: Inference, how: Generative) -> str:
+    (array,) = inference.feeds.values()
+    text = str(array[0])
+    field = "raw_input_contents[0]"
+    if not text:
+        raise InvalidArgument(f"{field}: the prompt is empty", field=field)
+    size, most = len(text.encode()), how.context_tokens * MOST_BYTES_PER_TOKEN
+    if size > most:
+        raise InvalidArgument(
+            f"{field}: the prompt has {size} bytes; {most} at most can fit the context of "
+            f"{how.context_tokens} tokens",
+            field=field,
+        )
+    return text
+
+
+def _whole(given: Parameters, name: str, low: int, high: int) -> int | None:
+    value = _value(given, name)
+    if value is None or (type(value) is int and low <= value <= high):
+        return value
+    raise _refusal(name, f"an integer from {low} to {high}", value)
+
+
+def _real(given: Parameters, name: str, low: float, high: float) -> float | None:
+    value = _value(given, name)
+    if value is None or (type(value) in (int, float) and low <= value <= high):
+        return None if value is None else float(value)
+    raise _refusal(name, f"a number from {low:g} to {high:g}", value)
+
+
+def _stop(given: Parameters) -> tuple[str, ...]:
+    value = _value(given, "stop")
+    if value is None:
+        return ()
+    if isinstance(value, str) and 1 <= len(value.encode()) <= _LONGEST_STOP:
+        return (value,)
+    raise _refusal("stop", f"a string of 1 to {_LONGEST_STOP} bytes", value)
+
+
+def _value(given: Parameters, name: str) -> Any:
+    if name not in given:
+        return None
+    parameter = given[name]
+    choice = parameter.WhichOneof("parameter_choice")
+    return getattr(parameter, choice) if choice else ""
+
+
+def _refusal(name: str, allowed: str, value: object) -> InvalidArgument:
+    field = f"parameters.{name}"
+    return InvalidArgument(f"{field} must be {allowed}, got {str(value)[:80]!r}", field=field)
+
+
+def _with_string(name: str, value: str) -> pb.ModelInferResponse:
+    return pb.ModelInferResponse(parameters={name: pb.InferParameter(string_param=value)})

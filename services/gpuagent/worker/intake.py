@@ -1,0 +1,225 @@
+"""What every worker's core has: streams of work in, and answers out, whoever computes them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, Generic
+
+from services.gpuagent.worker.batcher import Batcher, Pending
+from services.gpuagent.worker.credits import Credits
+from services.gpuagent.worker.device import Device
+from services.gpuagent.worker.model import R, Reader
+from services.gpuagent.worker.session import Answer, Session
+from services.kit.clock import Clock
+from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
+
+INTAKE_BYTES: Final = 256 * 2**20
+"""Of all streams of a worker together, bytes; each may hold its credits' part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A request's time.
+
+    Attributes:
+        waited_s: Since it came to the router, s.
+        remaining_s: To its caller's deadline, s. 0: none.
+    """
+
+    waited_s: float = 0.0
+    remaining_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job(Generic[R]):
+    """A request with the stream that wants its answer.
+
+    Attributes:
+        session: The stream.
+        id: The work's id there.
+        request: What is asked.
+        came_s: When it came to the router.
+        in_parts: Its caller takes an answer in parts.
+    """
+
+    session: Session
+    id: int
+    request: R
+    came_s: float
+    in_parts: bool = False
+
+
+class Intake(Generic[R]):
+    """Takes work in and sends answers; what lies between is a subclass's `run`.
+
+    Args:
+        batcher: The queue.
+        device: Where work runs.
+        model: Reads requests.
+        credits_: How many requests may be in flight, and on which streams.
+        clock: The device's clock.
+        intake_bytes: What the streams may hold together: requests and unsent responses.
+    """
+
+    def __init__(  # noqa: PLR0913 - the worker's parts, put together once
+        self,
+        batcher: Batcher[Job[R]],
+        device: Device,
+        model: Reader[R],
+        credits_: Credits,
+        clock: Clock,
+        *,
+        intake_bytes: int = INTAKE_BYTES,
+    ) -> None:
+        self._batcher = batcher
+        self._credits = credits_
+        self._device = device
+        self._reader = model
+        self._clock = clock
+        self._credit_bytes = intake_bytes // credits_.total
+        self._arrived = asyncio.Event()
+        self._sessions: set[Session] = set()
+        self._draining = False
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    # ---- streams -------------------------------------------------------------------------------
+
+    def open(self) -> Session:
+        """Begin a stream."""
+        share = self._credits.open(self._clock.monotonic())
+        session = Session(share, self._credit_bytes)
+        if self._draining:
+            session.drain()
+        self._sessions.add(session)
+        self._empty.clear()
+        self._tell_credits()
+        return session
+
+    def close(self, session: Session) -> None:
+        """End a stream; what it waited for and has not started is dropped."""
+        session.close()
+        self._batcher.remove(lambda job: job.session is session)
+        self._sessions.discard(session)
+        self._credits.close(session.share, self._clock.monotonic())
+        self._tell_credits()
+        if not self._sessions:
+            self._empty.set()
+
+    async def drain(self) -> None:
+        """Take no more work; return when every stream has its answers and has ended."""
+        self._draining = True
+        for session in self._sessions:
+            session.drain()
+        await self._empty.wait()
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        session: Session,
+        work_id: int,
+        request: bytes,
+        timing: Timing,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        """Queue a request; whatever is wrong with it is answered on the stream.
+
+        Args:
+            session: Where the answer goes.
+            work_id: Its id there.
+            request: A serialized ModelInferRequest.
+            timing: How long it has waited, and may.
+            in_parts: Its caller takes an answer in parts.
+        """
+        now_s = self._clock.monotonic()
+        try:
+            if self._draining:
+                raise Unavailable("this worker drains; try another")
+            session.take_in(work_id, len(request))
+        except ServiceError as error:
+            session.tell(Answer(work_id, error))
+            return
+        self._credits.take(session.share, timing.waited_s, now_s)
+        self._divide(now_s)
+        try:
+            deadline_s = now_s + timing.remaining_s if timing.remaining_s else math.inf
+            read = self._reader.read(request, deadline_s)
+            job = Job(session, work_id, read, now_s - timing.waited_s, in_parts)
+            self._batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
+        except ServiceError as error:
+            self._end(session, Answer(work_id, error))
+        else:
+            self._arrived.set()
+
+    def cancel(self, session: Session, work_ids: Iterable[int]) -> None:
+        """Take in whose callers have gone: their work is not started, or not sent."""
+        gone = frozenset(work_ids)
+        for job in self._batcher.remove(lambda job: job.session is session and job.id in gone):
+            self._end(session, Answer(job.id, Cancelled("cancelled before it started")))
+        session.forsake(gone)
+
+    async def run(self) -> None:
+        """Do the work for ever."""
+        raise NotImplementedError
+
+    async def _next(self) -> tuple[Pending[Job[R]], ...]:
+        """Wait for the next batch; what is too late by now is told so."""
+        while True:
+            self._arrived.clear()
+            chosen = self._batcher.take(self._clock.monotonic())
+            for pending in chosen.expired:
+                self._expire(pending)
+            if chosen.batch:
+                return chosen.batch
+            await self._arrived.wait()
+
+    # ---- answers -------------------------------------------------------------------------------
+
+    def _to_start(self, pending: Pending[Job[R]]) -> bool:
+        """Tell whether work may start; where nobody waits for it any more, answer it."""
+        job = pending.work
+        if not job.session.wants(job.id):
+            self._end(job.session, Answer(job.id, Cancelled("cancelled before it started")))
+            return False
+        if pending.deadline_s <= self._clock.monotonic():
+            self._expire(pending)
+            return False
+        return True
+
+    def _expire(self, pending: Pending[Job[R]]) -> None:
+        late = DeadlineExceeded("the deadline passed before it started")
+        self._end(pending.work.session, Answer(pending.work.id, late))
+        self._count(pending)  # too late is the worst latency there is
+
+    def _done(self, pending: Pending[Job[R]], answer: Answer) -> None:
+        """Send an answer, or only what it cost where nobody waits for it any more."""
+        job = pending.work
+        if not job.session.wants(job.id):
+            gone = Cancelled("cancelled while it was computed")
+            answer = replace(answer, error=gone, response=b"")
+        elif pending.deadline_s <= self._clock.monotonic():
+            late = DeadlineExceeded("the deadline passed while it was computed")
+            answer = replace(answer, error=late, response=b"")
+        self._end(job.session, answer)
+        self._count(pending)
+
+    def _end(self, session: Session, answer: Answer) -> None:
+        """Answer a piece of work; its credit is free again."""
+        if session.answer(answer):
+            self._credits.give_back(session.share, self._clock.monotonic())
+
+    def _divide(self, now_s: float) -> None:
+        if self._credits.divide(now_s):
+            self._tell_credits()
+
+    def _tell_credits(self) -> None:
+        for session in self._sessions:
+            session.look_at_credits()
+
+    def _count(self, pending: Pending[Job[R]]) -> None:
+        self._device.answered(self._clock.monotonic() - pending.work.came_s)

@@ -1,0 +1,86 @@
+"""The accounts' reader: one that meets trouble says so once, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from structlog.testing import capture_logs
+
+from services.gpuagent.accounts import Accounts
+from services.gpuagent.device import NvmlGpus
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.journal import Journal
+from services.gpuagent.keeper import Surroundings
+from services.gpuagent.ledger import opened
+from services.gpuagent.metering import GpuMeter, Metered
+from services.gpuagent.places import Home, Places
+from services.gpuagent.segments import Segments
+from services.gpuagent.simulator import SimulatedNvml
+from services.gpuagent.simulator.faults import Code
+from services.gpuagent.simulator.injection import Order
+from services.kit.clock import RealClock
+
+POWER: Final = "nvmlDeviceGetPowerUsage"
+COUNTER: Final = "nvmlDeviceGetTotalEnergyConsumption"
+
+
+async def _nothing(endpoint: str, segment_id: str) -> None:
+    del endpoint, segment_id
+
+
+@asynccontextmanager
+async def _accounts(
+    folder: Path, library: SimulatedNvml, *, simulated: bool = True
+) -> AsyncIterator[Accounts]:
+    """The accounts of the library's first GPU, on which no segment runs."""
+    uuid, clock = library.gpu_uuids[0], RealClock()
+    with opened(folder / "ledger") as ledger:
+        async with (
+            DeviceThread(NvmlGpus(simulated=simulated)) as device,
+            asyncio.TaskGroup() as tasks,
+        ):
+            segments = Segments(
+                Places(Home(folder, "127.0.0.1", 60.0), {uuid: ledger}),
+                Journal(folder / "journal.json"),
+                Surroundings(clock, _nothing, lambda: None),
+                tasks,
+            )
+            meter = GpuMeter(folder / "energy.json", ledger, Metered(50.0, 108, simulated))
+            yield Accounts({uuid: meter}, device, segments, clock, lambda: None)
+
+
+async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again_when_it_is_back(
+    tmp_path: Path, library: SimulatedNvml
+) -> None:
+    async with _accounts(tmp_path, library) as accounts:
+        with capture_logs() as logs:
+            for code in (Code.TIMEOUT, Code.UNKNOWN):
+                library.order(Order(code, frozenset({POWER}), times=3))
+            for _ in range(9):
+                await accounts.read()
+
+    events = [entry["event"] for entry in logs]
+    assert events == ["cannot read the meter"] * 2 + ["the meter is read again"]
+    assert [entry["log_level"] for entry in logs] == ["warning", "warning", "info"]
+    assert "Timeout" in logs[0]["why"]
+
+
+async def test_a_gpu_that_tells_nothing_is_modelled_and_that_is_told_once(
+    tmp_path: Path, library: SimulatedNvml
+) -> None:
+    library.order(Order(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
+    async with _accounts(tmp_path, library, simulated=False) as accounts:
+        with capture_logs() as logs:
+            await accounts.read()
+            await asyncio.sleep(0.02)
+            await accounts.read()
+        (account,) = accounts.list().values()
+
+    assert [entry["why"] for entry in logs] == ["it has none: energy is modelled"]
+    assert account.method == "model"
+    assert account.total_j > 0
+    assert account.idle_j == account.total_j

@@ -1,0 +1,63 @@
+"""Who pays for what a device spends while it works for several at a time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gpuagent.worker.generative.shares import Shares
+
+Event = tuple[str, int, float]
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["join", "count", "spend", "leave"]),
+        st.integers(0, 3),
+        st.floats(0, 1e6, allow_nan=False),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+def test_whoever_comes_and_goes_what_is_paid_is_what_was_spent(events: list[Event]) -> None:
+    """Conservation, and nobody is ever paid."""
+    shares, here, spent_j, paid_j = Shares(), set[int](), 0.0, 0.0
+    for what, who, amount in events:
+        if what == "join" and who not in here:
+            here.add(who)
+            shares.join(who)
+        elif what == "count":
+            shares.count(who, int(amount))
+        elif what == "spend" and here:
+            shares.spend(amount)
+            spent_j += amount
+        elif what == "leave" and who in here:
+            here.remove(who)
+            paid_j += (part := shares.leave(who))
+            assert part >= 0.0
+    paid_j += sum(shares.leave(who) for who in here)
+
+    assert paid_j == pytest.approx(spent_j)
+
+
+def test_energy_follows_tokens_of_the_same_stretch_only() -> None:
+    shares = Shares()
+    shares.join("a")
+    shares.count("a", 100)
+    shares.spend(5.0)
+    shares.join("b")
+    shares.count("a", 1)
+    shares.count("b", 3)
+    shares.spend(8.0)
+
+    assert (shares.leave("a"), shares.leave("b")) == (7.0, 6.0)
+
+
+def test_a_stretch_without_tokens_is_shared_equally() -> None:
+    shares = Shares()
+    shares.join("a")
+    shares.join("b")
+    shares.spend(3.0)
+
+    assert shares.leave("a") == shares.leave("b") == 1.5

@@ -1,0 +1,75 @@
+"""Parts of answers on a router's stream: sent as they come, as far as there is room."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from services.gpuagent.worker.credits import Share
+from services.gpuagent.worker.session import Answer, News, Session
+
+
+def session(room_bytes: int = 10) -> Session:
+    """A stream with one piece of work, number 1, of 4 bytes."""
+    made = Session(Share(), room_bytes)
+    made.greet()
+    made.take_in(1, 4)
+    return made
+
+
+def part(text: bytes) -> Answer:
+    return Answer(1, response=text, more=True)
+
+
+async def told(stream: Session) -> News:
+    news = await stream.news()
+    assert news is not None
+    return news
+
+
+async def test_parts_leave_in_order_before_the_last_and_the_work_stays_open() -> None:
+    stream = session()
+    assert await stream.tell_part(part(b"a"))
+    assert await stream.tell_part(part(b"b"))
+    first = await told(stream)
+    assert stream.wants(1)
+    assert stream.answer(Answer(1, response=b"c"))
+
+    answers = (*first.answers, *(await told(stream)).answers)
+    assert [(answer.response, answer.more) for answer in answers] == [
+        (b"a", True), (b"b", True), (b"c", False),
+    ]  # fmt: skip
+
+
+async def test_a_part_waits_until_those_before_it_are_sent() -> None:
+    stream = session()
+    assert await stream.tell_part(part(b"1234567890"))
+    waiting = asyncio.create_task(stream.tell_part(part(b"7")))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    await told(stream)
+    await asyncio.sleep(0)
+    assert not waiting.done(), "what is being sent still takes its room"
+    following = asyncio.create_task(stream.news())
+
+    assert await waiting
+    news = await following
+    assert news is not None
+    assert [answer.response for answer in news.answers] == [b"7"]
+
+
+@pytest.mark.parametrize("gone", ["forsaken", "closed"])
+async def test_who_waits_for_room_learns_that_nobody_wants_the_part(gone: str) -> None:
+    stream = session()
+    assert await stream.tell_part(part(b"1234567890"))
+    waiting = asyncio.create_task(stream.tell_part(part(b"7")))
+    await asyncio.sleep(0)
+
+    if gone == "closed":
+        stream.close()
+    else:
+        stream.forsake({1})
+
+    assert not await asyncio.wait_for(waiting, 5)
