@@ -71,21 +71,31 @@ def main(name: str, measure: Measure, *, quick: Measure | None = None) -> None:
         measure: Runs it.
         quick: Runs a small part of it, for --quick.
     """
+    parser = options(name)
+    if quick is not None:
+        parser.add_argument("--quick", action="store_true", help="run a small part only")
+    arguments = parser.parse_args()
+    try:
+        found = quick() if quick is not None and arguments.quick else measure()
+    except Skipped as reason:
+        Console(width=WIDTH).print(f"{name}: skipped, {reason}", highlight=False)
+        return
+    publish(name, found if isinstance(found, Report) else Report(found), arguments)
+
+
+def options(name: str) -> argparse.ArgumentParser:
+    """Return a command line with the options that every benchmark has."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     parser.add_argument(
         "--plots", type=Path, metavar="DIR", nargs="?", const=PLOTS, help="draw plots here"
     )
-    if quick is not None:
-        parser.add_argument("--quick", action="store_true", help="run a small part only")
-    arguments = parser.parse_args()
+    return parser
+
+
+def publish(name: str, report: Report, arguments: argparse.Namespace) -> None:
+    """Print the tables, and write figures and plots where the options say."""
     console = Console(width=WIDTH)
-    try:
-        found = quick() if quick is not None and arguments.quick else measure()
-    except Skipped as reason:
-        console.print(f"{name}: skipped, {reason}", highlight=False)
-        return
-    report = found if isinstance(found, Report) else Report(found)
     for figures in report.tables:
         console.print(_table(figures))
     if arguments.json:

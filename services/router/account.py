@@ -2,71 +2,122 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from services.router.domain import Instance, Request
+from services.kit import tracing
+from services.router.domain import Instance, ModelRoutes, Request
 from services.router.link import Cost, Result
-from services.router.metrics import ModelMetrics
-from services.router.receipts import Intensity, Receipt, Trailers, parameters, receipt, trailers
-from services.router.tally import Answered, Tally
+from services.router.receipts import Intensity, Receipts, Trailers, carbon_gco2e, spent
+from services.router.service_level import WINDOWS_S
+from services.router.tally import Tally
+from services.router.variant_tally import VariantTally
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the caller gets. Attributes: body (serialized response), trailers (metadata)."""
+class Answer(NamedTuple):
+    """What the caller gets: a serialized response, and trailing metadata."""
 
     body: bytes
     trailers: Trailers
 
 
-class Account:
-    """The counts of one model."""
+class _Variant(NamedTuple):
+    """What answers of one variant are counted in and told with."""
 
-    def __init__(self, model: str, slo_latency_s: float, intensity: Intensity) -> None:
-        self.tally = Tally(slo_latency_s)
-        self._metrics = ModelMetrics(model)
+    tally: VariantTally
+    receipts: Receipts
+
+
+class Account:
+    """The counts of one model.
+
+    Attributes:
+        routes: Its entry in the newest routing table that had it.
+        tally: The counts.
+    """
+
+    def __init__(
+        self,
+        routes: ModelRoutes,
+        intensity: Intensity,
+        windows_s: tuple[float, ...] = WINDOWS_S,
+    ) -> None:
+        self.routes = routes
+        self.tally = Tally(routes.slo_latency_s, routes.slo_percentile, windows_s)
         self._intensity = intensity
+        self._variants: dict[str, _Variant] = {}
+
+    def use(self, routes: ModelRoutes) -> None:
+        """Take over a new routing table's entry."""
+        self.routes = routes
+        self.tally.slo_latency_s = routes.slo_latency_s
+        self.tally.slo_percentile = routes.slo_percentile
 
     def arrive(self) -> None:
         """Count a request for this model."""
-        self.tally.arrive()
-        self._metrics.pending.inc()
+        self.tally.arrivals += 1
 
     def answer(self, request: Request, instance: Instance, result: Result, now_s: float) -> Answer:
         """Count an answer, and put its receipt on it."""
-        self._metrics.pending.dec()
-        cost = result.cost
-        queue_s = request.sent_s - request.arrived_s + (cost.queue_s if cost else 0.0)
-        answered = Answered(
+        variant = self._variants.get(instance.variant)
+        if variant is None or variant.receipts.accuracy != instance.accuracy:
+            variant = self._open(instance)
+        cost, carbon = result.cost, None
+        queue_s = request.sent_s - request.arrived_s
+        if cost is not None:
+            queue_s += cost.queue_s
+            carbon = carbon_gco2e(instance, cost.energy_j, self._intensity)
+            self.tally.cost(variant.tally, cost, carbon or 0.0)
+        self.tally.answer(
+            variant.tally,
+            now_s,
             latency_s=now_s - request.arrived_s,
             queue_s=queue_s,
-            compute_s=cost.compute_s if cost else 0.0,
-            batch_size=cost.batch_size if cost else 1,
-            variant=instance.variant,
             accuracy=instance.accuracy,
-            receipt=self._receipt(instance, cost),
         )
-        self.tally.answer(answered, now_s)
-        self._metrics.answer(
-            instance.variant,
-            latency_s=answered.latency_s,
-            queue_s=queue_s,
-            compute_s=answered.compute_s,
+        if tracing.recording():
+            tracing.annotate(_attributes(request, instance, queue_s, cost, carbon))
+        receipts = variant.receipts
+        return Answer(
+            result.response + receipts.parameters(cost, carbon), receipts.trailers(cost, carbon)
         )
-        paid = answered.receipt
-        return Answer(result.response + parameters(instance, paid), trailers(instance, paid))
 
     def failure(self, request: Request, status: str, now_s: float) -> None:
         """Count a request that ended in an error."""
-        self._metrics.pending.dec()
-        self._metrics.end(status)
-        self.tally.failure(now_s - request.arrived_s)
+        self.tally.failure(status, now_s, now_s - request.arrived_s)
 
-    def _receipt(self, instance: Instance, cost: Cost | None) -> Receipt | None:
-        if cost is None:
-            return None
-        found = receipt(instance, cost.energy_j, cost.idle_energy_j, cost.method, self._intensity)
-        self._metrics.cost(
-            instance.variant, energy_j=found.energy_j, carbon_gco2e=found.carbon_gco2e
+    def spent(self, instance: Instance, result: Result) -> Trailers:
+        """Count the energy of work that no answer tells of: it failed, or nobody waits for it.
+
+        Returns:
+            What to tell the caller beside the error.
+        """
+        if result.cost is None:
+            return ()
+        carbon = carbon_gco2e(instance, result.cost.energy_j, self._intensity)
+        self.tally.unclaimed(result.cost.energy_j, carbon or 0.0)
+        return spent(result.cost, carbon)
+
+    def _open(self, instance: Instance) -> _Variant:
+        found = _Variant(
+            self.tally.variant(instance.variant), Receipts(instance.variant, instance.accuracy)
         )
+        self._variants[instance.variant] = found
         return found
+
+
+def _attributes(
+    request: Request, instance: Instance, queue_s: float, cost: Cost | None, carbon: float | None
+) -> tracing.Attributes:
+    """Return what a span tells of an answer."""
+    found: dict[str, str | float] = {
+        "cinquefoil.model": request.model,
+        "cinquefoil.variant": instance.variant,
+        "cinquefoil.segment": instance.segment_id,
+        "cinquefoil.attempts": request.attempts,
+        "cinquefoil.queue_s": queue_s,
+    }
+    if cost is not None:
+        found["cinquefoil.energy_j"] = cost.energy_j
+    if carbon is not None:
+        found["cinquefoil.carbon_gco2e"] = carbon
+    return found

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.router.v1 import router_pb2
@@ -16,16 +17,24 @@ from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_se
 from inference import grpc_service_pb2
 from services.kit.clock import RealClock
 from services.kit.deployment import Deployment
+from services.kit.memory import keep_large_blocks
 from services.kit.metrics import exposed
 from services.kit.rpc import Serving, dial, serving
+from services.router.account import Account
 from services.router.carbon import Grid
 from services.router.convert import first_table, to_report
-from services.router.domain import Limits, RoutingTable
+from services.router.domain import ModelRoutes, RoutingTable
 from services.router.engine import Engine
 from services.router.instances import WorkerLinks
+from services.router.limits import limits, space
+from services.router.metrics import RouterCollector, registry
 from services.router.planner import report_load, watch_routes
+from services.router.predictor import Predictor
+from services.router.processes import run_several
+from services.router.protocol import transport_limit
 from services.router.servicer import InferenceServicer, RouterServicer, add_inference
 from services.router.switchboard import Switchboard
+from services.router.triton_metrics import TritonCollector
 
 _SERVICES = (
     grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,
@@ -40,7 +49,7 @@ async def run(
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
 ) -> None:
-    """Route until `stop`, then answer what was accepted and return.
+    """Route until `stop`, in this process or in several, then answer what was accepted and return.
 
     Args:
         deployment: The whole file.
@@ -50,9 +59,22 @@ async def run(
     Raises:
         RuntimeError: The address cannot be bound.
     """
+    if deployment.router.processes > 1:
+        await run_several(deployment, stop, run_one, started)
+    else:
+        await run_one(deployment, stop, started)
+
+
+async def run_one(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Route until `stop` in this process, alone on the port or beside others; as `run`."""
+    keep_large_blocks()
     settings = deployment.router
     router = _Router(deployment)
-    with exposed(settings.metrics):
+    with exposed(settings.metrics, router.metrics()):
         async with (
             dial(deployment.planner.dial, deployment.tls) as planner,
             dial(deployment.carbon.dial, deployment.tls) as carbon,
@@ -63,7 +85,9 @@ async def run(
                 tls=deployment.tls,
                 grace_s=_GRACE_S,
                 ready=False,
-                max_message_bytes=settings.max_request_bytes,
+                max_message_bytes=transport_limit(settings.max_request_bytes),
+                compression=settings.compression,
+                shared_port=settings.processes > 1,
             ) as server,
             router.links,
         ):
@@ -79,13 +103,20 @@ class _Router:
         self._settings = deployment.router
         self._clock = RealClock()
         self._grid = Grid()
-        self.links = WorkerLinks(lambda endpoint: dial(endpoint, deployment.tls), self._clock)
+        dead_after_s = self._settings.worker_dead_after_s
+        self.links = WorkerLinks(
+            lambda endpoint: dial(endpoint, deployment.tls, dead_after_s=dead_after_s), self._clock
+        )
         self._engine = Engine(
-            Switchboard(first_table(deployment), _limits(deployment)),
+            Switchboard(first_table(deployment), limits(deployment), space(deployment), self._grid),
             self.links.connect,
-            intensity=self._grid.intensity,
+            open_account=self._account,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
+        )
+        self._engine.lengths = self._predictor = self._dialled_predictor(deployment)
+        self._inference = InferenceServicer(
+            self._engine, self._clock, self._settings, deployment.log_level
         )
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._started_at = self._clock.now()
@@ -93,9 +124,30 @@ class _Router:
         self._swapped = asyncio.Event()
         self._routed = asyncio.Event()
 
+    def _account(self, routes: ModelRoutes) -> Account:
+        return Account(routes, self._grid.intensity, self._settings.slo_windows_s)
+
+    def _dialled_predictor(self, deployment: Deployment) -> Predictor | None:
+        if deployment.predictor is None:
+            return None
+        address = deployment.predictor.dial
+        return Predictor(
+            lambda: dial(address, deployment.tls),
+            self._clock,
+            lambda model, source, took_s: self._engine.accounts[model].tally.foretell(
+                source, took_s
+            ),
+        )
+
+    def metrics(self) -> CollectorRegistry:
+        """Return what Prometheus gets to see."""
+        accounts = self._engine.accounts
+        aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
+        return registry(RouterCollector(accounts, self._clock), *aliases)
+
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
-        add_inference(InferenceServicer(self._engine, self._clock), server)
+        add_inference(self._inference, server)
         status = RouterServicer(self._engine, self._id, self._started_at)
         add_RouterServiceServicer_to_server(status, server)
 
@@ -118,6 +170,8 @@ class _Router:
                     ("health", self._tell_ready(server)),
                 )
             ]
+            if self._predictor is not None:
+                background.append(tasks.create_task(self._predictor.run(), name="router.lengths"))
             await stop.wait()
             await server.set_ready(ready=False)
             await self._engine.drain(self._settings.default_timeout_s)
@@ -140,10 +194,3 @@ class _Router:
         """Report SERVING once it is known where requests may go."""
         await self._routed.wait()
         await server.set_ready(ready=True)
-
-
-def _limits(deployment: Deployment) -> dict[str, Limits]:
-    return {
-        name: Limits(model.max_queue, deployment.router.max_attempts)
-        for name, model in deployment.models.items()
-    }

@@ -11,14 +11,19 @@ from services.router.peer import Peer
 
 
 class Grid:
-    """The newest intensity of each zone; while the service is away, the last one holds."""
+    """Each zone's newest intensity and ratio; while the service is away, the last ones hold."""
 
     def __init__(self) -> None:
         self._intensities: dict[str, float] = {}
+        self._ratios: dict[str, float] = {}
 
     def intensity(self, zone: str) -> float | None:
         """Return a zone's carbon intensity, gCO2e/kWh, or None where it was never told."""
         return self._intensities.get(zone)
+
+    def ratio(self, zone: str) -> float | None:
+        """Return a zone's intensity over its average (CIR), or None where it was never told."""
+        return self._ratios.get(zone)
 
     async def follow(self, channel: grpc.aio.Channel, clock: Clock) -> None:
         """Keep the intensities up to date until cancelled."""
@@ -29,6 +34,7 @@ class Grid:
                     peer.here()
                     for entry in response.intensities:
                         self._intensities[entry.zone] = entry.intensity_gco2e_per_kwh
+                        self._ratios[entry.zone] = entry.ratio
             except grpc.aio.AioRpcError as error:
                 peer.lost_call(error)
             await peer.before_retry()

@@ -41,4 +41,31 @@ def by_shares(lanes: Sequence[Lane]) -> Lane:
     return best
 
 
-CHOICES: Mapping[InstanceChoice, Choose] = {"idle_longest": idle_longest, "shares": by_shares}
+def least_expected_completion(lanes: Sequence[Lane]) -> Lane:
+    """Return the lane that would answer the next request first, as far as is known.
+
+    Expected completion: (in flight + 1) x service time / parallelism, where the last two are what
+    each request was seen to add. An idle lane of which nothing is known comes first, a busy one is
+    taken to be as slow as the slowest; an idle lane that is passed over is believed to be a little
+    faster each time, so that what was slow once is tried again.
+    """
+    unknown_s = max(lane.pace.unit_s for lane in lanes) or 1.0
+
+    def expected_s(lane: Lane) -> tuple[float, int]:
+        held = len(lane.in_flight)
+        if not lane.pace.unit_s:
+            return (held and (held + 1) * unknown_s, lane.used_at)
+        return ((held + 1) * lane.pace.unit_s, lane.used_at)
+
+    best = min(lanes, key=expected_s)
+    for lane in lanes:
+        if lane is not best and not lane.in_flight:
+            lane.pace.doubt()
+    return best
+
+
+CHOICES: Mapping[InstanceChoice, Choose] = {
+    "idle_longest": idle_longest,
+    "shares": by_shares,
+    "least_expected_completion": least_expected_completion,
+}

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import get_args
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.kit.deployment import Deployment
 from services.router.account import Account
+from services.router.disciplines import DISCIPLINES
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceChoice, ModelRoutes, RoutingTable
+from services.router.domain import (
+    Discipline,
+    Instance,
+    InstanceChoice,
+    ModelRoutes,
+    RoutingTable,
+)
 from services.router.engine import Engine
 from services.router.lane import Lane
 
 _PERCENTILES = (50.0, 95.0, 99.0)
-_CHOICES: dict[str, InstanceChoice] = {"shares": "shares", "idle_longest": "idle_longest"}
+_CHOICES: dict[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
+_DISCIPLINES: dict[str, Discipline] = {name: name for name in DISCIPLINES}
 
 
 def first_table(deployment: Deployment) -> RoutingTable:
     """Return what is known before the planner's first table: the models, no instances."""
     models = tuple(
-        ModelRoutes(name, model.slo.latency_s, model.slo.percentile, model.instance_choice)
+        ModelRoutes(
+            name,
+            model.slo.latency_s,
+            model.slo.percentile,
+            model.instance_choice,
+            discipline=model.discipline,
+        )
         for name, model in deployment.models.items()
     )
     return RoutingTable(revision=0, plan_version=0, models=models)
@@ -36,8 +51,9 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
                 model=routes.model,
                 slo_latency_s=routes.slo_latency_s,
                 slo_percentile=routes.slo_percentile,
-                # A newer planner may name a choice that we do not have: shares always work.
+                # A newer planner may name what we do not have: these always work.
                 instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
+                discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
                 instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
             )
             for routes in table.models
@@ -56,6 +72,7 @@ def _instance(model: str, entry: plan_pb2.Instance) -> Instance:
         credits=entry.credits,
         zone=entry.zone,
         pue=max(entry.pue, 1.0),
+        gpu_idle_power_w=entry.gpu_idle_power_w,
     )
 
 
@@ -75,6 +92,7 @@ def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.Re
 
 def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
     window = account.tally.roll()
+    pressure = dispatcher.pressure.roll(dispatcher.now_s)
     percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
     return planner_pb2.ModelLoad(
         model=dispatcher.routes.model,
@@ -85,6 +103,8 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         queue_depth=dispatcher.queue_depth,
         latency_s=_named(window.quantiles_s(percentiles)),
         answered_by_variant=window.by_variant,
+        refused=pressure.refused,
+        overloaded_s=pressure.overloaded_s,
     )
 
 

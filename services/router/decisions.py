@@ -54,4 +54,12 @@ class Release:
     instance: Instance
 
 
-Decision = Send | Reply | Fail | Withdraw | Dial | Release
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Have the model's dispatcher look at what waits by choice, at a time."""
+
+    model: str
+    at_s: float
+
+
+Decision = Send | Reply | Fail | Withdraw | Dial | Release | Look

@@ -8,31 +8,34 @@ carry out. It reads no clock and does no I/O, so the simulator runs the same cod
                  └──── died, drained ──┘ (or Fail, where the request has met too many)
 
 Invariants: a request is answered, failed or abandoned exactly once; an instance never holds more
-than its credits; nothing waits while an eligible instance has a credit.
+than its credits; nothing waits while an eligible instance has a credit. But requests that a worker
+died with are suspects, and no instance holds two of them: if one kills its second worker, too, it
+is known which, and those that were with it the first time are answered.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from itertools import count
+from dataclasses import replace
 
-from services.kit.errors import (
-    DeadlineExceeded,
-    NotFound,
-    ResourceExhausted,
-    Unavailable,
-)
-from services.router.choice import CHOICES
-from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
+from services.kit.errors import DeadlineExceeded, NotFound
+from services.router.carbondis.lanes import MOST, Grid
+from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
 from services.router.domain import (
-    POISON_DEATHS,
     InstanceId,
     Limits,
     ModelRoutes,
     Request,
 )
 from services.router.lane import Lane
-from services.router.queueing import Discipline, Queue, first_come_first_served
+from services.router.pressure import Pressure
+from services.router.queueing import Queue
+from services.router.retries import Retries
+from services.router.roster import Roster
+from services.router.space import Space
+from services.router.ssjf import ShortestFirst
+from services.router.waiting import WaitingRoom
 
 
 class Dispatcher:
@@ -42,21 +45,33 @@ class Dispatcher:
         self,
         routes: ModelRoutes,
         limits: Limits,
-        discipline: Discipline = first_come_first_served,
+        space: Space | None = None,
+        grid: Grid | None = None,
     ) -> None:
         self.routes = routes
-        self.lanes: dict[InstanceId, Lane] = {}
-        self._limits = limits
-        self._queue = Queue(discipline)
-        self._ticks = count(1)
-        self._eligible: tuple[Lane, ...] = ()
+        self.limits = limits
+        self._roster = Roster(routes.instance_choice, grid=grid)
+        self._look_s = math.inf
+        self._room = WaitingRoom(routes, limits, space or Space())
+        self._queue = self._room.queue
+        self._suspects = self._room.suspects
+        self._retries = Retries(limits)
+        self._shortest = ShortestFirst(limits.overtaking_s)
+        self._offered = 0
+        # The newest time that was told. Late is safe: what waits is then given up later.
+        self._now_s = 0.0
 
     # ---- what can be asked ---------------------------------------------------------------------
 
     @property
+    def lanes(self) -> dict[InstanceId, Lane]:
+        """Every instance that is dialled."""
+        return self._roster.lanes
+
+    @property
     def queue_depth(self) -> int:
         """Requests that wait for an instance."""
-        return len(self._queue)
+        return len(self._queue) + len(self._suspects)
 
     @property
     def in_flight(self) -> int:
@@ -66,7 +81,22 @@ class Dispatcher:
     @property
     def ready(self) -> bool:
         """Some instance takes requests."""
-        return bool(self._eligible)
+        return bool(self._roster.eligible)
+
+    @property
+    def pressure(self) -> Pressure:
+        """Whether it has more to do than it gets done."""
+        return self._room.pressure
+
+    @property
+    def foretells(self) -> bool:
+        """Its discipline asks for lengths of answers."""
+        return self.routes.discipline == "ssjf"
+
+    @property
+    def now_s(self) -> float:
+        """The newest time that it was told."""
+        return self._now_s
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -74,18 +104,41 @@ class Dispatcher:
         """Accept a request.
 
         Raises:
-            ResourceExhausted: As many requests wait as may.
+            ResourceExhausted: There is no room for it, or it could not be answered in time.
         """
-        if len(self._queue) >= self._limits.max_queue:
-            raise ResourceExhausted(
-                f"{self._limits.max_queue} requests wait for model {self.routes.model!r},"
-                " which is as many as may",
-                reason="QUEUE_FULL",
-                # A queue that keeps its objective has been served once by then.
-                retry_after_s=self.routes.slo_latency_s,
-            )
-        self._queue.push(request)
-        return self._assign()
+        self._offered += 1
+        self._now_s = max(self._now_s, request.arrived_s)
+        if self.foretells:
+            self._shortest.arrive(self._now_s, self._roster.slots)
+        weighs = self._roster.weigher is not None
+        if not self._queue:
+            lane = self._roster.free()
+            if lane is not None and weighs:
+                self._queue.push(request)
+                return self._weigh()
+            if lane is not None:
+                return [self._give(lane, request)]
+        displaced = self._room.admit(request, self._roster, self._now_s)
+        if self._room.presses(self._roster, self._now_s):
+            return [*self._end_displaced(displaced), *self._refresh()]
+        return [*self._end_displaced(displaced), *(self._weigh() if weighs else ())]
+
+    def look(self, now_s: float) -> list[Decision]:
+        """Decide anew for what waits by choice; at the time that a `Look` said."""
+        self._now_s, self._look_s = max(self._now_s, now_s), math.inf
+        return self._assign() if self._queue else []
+
+    def reorder(self, request: Request) -> None:
+        """Give a request that waits its place anew: what its discipline looks at has changed."""
+        self._queue.reorder(request)
+
+    def foretell(self, request: Request, length_class: int) -> None:
+        """Take in how long a request's answer will be: its class, 0 (shortest) .. 4.
+
+        It may come at any time, or never; what waits takes its place anew.
+        """
+        self._shortest.foretell(request, length_class)
+        self._queue.reorder(request)
 
     def abandon(self, request: Request) -> list[Decision]:
         """Forget a request whose caller has gone."""
@@ -94,8 +147,13 @@ class Dispatcher:
         request.over = True
         if request.holder is None:
             self._queue.remove(request)
+            self._suspects.remove(request)
             return []
-        return [Withdraw(self.lanes[request.holder].instance, request)]
+        return [
+            Withdraw(self.lanes[key].instance, request)
+            for key in (request.holder, request.hedge)
+            if key is not None
+        ]
 
     def expire(self, request: Request) -> list[Decision]:
         """End a request whose deadline has passed."""
@@ -107,27 +165,71 @@ class Dispatcher:
         )
         return [*self.abandon(request), Fail(request, error)]
 
-    def result(self, instance: InstanceId, number: int, *, refused: bool) -> list[Decision]:
+    def held(self, instance: InstanceId, number: int) -> Request | None:
+        """Return a request that an instance begins or goes on to answer in parts.
+
+        Of two that have it, the first to begin answers it.
+        """
+        lane = self.lanes.get(instance)
+        request = lane.in_flight.get(number) if lane else None
+        if request is None or request.over or (request.begun and request.holder != instance):
+            return None
+        if request.hedge == instance:
+            request.holder, request.hedge = instance, request.holder
+        return request
+
+    def result(
+        self,
+        instance: InstanceId,
+        number: int,
+        *,
+        refused: bool,
+        now_s: float = 0.0,
+        energy_j: float = 0.0,
+    ) -> list[Decision]:
         """An instance is done with a request.
 
         Args:
             instance: It.
             number: The request's; unknown ones are ignored.
             refused: It did not try, as when it drains: another instance may.
+            now_s: When; 0: not told.
+            energy_j: Active energy of it; 0: not told.
         """
         lane = self.lanes.get(instance)
         request = lane.in_flight.pop(number, None) if lane else None
         if lane is None or request is None:
             return []
-        lane.used_at = next(self._ticks)
+        self._now_s = max(self._now_s, now_s)
+        self._roster.touch(lane)
         decisions: list[Decision] = []
         if refused:
-            decisions += self._return(request)
-        elif not request.over:
-            request.over = True
-            lane.answered += 1
-            decisions.append(Reply(lane.instance, request))
-        return [*decisions, *self._assign(), *self._leave(lane)]
+            decisions += self._return(request, lane)
+        elif not request.over and (not request.begun or request.holder == instance):
+            self._roster.learn(lane, request, self._now_s - request.sent_s, energy_j)
+            decisions += self._answer(request, lane)
+        if self._queue or self._suspects:
+            decisions += self._assign()
+        return [*decisions, *self._leave(lane)] if lane.leaving else decisions
+
+    def hedge(self, request: Request) -> list[Decision]:
+        """Give a request that takes long to a second instance as well.
+
+        Only where one has a free credit that nobody waits for, and within the budget for retries.
+        The first to answer does; the other is told that its work is not wanted.
+        """
+        if request.over or request.begun or request.holder is None or request.hedge is not None:
+            return []
+        lane = (
+            None
+            if self.queue_depth or request.deaths
+            else self._roster.free(besides=request.holder)
+        )
+        if lane is None or not self._retries.take(self._offered):
+            return []
+        request.hedge = lane.instance.id
+        self._roster.give(lane, request)
+        return [Send(lane.instance, request)]
 
     # ---- instances -----------------------------------------------------------------------------
 
@@ -142,7 +244,18 @@ class Dispatcher:
         if lane is None:
             return []
         lane.up, lane.draining, lane.credits = True, False, credits_
-        lane.used_at = next(self._ticks)
+        self._roster.touch(lane)
+        return self._refresh()
+
+    def credits(self, instance: InstanceId, credits_: int) -> list[Decision]:
+        """An instance may hold another number of requests from now on, >= 1.
+
+        Where it holds more, it gets none until it holds less.
+        """
+        lane = self.lanes.get(instance)
+        if lane is None or not lane.up:
+            return []
+        lane.credits = credits_
         return self._refresh()
 
     def draining(self, instance: InstanceId) -> list[Decision]:
@@ -165,86 +278,135 @@ class Dispatcher:
         held, lane.in_flight = lane.in_flight, {}
         for request in held.values():
             request.deaths += request.sent and not lane.draining
-            decisions += self._return(request)
+            decisions += self._return(request, lane)
         lane.up = lane.draining = False
         return [*decisions, *self._refresh(), *self._leave(lane)]
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
-        """Take over a new routing table's entry for this model."""
+        """Take over a new routing table's entry for this model: instances, and policies."""
         self.routes = routes
-        wanted = {instance.id: instance for instance in routes.instances}
         decisions: list[Decision] = []
-        for lane in list(self.lanes.values()):
-            lane.leaving = lane.instance.id not in wanted
+        for lane in self._roster.keep(routes.instances):
             decisions += self._leave(lane)
-        for key, instance in wanted.items():
-            if key in self.lanes:
-                self.lanes[key].instance = instance
-            else:
-                self.lanes[key] = Lane(instance)
-                decisions.append(Dial(instance))
+        decisions += [Dial(instance) for instance in self._roster.add(routes.instances)]
         return [*decisions, *self._refresh()]
 
     def retire(self) -> list[Decision]:
         """The model is gone: what waits fails, what is being computed is still answered."""
         gone: list[Decision] = []
-        for request in self._queue.clear():
+        for request in (*self._suspects.clear(), *self._queue.clear()):
             request.over = True
             error = NotFound(f"model {request.model!r} is no longer served", reason="MODEL_REMOVED")
             gone.append(Fail(request, error))
-        routes = self.routes
-        return gone + self.swap(
-            ModelRoutes(
-                routes.model, routes.slo_latency_s, routes.slo_percentile, routes.instance_choice
-            )
-        )
+        return gone + self.swap(replace(self.routes, instances=()))
 
     # ---- inside --------------------------------------------------------------------------------
 
     def _refresh(self) -> list[Decision]:
-        """Find out who may take work now, and give it.
-
-        Instances without a share serve only where the plan's own are all gone.
-        """
-        working = [lane for lane in self.lanes.values() if lane.takes_work]
-        shared = [lane for lane in working if lane.instance.share > 0]
-        self._eligible = tuple(shared or working)
+        """Find out who may take work now, and give it."""
+        self._room.arrange(self.routes)
+        self._roster.refresh(self.routes.instance_choice, pressed=self.pressure.on)
         return self._assign()
 
     def _assign(self) -> list[Decision]:
-        choose = CHOICES[self.routes.instance_choice]
-        decisions: list[Decision] = []
-        while self._queue:
-            free = [lane for lane in self._eligible if lane.free]
-            if not free:
-                break
-            lane, request = choose(free), self._queue.pop()
-            lane.in_flight[request.number] = request
-            lane.used_at = next(self._ticks)
-            request.attempts += 1
-            request.holder, request.sent = lane.instance.id, False
-            decisions.append(Send(lane.instance, request))
+        """Give what waits to who has a credit; what waited in vain ends without taking one."""
+        decisions = self._assign_from(self._suspects, unsuspected=True) if self._suspects else []
+        weighs = self._roster.weigher is not None
+        decisions += self._weigh() if weighs else self._assign_from(self._queue)
+        if self.pressure.on and not self._queue:
+            self.pressure.end(self._now_s)
+            return [*decisions, *self._refresh()]
         return decisions
 
-    def _return(self, request: Request) -> Iterable[Decision]:
-        """Put a request back in its place, or end it where it has met too many instances."""
+    def _assign_from(self, queue: Queue, *, unsuspected: bool = False) -> list[Decision]:
+        decisions: list[Decision] = []
+        lane: Lane | None = None
+        while queue:
+            lane = lane or self._roster.free(unsuspected=unsuspected)
+            if lane is None:
+                return decisions
+            request = queue.pop()
+            given = self._give_in_time(lane, request)
+            decisions.append(given)
+            lane = lane if isinstance(given, Fail) else None
+        return decisions
+
+    def _weigh(self) -> list[Decision]:
+        """Give what waits to the lanes that a policy picks; it may say that waiting is better."""
+        weigher, slo_s = self._roster.weigher, self.routes.slo_latency_s
+        decisions: list[Decision] = []
+        while weigher is not None and (front := self._queue.front(MOST)):
+            picked = weigher.pick(front, self._roster.eligible, self._now_s, slo_s)
+            if picked.request is None or picked.lane is None:
+                return [*decisions, *self._look_again(picked.again_s)]
+            self._queue.remove(picked.request)
+            decisions.append(self._give_in_time(picked.lane, picked.request))
+        return decisions
+
+    def _look_again(self, at_s: float | None) -> Iterable[Decision]:
+        if at_s is None or self._now_s < self._look_s <= at_s:  # that one has been asked for
+            return ()
+        self._look_s = at_s
+        return (Look(self.routes.model, at_s),)
+
+    def _give_in_time(self, lane: Lane, request: Request) -> Decision:
+        """Give a request to a lane, or end it where that is in vain."""
+        error = self._room.in_vain(request, lane, self._roster, self._now_s)
+        if error is None:
+            return self._give(lane, request)
+        request.over = True
+        return Fail(request, error)
+
+    def _give(self, lane: Lane, request: Request) -> Send:
+        request.holder, request.sent = lane.instance.id, False
+        request.sent_s = self._now_s
+        self._roster.give(lane, request)
+        return Send(lane.instance, request)
+
+    def _answer(self, request: Request, lane: Lane) -> Iterable[Decision]:
+        """End a request whose answer is here; a second worker's is not wanted any more."""
+        request.over = True
+        lane.answered += 1
+        if request.hedge is None:
+            hold_s = self._now_s - request.sent_s
+            lane.pace.observe(hold_s, request.place)
+            self._shortest.learn(request, hold_s)
+            return (Reply(lane.instance, request),)
+        key = lane.instance.id
+        loser = request.hedge if request.holder == key else request.holder
+        if loser is None:
+            return (Reply(lane.instance, request),)
+        return (Reply(lane.instance, request), Withdraw(self.lanes[loser].instance, request))
+
+    def _end_displaced(self, request: Request | None) -> list[Decision]:
+        if request is None:
+            return []
+        request.over = True
+        return [Fail(request, self._room.displaced())]
+
+    def _return(self, request: Request, lane: Lane) -> Iterable[Decision]:
+        """Put a request back in its place, or end it where it has met too many instances.
+
+        Where a second instance has it, too, that one goes on.
+        """
+        key = lane.instance.id
+        answering = request.holder == key
+        if request.hedge is not None:
+            request.holder = request.hedge if answering else request.holder
+            request.hedge = None
+            if not (request.begun and answering):
+                return ()
         request.holder = None
         if request.over:
             return ()
-        if request.deaths >= POISON_DEATHS:
-            # No retry info: the caller should not send it again by itself.
-            error = Unavailable(
-                f"{request.deaths} workers died while they held this request; it is not retried",
-                reason="WORKERS_DIED",
-            )
-        elif request.attempts >= self._limits.max_attempts:
-            error = Unavailable(
-                f"{request.attempts} workers took this request and none could answer",
-                reason="NO_WORKER_ANSWERED",
-                retry_after_s=self.routes.slo_latency_s,
-            )
-        else:
-            self._queue.push(request)
+        error = self._retries.refusal(
+            request,
+            blameless=lane.draining or not request.sent,
+            requests=self._offered,
+            retry_after_s=self.routes.slo_latency_s,
+        )
+        if error is None:
+            (self._suspects if request.deaths else self._queue).push(request)
             return ()
         request.over = True
         return (Fail(request, error),)

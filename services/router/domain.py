@@ -5,10 +5,20 @@ Time is monotonic seconds; nothing here reads a clock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
 
-InstanceChoice = Literal["shares", "idle_longest"]
+Discipline = Literal["fcfs", "edf", "priority", "ssjf"]
+InstanceChoice = Literal[
+    "shares",
+    "idle_longest",
+    "least_expected_completion",
+    "carbondis",
+    "carbon_aware",
+    "highperf",
+    "lowenergy",
+]
 
 POISON_DEATHS = 2
 """A request that was with this many workers when they died is not given to another."""
@@ -35,6 +45,8 @@ class Instance:
         credits: Requests that may be in flight, until the worker itself says how many.
         zone: Electricity zone.
         pue: Wall energy per device energy, >= 1.
+        gpu_idle_power_w: Idle power of the whole GPU it is on, W: tells high-end GPUs from low-end
+            ones; 0: not known.
     """
 
     endpoint: str
@@ -46,6 +58,7 @@ class Instance:
     credits: int
     zone: str = ""
     pue: float = 1.0
+    gpu_idle_power_w: float = 0.0
 
     @property
     def id(self) -> InstanceId:
@@ -61,8 +74,9 @@ class ModelRoutes:
         model: What clients name.
         slo_latency_s: Latency objective, s.
         slo_percentile: Its percentile.
-        instance_choice: "shares" or "idle_longest".
+        instance_choice: Which instance takes the next request.
         instances: Workers that may take its requests.
+        discipline: Which request is the next.
     """
 
     model: str
@@ -70,6 +84,7 @@ class ModelRoutes:
     slo_percentile: float
     instance_choice: InstanceChoice
     instances: tuple[Instance, ...] = ()
+    discipline: Discipline = "fcfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +104,53 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one model's queue.
+    """Bounds of one model.
 
     Attributes:
         max_queue: Requests that may wait; more are refused.
         max_attempts: Workers a request may meet.
+        max_queue_bytes: Their bodies' size; more are refused.
+        default_deadline_s: Time for requests that bring no deadline; None: the router's.
+        retry_share: Requests given to another worker because one failed, per request, 0..1.
+        retry_burst: And so many more at once.
+        hedge_after_s: A request that has no answer by then is given to a second worker that has
+            nothing else to do; None: never.
+        fair_clients: Clients take turns while the model is under pressure.
+        overtaking_s: Under "ssjf": no request goes before one that came more than this earlier.
     """
 
     max_queue: int = 1000
     max_attempts: int = 5
+    max_queue_bytes: int = 256 * 2**20
+    default_deadline_s: float | None = None
+    retry_share: float = 0.1
+    retry_burst: int = 100
+    hedge_after_s: float | None = None
+    fair_clients: bool = True
+    overtaking_s: float = 10.0
+
+
+class Parts(Protocol):
+    """A caller's side of a request whose answer may come in parts.
+
+    A worker's results before the last are parts; the last may be empty where all was said before.
+    """
+
+    def add(self, instance: Instance, response: bytes) -> None:
+        """Take a part of the answer, not the last.
+
+        Raises:
+            ServiceError: The caller takes no more; ends the request.
+        """
+        ...
+
+    def last(self, response: bytes) -> bytes:
+        """Return what the request is answered with, given its last result; b"": nothing is left.
+
+        Raises:
+            ServiceError: This was no answer for the caller.
+        """
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -111,12 +164,25 @@ class Request:
         arrived_s: When it arrived.
         deadline_s: When its caller stops waiting.
         traceparent: W3C trace context, or "".
+        tracestate: What goes with it, or "".
+        priority: As Triton's parameter: lower is sooner, 0 is the default.
+        client: Who asks, for fairness among clients; "": ask `whose`.
+        whose: Returns who asks, once it matters; None: all are one.
+        length_class: How long its answer will be, 0..4; None: nobody has told.
+        boost_s: By how much earlier it is ranked for that.
+        prompt_key: What the predictor calls its prompt; empty: nothing.
         attempts: Workers it was given to.
         deaths: Workers that died while they held it.
         holder: The worker that has it; None while it waits.
         sent: It left on the stream of `holder`, so the worker may have seen it.
         sent_s: When it was given to `holder`.
+        place: How many `holder` then had, it included.
+        hedge: A second worker that has it, too.
         over: Its caller has been answered, told why not, or has gone.
+        parts: Who takes its answer in parts; None: nobody has asked for it so.
+        begun: A part of its answer has come: nobody else can answer it any more.
+        said: Results that have come, where its model is decoupled.
+        said_s: When the newest did.
     """
 
     number: int
@@ -125,9 +191,22 @@ class Request:
     arrived_s: float
     deadline_s: float
     traceparent: str = ""
+    tracestate: str = ""
+    priority: int = 0
+    client: str = ""
+    whose: Callable[[], str] | None = None
+    length_class: int | None = None
+    boost_s: float = 0.0
+    prompt_key: bytes = b""
     attempts: int = 0
     deaths: int = 0
     holder: InstanceId | None = None
     sent: bool = False
-    sent_s: float = field(default=0.0)
+    sent_s: float = 0.0
+    place: int = 0
+    hedge: InstanceId | None = None
     over: bool = False
+    parts: Parts | None = None
+    begun: bool = False
+    said: int = 0
+    said_s: float = 0.0

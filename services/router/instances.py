@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Self
 import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from services.kit.clock import Clock
 from services.router.domain import Instance, Request
-from services.router.frames import take
-from services.router.link import Cost, Hello, Listener, Result
+from services.router.frames import FRAME_BYTES, frame, take
+from services.router.link import Cost, Hello, Listener, Result, Usage
 from services.router.peer import Peer
 
 if TYPE_CHECKING:
-    ExecuteCall = grpc.aio.StreamStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
+    ExecuteCall = grpc.aio.StreamStreamCall[bytes, pb.ExecuteResponse]
+
+_EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
+
+_MAX_TURNS = 32  # of the event loop, for a frame to gather; so many without news end it sooner:
+_EMPTY_TURNS = 3
 
 OpenChannel = Callable[[str], grpc.aio.Channel]
 
@@ -75,6 +79,8 @@ class WorkerLink:
         self._peer = Peer(f"worker {instance.endpoint} of {instance.segment_id}", clock)
         self._outbox: deque[Request] = deque()
         self._withdrawn: list[int] = []
+        self._unanswered = 0
+        self._alone = True
         self._wake = asyncio.Event()
 
     def send(self, request: Request) -> None:
@@ -95,7 +101,8 @@ class WorkerLink:
         """Keep a stream open until cancelled."""
         while True:
             async with self._open_channel(self._instance.endpoint) as channel:
-                await self._session(WorkerServiceStub(channel).Execute())
+                await self._session(_execute(channel))
+            self._unanswered = 0
             self._outbox.clear()
             self._withdrawn.clear()
             self._listener.broken(self._instance)
@@ -108,8 +115,8 @@ class WorkerLink:
                 self._write(call), name=f"router.link[{self._instance.endpoint}].write"
             )
             try:
-                async for frame in call:
-                    self._receive(frame)
+                async for response in call:
+                    self._receive(response)
             except grpc.aio.AioRpcError as error:
                 self._peer.lost_call(error)
             except _WrongWorkerError as error:
@@ -117,13 +124,17 @@ class WorkerLink:
             finally:
                 writer.cancel()
 
-    def _receive(self, frame: pb.ExecuteResponse) -> None:
-        if frame.HasField("hello"):
-            self._greet(frame.hello)
-        if frame.draining:  # before the results: what is refused must not come back here
+    def _receive(self, response: pb.ExecuteResponse) -> None:
+        if response.HasField("hello"):
+            self._greet(response.hello)
+        if response.draining:  # before the results: what is refused must not come back here
             self._listener.draining(self._instance)
-        if frame.results:
-            self._listener.results(self._instance, [_result(result) for result in frame.results])
+        if response.credits:  # before the results: what they free may no longer be there to take
+            self._listener.credits(self._instance, response.credits)
+        if response.results:
+            results = [to_result(result) for result in response.results]
+            self._unanswered -= sum(not result.more for result in results)
+            self._listener.results(self._instance, results)
 
     def _greet(self, hello: pb.Hello) -> None:
         """Take a worker's first words.
@@ -139,7 +150,9 @@ class WorkerLink:
             )
         self._peer.here()
         credits_ = hello.credits or self._instance.credits
-        self._listener.hello(self._instance, Hello(max(credits_, 1), hello.metadata))
+        self._listener.hello(
+            self._instance, Hello(max(credits_, 1), hello.metadata, hello.decoupled)
+        )
 
     async def _write(self, call: ExecuteCall) -> None:
         """Send what is there, as it comes; while a frame leaves, the next one gathers."""
@@ -147,38 +160,58 @@ class WorkerLink:
             await self._wake.wait()
             self._wake.clear()
             while self._outbox or self._withdrawn:
+                await self._gather()
                 try:
                     await call.write(self._next_frame())
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                     return  # the reader sees the same end, and tells
 
-    def _next_frame(self) -> pb.ExecuteRequest:
+    async def _gather(self) -> None:
+        """Let the event loop turn while turns bring work for the next frame.
+
+        grpc.aio takes in about one call per turn, so a frame that left at once would carry one
+        request however many are coming. Nothing is waited for: a turn takes what is at hand. While
+        requests come one by one, they leave at once.
+        """
+        if self._alone and not self._unanswered:
+            return
+        known, empty_turns = 0, 0
+        for _ in range(_MAX_TURNS):
+            if self._outbox and len(self._outbox[0].body) > FRAME_BYTES:
+                return
+            empty_turns = 0 if len(self._outbox) > known else empty_turns + 1
+            if empty_turns > _EMPTY_TURNS:
+                return
+            known = len(self._outbox)
+            await asyncio.sleep(0)
+
+    def _next_frame(self) -> bytes:
         now_s = self._clock.monotonic()
-        work = [_work(request, now_s) for request in take(self._outbox)]
+        work = take(self._outbox)
+        for request in work:
+            request.sent = True
+        self._unanswered += len(work)
+        self._alone = len(work) <= 1
         withdrawn: list[int] = []
         if not self._outbox:  # a withdrawal must not overtake its work
             withdrawn, self._withdrawn = self._withdrawn, []
-        return pb.ExecuteRequest(work=work, cancelled_ids=withdrawn)
+        return frame(work, withdrawn, now_s)
+
+
+def _execute(channel: grpc.aio.Channel) -> ExecuteCall:
+    """Open a stream that takes frames as bytes."""
+    method: grpc.aio.StreamStreamMultiCallable[bytes, pb.ExecuteResponse] = channel.stream_stream(
+        _EXECUTE, response_deserializer=pb.ExecuteResponse.FromString
+    )
+    return method()
 
 
 class _WrongWorkerError(Exception):
     """Somebody else answers at a worker's address."""
 
 
-def _work(request: Request, now_s: float) -> pb.Work:
-    request.sent = True
-    return pb.Work(
-        id=request.number,
-        request=request.body,
-        remaining_s=max(request.deadline_s - now_s, 0.001),
-        traceparent=request.traceparent,
-        waited_s=max(now_s - request.arrived_s, 0.0),
-    )
-
-
-def _result(result: pb.Result) -> Result:
-    if result.status:
-        return Result(result.id, result.status, result.message)
+def to_result(result: pb.Result) -> Result:
+    """Return a worker's result in the router's words."""
     cost = None
     if result.HasField("receipt"):
         receipt = result.receipt
@@ -189,5 +222,17 @@ def _result(result: pb.Result) -> Result:
             queue_s=receipt.queue_s,
             compute_s=receipt.compute_s,
             batch_size=max(receipt.batch_size, 1),
+            items=max(receipt.items, 1),
+            usage=_usage(receipt),
         )
-    return Result(result.id, response=result.response, cost=cost)
+    if result.status:
+        return Result(result.id, result.status, result.message, cost=cost)
+    return Result(result.id, response=result.response, cost=cost, more=result.more)
+
+
+def _usage(receipt: pb.Receipt) -> Usage | None:
+    if not receipt.input_tokens:
+        return None
+    return Usage(
+        receipt.input_tokens, receipt.output_tokens, receipt.first_token_s, receipt.token_s
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.router.domain import Instance, Request
+from services.router.pace import Pace
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +22,7 @@ class Lane:
         used_at: Tick of its last change, for "idle longest".
         weight: Its state in smooth weighted round robin.
         answered: Requests it answered.
+        pace: How fast it answers.
     """
 
     instance: Instance
@@ -32,6 +34,7 @@ class Lane:
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def takes_work(self) -> bool:
@@ -42,6 +45,11 @@ class Lane:
     def free(self) -> bool:
         """It has a credit."""
         return len(self.in_flight) < self.credits
+
+    @property
+    def suspected(self) -> bool:
+        """It holds a request that another worker died with."""
+        return any(request.deaths for request in self.in_flight.values())
 
     @property
     def pull(self) -> float:

@@ -4,9 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.router.domain import Instance, Request
+
+
+class Usage(NamedTuple):
+    """What a request for text took.
+
+    Attributes:
+        input_tokens: Of its prompt.
+        output_tokens: Generated.
+        first_token_s: From its arrival at this router to its first token, s; 0: it had none.
+        token_s: Mean time between its tokens after that, s; 0: there were less than two.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    first_token_s: float
+    token_s: float
 
 
 @dataclass(slots=True)
@@ -20,6 +36,8 @@ class Cost:
         queue_s: Waiting in the worker.
         compute_s: Its batch executing.
         batch_size: Items in its batch, >= 1.
+        items: Of them: its own.
+        usage: Tokens, where the model generates text.
     """
 
     energy_j: float
@@ -28,6 +46,13 @@ class Cost:
     queue_s: float
     compute_s: float
     batch_size: int
+    items: int = 1
+    usage: Usage | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        """Generated; 0: the model does not generate."""
+        return self.usage.output_tokens if self.usage else 0
 
 
 @dataclass(slots=True)
@@ -39,7 +64,8 @@ class Result:
         status: gRPC status word; "" is OK.
         message: When not OK: why.
         response: When OK: serialized inference.ModelInferResponse.
-        cost: When OK: what it took; None where the worker did not say.
+        cost: What it took; None where the worker did not say.
+        more: Further results of the same request follow.
     """
 
     number: int
@@ -47,6 +73,7 @@ class Result:
     message: str = ""
     response: bytes = b""
     cost: Cost | None = None
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +83,12 @@ class Hello:
     Attributes:
         credits: Requests it may hold, >= 1: its batch size.
         metadata: Serialized inference.ModelMetadataResponse without the model's name.
+        decoupled: The model answers in parts.
     """
 
     credits: int
     metadata: bytes
+    decoupled: bool = False
 
 
 class Link(Protocol):
@@ -83,6 +112,10 @@ class Listener(Protocol):
 
     def hello(self, instance: Instance, hello: Hello) -> None:
         """The worker takes requests."""
+        ...
+
+    def credits(self, instance: Instance, credits_: int) -> None:
+        """The worker may be given so many requests from now on, >= 1."""
         ...
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:

@@ -1,84 +1,236 @@
-"""Prometheus metrics of the router, with the children of a model looked up once."""
+"""The router's accounts as Prometheus metrics, made when somebody scrapes and not before.
+
+The scrape runs on a thread of its own and takes copies: every figure is one that was true, and a
+histogram's count is the sum of its buckets.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
-_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
-
-REQUESTS = Counter(
-    "cinquefoil_requests_total", "Inference requests that ended, by status.", ["model", "status"]
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
 )
-REQUEST_SECONDS = Histogram(
-    "cinquefoil_request_duration_seconds",
-    "From a request's arrival to its answer.",
-    ["model"],
-    buckets=_BUCKETS_S,
-)
-QUEUE_SECONDS = Histogram(
-    "cinquefoil_queue_duration_seconds",
-    "Of it: waiting, in the router and in the worker.",
-    ["model"],
-    buckets=_BUCKETS_S,
-)
-COMPUTE_SECONDS = Histogram(
-    "cinquefoil_compute_duration_seconds",
-    "Of it: the request's batch executing.",
-    ["model", "variant"],
-    buckets=_BUCKETS_S,
-)
-ENERGY = Counter(
-    "cinquefoil_request_energy_joules_total",
-    "Active energy of the answered requests.",
-    ["model", "variant"],
-)
-CARBON = Counter(
-    "cinquefoil_request_carbon_gco2e_total",
-    "Carbon of that energy, where the intensity was known.",
-    ["model", "variant"],
-)
-PENDING = Gauge(
-    "cinquefoil_pending_requests",
-    "Requests that wait for an instance or for its answer.",
-    ["model"],
-)
+from prometheus_client.registry import Collector
+
+from services.kit.clock import Clock
+from services.router.account import Account
+from services.router.histogram import BOUNDS_S, Histogram
+from services.router.variant_tally import VariantTally
+
+Accounts = dict[str, Account]
+"""By model."""
+
+_BOUNDS = (*(str(bound_s) for bound_s in BOUNDS_S), "+Inf")
+_MODEL = ("model",)
+_VARIANT = ("model", "variant")
 
 
-class ModelMetrics:
-    """The children of one model."""
+def registry(*collectors: Collector) -> CollectorRegistry:
+    """Return what one router exposes: these, and what every service has."""
+    found = CollectorRegistry()
+    for collector in (*collectors, _Process()):
+        found.register(collector)
+    return found
 
-    def __init__(self, model: str) -> None:
-        self._model = model
-        self._statuses: dict[str, Counter] = {}
-        self._variants: dict[str, tuple[Histogram, Counter, Counter]] = {}
-        self._request = REQUEST_SECONDS.labels(model)
-        self._queue = QUEUE_SECONDS.labels(model)
-        self.pending = PENDING.labels(model)
 
-    def end(self, status: str) -> None:
-        """Count a request that ended."""
-        known = self._statuses.get(status)
-        if known is None:
-            known = self._statuses[status] = REQUESTS.labels(self._model, status)
-        known.inc()
+class _Process(Collector):
+    """The metrics of the process, whichever router it belongs to."""
 
-    def answer(self, variant: str, *, latency_s: float, queue_s: float, compute_s: float) -> None:
-        """Count an answer's times."""
-        self.end("OK")
-        self._request.observe(latency_s)
-        self._queue.observe(queue_s)
-        self._of(variant)[0].observe(compute_s)
+    def collect(self) -> Iterable[Metric]:
+        """Return them all."""
+        return REGISTRY.collect()
 
-    def cost(self, variant: str, *, energy_j: float, carbon_gco2e: float | None) -> None:
-        """Count an answer's cost."""
-        _, energy, carbon = self._of(variant)
-        energy.inc(energy_j)
-        carbon.inc(carbon_gco2e or 0.0)
+    def describe(self) -> Iterable[Metric]:
+        """Return their names."""
+        return self.collect()
 
-    def _of(self, variant: str) -> tuple[Histogram, Counter, Counter]:
-        known = self._variants.get(variant)
-        if known is None:
-            labels = (self._model, variant)
-            known = COMPUTE_SECONDS.labels(*labels), ENERGY.labels(*labels), CARBON.labels(*labels)
-            self._variants[variant] = known
-        return known
+
+class RouterCollector(Collector):
+    """Reads the accounts.
+
+    Args:
+        accounts: Every model's; models may join.
+        clock: The one that the accounts are kept by.
+    """
+
+    def __init__(self, accounts: Accounts, clock: Clock) -> None:
+        self._accounts = accounts
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric of every model."""
+        accounts = list(self._accounts.items())
+        yield from _requests(accounts)
+        yield _foretold(accounts)
+        yield from _times(accounts)
+        yield from _costs(accounts)
+        yield from _objectives(accounts, self._clock.monotonic())
+        yield from _shares(accounts, self._clock.monotonic())
+
+
+_Listed = list[tuple[str, Account]]
+
+
+def _requests(accounts: _Listed) -> Iterator[Metric]:
+    ended = CounterMetricFamily(
+        "cinquefoil_requests",
+        "Inference requests that ended, by status.",
+        labels=[*_MODEL, "status"],
+    )
+    pending = GaugeMetricFamily(
+        "cinquefoil_pending_requests",
+        "Requests that wait for an instance or for its answer.",
+        labels=_MODEL,
+    )
+    retried = CounterMetricFamily(
+        "cinquefoil_request_retries",
+        "Times that a request was given to one more worker.",
+        labels=_MODEL,
+    )
+    for model, account in accounts:
+        tally = account.tally
+        statuses = {"OK": tally.success.count, **tally.statuses}
+        for status, count in statuses.items():
+            ended.add_metric([model, status], count)
+        pending.add_metric([model], tally.pending)
+        retried.add_metric([model], tally.retried)
+    yield from (ended, pending, retried)
+
+
+def _foretold(accounts: _Listed) -> Metric:
+    found = CounterMetricFamily(
+        "cinquefoil_length_predictions",
+        "Predictions of answers' lengths that came while the request was open, by source.",
+        labels=[*_MODEL, "source"],
+    )
+    for model, account in accounts:
+        for source, span in list(account.tally.foretold.items()):
+            found.add_metric([model, source], span.count)
+    return found
+
+
+def _times(accounts: _Listed) -> Iterator[Metric]:
+    for name, about, of in (
+        ("request", "From a request's arrival to its answer.", lambda v: v.latency),
+        ("queue", "Of it: waiting, in the router and in the worker.", lambda v: v.queue),
+        ("compute", "Of it: the request's batch executing.", lambda v: v.compute),
+    ):
+        yield _histogram(f"cinquefoil_{name}_duration_seconds", about, accounts, of)
+
+
+def _histogram(
+    name: str, about: str, accounts: _Listed, of: Callable[[VariantTally], Histogram]
+) -> Metric:
+    found = HistogramMetricFamily(name, about, labels=_VARIANT)
+    for model, variant, tally in _variants(accounts):
+        histogram = of(tally)
+        counts = accumulate(list(histogram.counts))
+        found.add_metric(
+            [model, variant],
+            buckets=list(zip(_BOUNDS, counts, strict=True)),
+            sum_value=histogram.total_s,
+        )
+    return found
+
+
+def _costs(accounts: _Listed) -> Iterator[Metric]:
+    energy = CounterMetricFamily(
+        "cinquefoil_request_energy_joules", "Active energy of the answers.", labels=_VARIANT
+    )
+    idle = CounterMetricFamily(
+        "cinquefoil_request_idle_energy_joules",
+        "Energy of slices that waited for the answered requests.",
+        labels=_VARIANT,
+    )
+    carbon = CounterMetricFamily(
+        "cinquefoil_request_carbon_gco2e",
+        "Carbon of the active energy, where the intensity was known.",
+        labels=_VARIANT,
+    )
+    unclaimed = CounterMetricFamily(
+        "cinquefoil_unclaimed_energy_joules",
+        "Active energy of work that failed, or whose caller had gone by its end.",
+        labels=_MODEL,
+    )
+    for model, variant, tally in _variants(accounts):
+        energy.add_metric([model, variant], tally.energy_j)
+        idle.add_metric([model, variant], tally.idle_energy_j)
+        carbon.add_metric([model, variant], tally.carbon_gco2e)
+    for model, account in accounts:
+        unclaimed.add_metric([model], account.tally.unclaimed_j)
+    yield from (energy, idle, carbon, unclaimed)
+
+
+def _objectives(accounts: _Listed, now_s: float) -> Iterator[Metric]:
+    judged = CounterMetricFamily(
+        "cinquefoil_slo_requests",
+        "Requests that count for the objective: good ones were answered in time.",
+        labels=[*_MODEL, "outcome"],
+    )
+    latency = GaugeMetricFamily("cinquefoil_slo_latency_seconds", "What is in time.", labels=_MODEL)
+    wanted = GaugeMetricFamily(
+        "cinquefoil_slo_objective_ratio", "Share of requests that shall be good.", labels=_MODEL
+    )
+    kept = GaugeMetricFamily(
+        "cinquefoil_slo_attainment_ratio",
+        "Share that was good, over the window; 1 where there were no requests.",
+        labels=[*_MODEL, "window"],
+    )
+    burn = GaugeMetricFamily(
+        "cinquefoil_slo_burn_rate",
+        "How fast the window used up the error budget; 1: just as the objective allows.",
+        labels=[*_MODEL, "window"],
+    )
+    for model, account in accounts:
+        tally = account.tally
+        for outcome, count in zip(("good", "bad"), tally.good_and_bad, strict=True):
+            judged.add_metric([model, outcome], count)
+        latency.add_metric([model], tally.slo_latency_s)
+        wanted.add_metric([model], tally.slo_percentile / 100)
+        for level in tally.service_levels(now_s):
+            window = _duration(level.window_s)
+            kept.add_metric([model, window], level.attainment)
+            burn.add_metric([model, window], level.burn_rate)
+    yield from (judged, latency, wanted, kept, burn)
+
+
+def _shares(accounts: _Listed, now_s: float) -> Iterator[Metric]:
+    wanted = GaugeMetricFamily(
+        "cinquefoil_share_wanted_ratio",
+        "Share of the model's requests that the plan gives the variant.",
+        labels=_VARIANT,
+    )
+    served = GaugeMetricFamily(
+        "cinquefoil_share_served_ratio",
+        "Share of the model's answers that the variant gave, over the shortest window.",
+        labels=_VARIANT,
+    )
+    for model, account in accounts:
+        shares: dict[str, float] = {}
+        for instance in account.routes.instances:
+            shares[instance.variant] = shares.get(instance.variant, 0.0) + instance.share
+        answered = account.tally.served(now_s)
+        for variant in shares.keys() | answered.keys():
+            wanted.add_metric([model, variant], shares.get(variant, 0.0))
+            served.add_metric([model, variant], answered.get(variant, 0.0))
+    yield from (wanted, served)
+
+
+def _variants(accounts: _Listed) -> Iterator[tuple[str, str, VariantTally]]:
+    for model, account in accounts:
+        for variant, tally in list(account.tally.variants.items()):
+            yield model, variant, tally
+
+
+def _duration(window_s: float) -> str:
+    """Return a window the way Prometheus writes one: "5m", "1h"."""
+    for unit, size_s in (("d", 86400), ("h", 3600), ("m", 60)):
+        if window_s >= size_s and window_s % size_s == 0:
+            return f"{window_s / size_s:g}{unit}"
+    return f"{window_s:g}s"

@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
-from services.kit.errors import Unavailable
+from services.kit.errors import ResourceExhausted, Unavailable
 from services.router.dispatcher import Dispatcher
 from services.router.link import Hello
+from services.router.repository import Entry, Setting
+from services.router.responses import Count
 from services.router.switchboard import VERSION
 from services.router.tally import Span, Tally
+from services.router.wire import Head, read_head
 
 EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
     "model_configuration",
+    "model_repository",
+    "schedule_policy",
     "cinquefoil_receipts",
 )
 
 _HELLO_RETRY_S = 1.0
+
+
+def transport_limit(max_request_bytes: int) -> int:
+    """Return the size from which gRPC itself refuses a request, with no word of the setting.
+
+    Up to here the router reads what is too large, to say so clearly.
+    """
+    return 2 * max_request_bytes + 2**20
+
+
+def read(request: bytes, max_request_bytes: int) -> Head:
+    """Read what routing needs of a serialized ModelInferRequest.
+
+    Raises:
+        ResourceExhausted: It is too large.
+        InvalidArgument: It is none.
+    """
+    if len(request) > max_request_bytes:
+        raise ResourceExhausted(
+            f"the request has {len(request)} bytes; router.max_request_bytes allows"
+            f" {max_request_bytes}",
+            reason="REQUEST_TOO_LARGE",
+        )
+    return read_head(request)
 
 
 def metadata(model: str, hello: Hello | None) -> pb.ModelMetadataResponse:
@@ -80,6 +111,7 @@ def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig
     )
     if batches:
         found.dynamic_batching.SetInParent()
+    found.model_transaction_policy.decoupled = _told(routes.model, hello).decoupled
     return found
 
 
@@ -94,7 +126,8 @@ def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.Mod
     """Return Triton's counters of a model.
 
     Input and output conversion happen inside the worker's batch and are part of compute_infer;
-    their own counters stay empty rather than wrong.
+    their own counters stay empty rather than wrong. The cache is the predictor's: of lengths, not
+    of answers.
 
     Args:
         model: Its name.
@@ -107,27 +140,66 @@ def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.Mod
         name=model,
         version=VERSION,
         last_inference=now_ms - int(age_s * 1e3) if answered else 0,
-        inference_count=answered,
+        inference_count=tally.items,
         execution_count=tally.executions,
         inference_stats=pb.InferStatistics(
             success=_duration(tally.success),
             fail=_duration(tally.fail),
             queue=_duration(tally.queue),
             compute_infer=_duration(tally.compute),
+            cache_hit=_duration(tally.predictions("exact", "semantic")),
+            cache_miss=_duration(tally.predictions("model", "prior")),
         ),
         batch_stats=[
             pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, span))
             for size, span in sorted(tally.batches.items())
         ],
+        response_stats={
+            str(index): pb.InferResponseStatistics(
+                compute_infer=_duration(place.success),
+                success=_duration(place.success),
+                empty_response=_duration(place.empty),
+                fail=_duration(place.fail),
+            )
+            for index, place in sorted(tally.responses.places.items())
+        },
     )
 
 
-def _duration(span: Span) -> pb.StatisticDuration:
+def _duration(span: Span | Count) -> pb.StatisticDuration:
     return pb.StatisticDuration(count=span.count, ns=int(span.total_s * 1e9))
 
 
 def _per_batch(size: int, span: Span) -> pb.StatisticDuration:
-    """Turn requests with their batch's time into batches: `size` requests share one."""
+    """Turn items with their batch's time into batches: `size` items share one."""
     return pb.StatisticDuration(
         count=max(round(span.count / size), 1), ns=int(span.total_s / size * 1e9)
     )
+
+
+def index(entries: Iterable[Entry]) -> pb.RepositoryIndexResponse:
+    """Return the models as Triton's repository index."""
+    models = [pb.RepositoryIndexResponse.ModelIndex(**entry._asdict()) for entry in entries]
+    return pb.RepositoryIndexResponse(models=models)
+
+
+def trace_settings(settings: Mapping[str, Iterable[str]]) -> pb.TraceSettingResponse:
+    """Return settings by name."""
+    value = pb.TraceSettingResponse.SettingValue
+    return pb.TraceSettingResponse(
+        settings={name: value(value=values) for name, values in settings.items()}
+    )
+
+
+def log_settings(settings: Mapping[str, Setting]) -> pb.LogSettingsResponse:
+    """Return settings by name."""
+    return pb.LogSettingsResponse(
+        settings={name: _log_value(setting) for name, setting in settings.items()}
+    )
+
+
+def _log_value(setting: Setting) -> pb.LogSettingsResponse.SettingValue:
+    value = pb.LogSettingsResponse.SettingValue
+    if isinstance(setting, bool):
+        return value(bool_param=setting)
+    return value(uint32_param=setting) if isinstance(setting, int) else value(string_param=setting)

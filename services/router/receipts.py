@@ -1,14 +1,15 @@
-"""What one request cost, as its caller is told."""
+"""What one request cost, as its caller is told: in the answer's parameters and as metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+from struct import Struct
 
-from services.kit.units import carbon_gco2e
+from services.kit.units import J_PER_KWH
 from services.router.domain import Instance
-from services.router.wire import double_parameter, string_parameter
+from services.router.link import Cost, Usage
+from services.router.wire import double_parameter, integer_parameter, string_parameter
 
 Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
@@ -16,74 +17,100 @@ Intensity = Callable[[str], float | None]
 Trailers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """Energy and carbon of one request.
-
-    Attributes:
-        energy_j: Active energy: its share of its batch's.
-        idle_energy_j: Idle energy of its slice since the last batch, shared by the batch.
-        method: How energy_j was obtained: "counter", "integrated" or "model".
-        carbon_gco2e: Of the active energy, PUE included; None where the intensity is not known.
-    """
-
-    energy_j: float
-    idle_energy_j: float
-    method: str
-    carbon_gco2e: float | None
-
-
-def receipt(
-    instance: Instance, energy_j: float, idle_energy_j: float, method: str, intensity: Intensity
-) -> Receipt:
-    """Price a request's energy where it was used.
+def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> float | None:
+    """Price energy where it was used, PUE included; None where the intensity is not known.
 
     Idle energy is reported but not priced: it would have been spent without the request.
     """
     known = intensity(instance.zone)
-    carbon = None if known is None else carbon_gco2e(energy_j, known) * instance.pue
-    return Receipt(energy_j, idle_energy_j, method, carbon)
+    return None if known is None else energy_j / J_PER_KWH * known * instance.pue
+
+
+def _before(key: str) -> bytes:
+    """Return a parameter up to its number, which is its last 8 bytes."""
+    return double_parameter(key, 0.0)[:-8]
+
+
+_ENERGY, _IDLE, _CARBON = map(_before, ("energy_j", "energy_idle_j", "carbon_gco2e"))
+_CARBON_UNKNOWN = string_parameter("carbon_status", "unknown")
+_UNPRICED = Struct(f"<{len(_ENERGY)}sd{len(_IDLE)}sd")
+_PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd")
 
 
 @lru_cache(maxsize=1024)
-def _variant(variant: str, accuracy: float) -> bytes:
+def who(variant: str, accuracy: float) -> bytes:
+    """Return the parameters that every answer of a variant has, whatever is known of its cost."""
     return string_parameter("model_variant", variant) + double_parameter("accuracy", accuracy)
 
 
-@lru_cache(maxsize=16)
-def _method(method: str) -> bytes:
-    return string_parameter("energy_method", method)
+class Receipts:
+    """Writes the receipts of one variant's answers: all but the numbers is ready beforehand.
 
+    Attributes:
+        accuracy: The variant's, as stated.
+    """
 
-_CARBON_UNKNOWN = string_parameter("carbon_status", "unknown")
+    def __init__(self, variant: str, accuracy: float) -> None:
+        self.accuracy = accuracy
+        self._who = who(variant, accuracy)
+        self._variant = ("cinquefoil-variant", variant)
+        self._methods: dict[str, bytes] = {}
 
+    def parameters(self, cost: Cost | None, carbon: float | None) -> bytes:
+        """Return what to append to a serialized ModelInferResponse.
 
-def parameters(instance: Instance, cost: Receipt | None) -> bytes:
-    """Return what to append to a serialized ModelInferResponse."""
-    who = _variant(instance.variant, instance.accuracy)
-    if cost is None:
-        return who
-    carbon = (
-        _CARBON_UNKNOWN
-        if cost.carbon_gco2e is None
-        else double_parameter("carbon_gco2e", cost.carbon_gco2e)
-    )
-    return b"".join(
-        (
-            who,
-            double_parameter("energy_j", cost.energy_j),
-            double_parameter("energy_idle_j", cost.idle_energy_j),
-            carbon,
-            _method(cost.method),
+        Args:
+            cost: What its worker told, if it did.
+            carbon: Of the active energy, gCO2e; None: not known.
+        """
+        if cost is None:
+            return self._who
+        fixed = self._methods.get(cost.method) or self._fixed(cost.method)
+        if cost.usage is not None:
+            fixed += tokens(cost, cost.usage, carbon)
+        if carbon is None:
+            numbers = _UNPRICED.pack(_ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j)
+            return fixed + numbers + _CARBON_UNKNOWN
+        return fixed + _PRICED.pack(
+            _ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j, _CARBON, carbon
         )
-    )
+
+    def trailers(self, cost: Cost | None, carbon: float | None) -> Trailers:
+        """Return the same as trailing metadata, for callers that do not read parameters."""
+        if cost is None:
+            return (self._variant,)
+        return (self._variant, *spent(cost, carbon))
+
+    def _fixed(self, method: str) -> bytes:
+        known = self._who + string_parameter("energy_method", method)
+        if len(self._methods) < 16:  # a worker's word: it must not fill our memory
+            self._methods[method] = known
+        return known
 
 
-def trailers(instance: Instance, cost: Receipt | None) -> Trailers:
-    """Return the same as trailing metadata, for callers that do not read parameters."""
-    found = [("cinquefoil-variant", instance.variant)]
-    if cost is not None:
-        found.append(("cinquefoil-energy-j", f"{cost.energy_j:.9g}"))
-        if cost.carbon_gco2e is not None:
-            found.append(("cinquefoil-carbon-gco2e", f"{cost.carbon_gco2e:.9g}"))
-    return tuple(found)
+def tokens(cost: Cost, usage: Usage, carbon: float | None) -> bytes:
+    """Return what tokens took, as parameters: how many, how long, and how much for each generated.
+
+    Args:
+        cost: Of the request.
+        usage: Its tokens.
+        carbon: Of the active energy, gCO2e; None: not known.
+    """
+    said = integer_parameter("input_tokens", usage.input_tokens)
+    said += integer_parameter("output_tokens", usage.output_tokens)
+    if not usage.output_tokens:
+        return said
+    said += double_parameter("first_token_s", usage.first_token_s)
+    said += double_parameter("token_s", usage.token_s)
+    said += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
+    if carbon is not None:
+        said += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)
+    return said
+
+
+def spent(cost: Cost, carbon: float | None) -> Trailers:
+    """Return energy and carbon as trailing metadata, without who spent it."""
+    energy = ("cinquefoil-energy-j", f"{cost.energy_j:.9g}")
+    if carbon is None:
+        return (energy,)
+    return (energy, ("cinquefoil-carbon-gco2e", f"{carbon:.9g}"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -15,30 +17,63 @@ from inference.grpc_service_pb2_grpc import (
     GRPCInferenceServiceServicer,
     add_GRPCInferenceServiceServicer_to_server,
 )
+from services.kit import deployment as config
+from services.kit import tracing
 from services.kit.clock import Clock
-from services.router import protocol
+from services.router import protocol, repository
+from services.router.clients import client_of
 from services.router.convert import to_status
 from services.router.dispatcher import Dispatcher
 from services.router.engine import Engine
-from services.router.wire import read_head
+from services.router.streams import Conversation
+from services.router.wire import Head
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_FAILS_FAST = ("triton_grpc_error", "true")
 
 
 class InferenceServicer(GRPCInferenceServiceServicer):
     """The Open Inference Protocol in Triton's shape."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, settings: config.Router, log_level: str
+    ) -> None:
         self._engine = engine
         self._clock = clock
+        self._settings = settings
+        self._log_level = log_level
 
     async def ModelInfer(  # type: ignore[override]  # registered in bytes: see add_inference
         self, request: bytes, context: Context
     ) -> bytes:
         """Answers one request, in bytes as they come from and go to the wire."""
-        answer = await self._engine.ask(read_head(request), request, context.time_remaining())
+        answer = await self._engine.ask(
+            self._read(request),
+            request,
+            context.time_remaining(),
+            client=partial(client_of, context),
+        )
         context.set_trailing_metadata(answer.trailers)
         return answer.body
+
+    async def ModelStreamInfer(  # type: ignore[override]  # registered in bytes, and writes itself
+        self, request_iterator: AsyncIterator[bytes], context: Context
+    ) -> None:
+        """Answers any number of requests, many at a time."""
+        conversation = Conversation(
+            self._engine,
+            self._read,
+            context.write,
+            context.time_remaining,
+            client=partial(client_of, context),
+            at_once=self._settings.max_stream_requests,
+            fails_fast=_FAILS_FAST in (context.invocation_metadata() or ()),
+        )
+        await conversation.run(request_iterator)
+
+    def _read(self, request: bytes) -> Head:
+        return protocol.read(request, self._settings.max_request_bytes)
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Context
@@ -90,6 +125,80 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         models = [board.model(request.name, request.version)] if request.name else board
         return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
 
+    async def RepositoryIndex(
+        self, request: pb.RepositoryIndexRequest, context: Context
+    ) -> pb.RepositoryIndexResponse:
+        """Every model, and whether it takes requests."""
+        board = self._engine.board
+        entries = repository.index(board, request.repository_name, ready_only=request.ready)
+        return protocol.index(entries)
+
+    async def RepositoryModelLoad(
+        self, request: pb.RepositoryModelLoadRequest, context: Context
+    ) -> pb.RepositoryModelLoadResponse:
+        """Refused: the planner decides."""
+        raise repository.fixed(self._engine.board, request.model_name, "load")
+
+    async def RepositoryModelUnload(
+        self, request: pb.RepositoryModelUnloadRequest, context: Context
+    ) -> pb.RepositoryModelUnloadResponse:
+        """Refused: the planner decides."""
+        raise repository.fixed(self._engine.board, request.model_name, "unload")
+
+    async def SystemSharedMemoryStatus(
+        self, request: pb.SystemSharedMemoryStatusRequest, context: Context
+    ) -> pb.SystemSharedMemoryStatusResponse:
+        """No region is ever registered."""
+        repository.check_region(request.name)
+        return pb.SystemSharedMemoryStatusResponse()
+
+    async def SystemSharedMemoryRegister(
+        self, request: pb.SystemSharedMemoryRegisterRequest, context: Context
+    ) -> pb.SystemSharedMemoryRegisterResponse:
+        """Refused."""
+        raise repository.shared_memory("system")
+
+    async def SystemSharedMemoryUnregister(
+        self, request: pb.SystemSharedMemoryUnregisterRequest, context: Context
+    ) -> pb.SystemSharedMemoryUnregisterResponse:
+        """Nothing to do."""
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    async def CudaSharedMemoryStatus(
+        self, request: pb.CudaSharedMemoryStatusRequest, context: Context
+    ) -> pb.CudaSharedMemoryStatusResponse:
+        """No region is ever registered."""
+        repository.check_region(request.name)
+        return pb.CudaSharedMemoryStatusResponse()
+
+    async def CudaSharedMemoryRegister(
+        self, request: pb.CudaSharedMemoryRegisterRequest, context: Context
+    ) -> pb.CudaSharedMemoryRegisterResponse:
+        """Refused."""
+        raise repository.shared_memory("CUDA")
+
+    async def CudaSharedMemoryUnregister(
+        self, request: pb.CudaSharedMemoryUnregisterRequest, context: Context
+    ) -> pb.CudaSharedMemoryUnregisterResponse:
+        """Nothing to do."""
+        return pb.CudaSharedMemoryUnregisterResponse()
+
+    async def TraceSetting(
+        self, request: pb.TraceSettingRequest, context: Context
+    ) -> pb.TraceSettingResponse:
+        """How requests are traced."""
+        if request.model_name:
+            self._engine.board.model(request.model_name)
+        repository.check_unchanged(request.settings)
+        return protocol.trace_settings(repository.trace_settings(recording=tracing.recording()))
+
+    async def LogSettings(
+        self, request: pb.LogSettingsRequest, context: Context
+    ) -> pb.LogSettingsResponse:
+        """How this process logs."""
+        repository.check_unchanged(request.settings)
+        return protocol.log_settings(repository.log_settings(self._log_level))
+
     def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
         model = dispatcher.routes.model
         tally = self._engine.accounts[model].tally
@@ -100,9 +209,10 @@ class InferenceServicer(GRPCInferenceServiceServicer):
 
 
 def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
-    """Register the protocol; ModelInfer goes first, in bytes, and so wins over its typed form."""
+    """Register the protocol; inference goes first, in bytes, and so wins over its typed form."""
     infer: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "ModelInfer": grpc.unary_unary_rpc_method_handler(servicer.ModelInfer)
+        "ModelInfer": grpc.unary_unary_rpc_method_handler(servicer.ModelInfer),
+        "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(servicer.ModelStreamInfer),
     }
     handlers = grpc.method_handlers_generic_handler("inference.GRPCInferenceService", infer)
     server.add_generic_rpc_handlers((handlers,))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
+from services.router.carbondis.lanes import Grid
 from services.router.decisions import Decision
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Limits, RoutingTable
+from services.router.domain import Limits, ModelRoutes, RoutingTable
+from services.router.space import Space
 
 VERSION = "1"
 """The only version of every model."""
@@ -22,14 +24,19 @@ class Switchboard:
         table: The routing table in use; revision 0 before the planner's first.
     """
 
-    def __init__(self, table: RoutingTable, limits: Mapping[str, Limits]) -> None:
+    def __init__(
+        self,
+        table: RoutingTable,
+        limits: Mapping[str, Limits],
+        space: Space | None = None,
+        grid: Grid | None = None,
+    ) -> None:
         self.table = table
         self._limits = limits
-        self._dispatchers = {
-            routes.model: Dispatcher(routes, limits.get(routes.model, Limits()))
-            for routes in table.models
-        }
-        self._retired: list[Dispatcher] = []
+        self._space = space or Space()
+        self._grid = grid
+        self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
+        self._retired: dict[str, Dispatcher] = {}  # their workers still compute
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
@@ -38,6 +45,10 @@ class Switchboard:
     def ready(self) -> bool:
         """A table has arrived and every model has an instance that takes requests."""
         return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
+
+    def find(self, name: str) -> Dispatcher | None:
+        """Return the dispatcher of a model; None: there is no such model."""
+        return self._dispatchers.get(name)
 
     def model(self, name: str, version: str = "") -> Dispatcher:
         """Return the dispatcher of a model.
@@ -76,6 +87,9 @@ class Switchboard:
             field="model_name",
         )
 
+    def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
+        return Dispatcher(routes, self._limits.get(routes.model, Limits()), self._space, self._grid)
+
     def swap(self, table: RoutingTable) -> list[Decision]:
         """Take over a new routing table, all of it at once."""
         decisions: list[Decision] = []
@@ -84,12 +98,13 @@ class Switchboard:
         for name in self._dispatchers.keys() - wanted.keys():
             gone = self._dispatchers.pop(name)
             decisions += gone.retire()
-            self._retired.append(gone)
+            self._retired[name] = gone
         for name, routes in wanted.items():
             dispatcher = self._dispatchers.get(name)
             if dispatcher is None:
-                dispatcher = Dispatcher(routes, self._limits.get(name, Limits()))
+                # One that returns in time takes its workers back: no other may dial them meanwhile.
+                dispatcher = self._retired.pop(name, None) or self._dispatcher(routes)
                 self._dispatchers[name] = dispatcher
             decisions += dispatcher.swap(routes)
-        self._retired = [dispatcher for dispatcher in self._retired if dispatcher.lanes]
+        self._retired = {name: each for name, each in self._retired.items() if each.lanes}
         return decisions

@@ -1,178 +1,289 @@
 """What became of a model's requests: counts, times, energy; since start and since last asked.
 
-Latencies go into a DDSketch (quantiles within 1 %), never into a list: memory does not grow with
-load, and the window's sketch merges into the one since start without loss.
-Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
+Every number only grows, and an answer costs some twenty additions: whoever wants a rate, a window
+or a quantile pays for it when asking.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ddsketch import LogCollapsingLowestDenseDDSketch
-
-from services.router.receipts import Receipt
-
-
-def _sketch() -> LogCollapsingLowestDenseDDSketch:
-    return LogCollapsingLowestDenseDDSketch(relative_accuracy=0.01, bin_limit=2048)
-
-
-@dataclass(slots=True)
-class Window:
-    """Counts of one stretch of time.
-
-    Attributes:
-        arrivals: Requests that arrived, refused ones included.
-        accepted: Requests that were not refused.
-        answered: Requests answered.
-        failed: Requests that ended in an error.
-        retried: Times that a request was given to another worker.
-        late: Answered, but later than the SLO.
-        by_variant: Answered, by the variant that did.
-        latency: Sketch of the latencies of the answered, s.
-    """
-
-    arrivals: int = 0
-    accepted: int = 0
-    answered: int = 0
-    failed: int = 0
-    retried: int = 0
-    late: int = 0
-    by_variant: Counter[str] = field(default_factory=Counter)
-    latency: LogCollapsingLowestDenseDDSketch = field(default_factory=_sketch)
-
-    def quantiles_s(self, percentiles: Iterable[float]) -> dict[float, float]:
-        """Return latencies by percentile (0..100), s; empty where nothing was answered."""
-        if not self.latency.count:
-            return {}
-        return {p: self.latency.get_quantile_value(p / 100) or 0.0 for p in percentiles}
-
-    def absorb(self, other: Window) -> None:
-        """Add another stretch of time to this one."""
-        self.arrivals += other.arrivals
-        self.accepted += other.accepted
-        self.answered += other.answered
-        self.failed += other.failed
-        self.retried += other.retried
-        self.late += other.late
-        self.by_variant.update(other.by_variant)
-        self.latency.merge(other.latency)
-
-
-@dataclass(slots=True)
-class Span:
-    """Times added up. Attributes: count, total_s."""
-
-    count: int = 0
-    total_s: float = 0.0
-
-    def add(self, duration_s: float) -> None:
-        """Add one duration, s."""
-        self.count += 1
-        self.total_s += duration_s
+from services.router.histogram import Sketch
+from services.router.link import Cost
+from services.router.responses import Responses
+from services.router.service_level import NOT_OURS, WINDOWS_S, ServiceLevel, Trail, service_level
+from services.router.variant_tally import VariantTally
+from services.router.window import Window
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """One answer.
+class Span:
+    """Times added up. Attributes: count, total_s."""
+
+    count: int
+    total_s: float
+
+
+class _Batches:
+    """Batches of one size.
 
     Attributes:
-        latency_s: From arrival to answer.
-        queue_s: Of it: waiting, here and in the worker.
-        compute_s: Of it: its batch executing.
-        batch_size: Items in its batch.
-        variant: Who answered.
-        accuracy: Its stated accuracy.
-        receipt: What it cost, or None where the worker did not say.
+        items: Of the answered requests in them.
+        compute_s: Their time, once per item.
     """
 
-    latency_s: float
-    queue_s: float
-    compute_s: float
-    batch_size: int
-    variant: str
-    accuracy: float
-    receipt: Receipt | None
+    __slots__ = ("compute_s", "items")
+
+    def __init__(self) -> None:
+        self.items = 0
+        self.compute_s = 0.0
 
 
 class Tally:
     """The account of one model.
 
     Attributes:
-        success, fail, queue, compute: Times of requests, as Triton's statistics name them.
-        batches: By batch size: requests that were in such batches, with their batches' times.
-        energy_j: Active energy of the answered.
-        carbon_gco2e: Its carbon, as far as the intensity was known.
+        slo_latency_s: What is late.
+        slo_percentile: Percent of the requests that shall not be.
+        arrivals, accepted, retried: Of requests.
+        statuses: Requests that ended in an error, by status.
+        variants: By variant that ever answered.
+        foretold: Predictions of answers' lengths that came, by source.
+        fail_s: Time that failed requests took, added up.
+        unclaimed_j, unclaimed_gco2e: Of work that failed, or whose caller had gone by its end.
         last_answer_s: Monotonic time of the newest answer, or None.
+        responses: Of a decoupled model, by place.
     """
 
-    def __init__(self, slo_latency_s: float) -> None:
+    def __init__(
+        self,
+        slo_latency_s: float,
+        slo_percentile: float = 95.0,
+        windows_s: tuple[float, ...] = WINDOWS_S,
+    ) -> None:
         self.slo_latency_s = slo_latency_s
-        self.success, self.fail, self.queue, self.compute = Span(), Span(), Span(), Span()
-        self.batches: dict[int, Span] = {}
-        self.energy_j = 0.0
-        self.carbon_gco2e = 0.0
+        self.slo_percentile = slo_percentile
+        self.arrivals = self.accepted = self.retried = 0
+        self.statuses: dict[str, int] = {}
+        self.variants: dict[str, VariantTally] = {}
+        self.foretold: dict[str, Span] = {}
+        self.fail_s = self.unclaimed_j = self.unclaimed_gco2e = 0.0
         self.last_answer_s: float | None = None
-        self._accuracy_sum = 0.0
-        self._past = Window()
-        self._window = Window()
+        self.responses = Responses()
+        self._ended_s = float("-inf")
+        self._sketch = Sketch()
+        self._by_size: dict[int, _Batches] = {}
+        self._trail = Trail(windows_s)
+        self._rolled = self.since_start()
+
+    # ---- counting ------------------------------------------------------------------------------
 
     def arrive(self) -> None:
         """Count a request for this model."""
-        self._window.arrivals += 1
+        self.arrivals += 1
 
     def accept(self) -> None:
         """Count a request that was taken."""
-        self._window.accepted += 1
+        self.accepted += 1
 
     def retry(self) -> None:
         """Count a request that was given to one more worker."""
-        self._window.retried += 1
+        self.retried += 1
 
-    def answer(self, answered: Answered, now_s: float) -> None:
-        """Count an answer."""
-        window = self._window
-        window.answered += 1
-        window.by_variant[answered.variant] += 1
-        window.late += answered.latency_s > self.slo_latency_s
-        window.latency.add(answered.latency_s)
-        self.success.add(answered.latency_s)
-        self.queue.add(answered.queue_s)
-        self.compute.add(answered.compute_s)
-        self.batches.setdefault(answered.batch_size, Span()).add(answered.compute_s)
-        self._accuracy_sum += answered.accuracy
-        self.last_answer_s = now_s
-        if answered.receipt is not None:
-            self.energy_j += answered.receipt.energy_j
-            self.carbon_gco2e += answered.receipt.carbon_gco2e or 0.0
+    def variant(self, name: str) -> VariantTally:
+        """Return a variant's account, opened where there is none."""
+        return self.variants.setdefault(name, VariantTally())
 
-    def failure(self, latency_s: float) -> None:
+    def answer(
+        self,
+        variant: VariantTally,
+        now_s: float,
+        *,
+        latency_s: float,
+        queue_s: float,
+        accuracy: float,
+    ) -> None:
+        """Count an answer.
+
+        Args:
+            variant: The account of the variant that gave it.
+            now_s: Monotonic time.
+            latency_s: From arrival to answer.
+            queue_s: Of it: waiting, here and in the worker.
+            accuracy: As stated for who gave it.
+        """
+        if now_s >= self._trail.due_s:
+            self._trail.note(now_s, self._ended_s, self._counts())
+        self._ended_s = self.last_answer_s = now_s
+        if latency_s > self.slo_latency_s:
+            variant.late += 1
+        else:
+            variant.in_time += 1
+        variant.accuracy_sum += accuracy
+        variant.latency.add(latency_s)
+        variant.queue.add(queue_s)
+        self._sketch.add(latency_s)
+
+    def cost(self, variant: VariantTally, cost: Cost, carbon_gco2e: float) -> None:
+        """Count what an answer cost; `carbon_gco2e` is 0 where it is not known."""
+        variant.energy_j += cost.energy_j
+        variant.idle_energy_j += cost.idle_energy_j
+        variant.carbon_gco2e += carbon_gco2e
+        variant.compute.add(cost.compute_s)
+        batches = self._by_size.get(cost.batch_size)
+        if batches is None:
+            batches = self._by_size[cost.batch_size] = _Batches()
+        batches.items += cost.items
+        batches.compute_s += cost.compute_s * cost.items
+
+    def failure(self, status: str, now_s: float, latency_s: float) -> None:
         """Count a request that ended in an error after so many seconds."""
-        self._window.failed += 1
-        self.fail.add(latency_s)
+        if now_s >= self._trail.due_s:
+            self._trail.note(now_s, self._ended_s, self._counts())
+        self._ended_s = now_s
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        self.fail_s += latency_s
+
+    def foretell(self, source: str, took_s: float) -> None:
+        """Count a prediction of an answer's length, and the time it took."""
+        before = self.foretold.get(source, Span(0, 0.0))
+        self.foretold[source] = Span(before.count + 1, before.total_s + took_s)
+
+    def unclaimed(self, energy_j: float, carbon_gco2e: float) -> None:
+        """Count what was spent on work that no answer tells of."""
+        self.unclaimed_j += energy_j
+        self.unclaimed_gco2e += carbon_gco2e
+
+    # ---- since start ---------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Requests that have arrived and not ended."""
+        return max(self.arrivals - self._answered - sum(self.statuses.values()), 0)
+
+    @property
+    def success(self) -> Span:
+        """Answers, and their latencies added up."""
+        return Span(self._answered, sum(v.latency.total_s for v in self._variants))
+
+    @property
+    def fail(self) -> Span:
+        """Failed requests, and the time they took."""
+        return Span(sum(self.statuses.values()), self.fail_s)
+
+    @property
+    def queue(self) -> Span:
+        """Answers, and their waiting added up."""
+        return Span(self._answered, sum(v.queue.total_s for v in self._variants))
+
+    @property
+    def compute(self) -> Span:
+        """Answers, and the times of the batches they were in."""
+        return Span(self._answered, sum(v.compute.total_s for v in self._variants))
+
+    def predictions(self, *sources: str) -> Span:
+        """Return predictions of answers' lengths, and their times added up.
+
+        Args:
+            sources: Only of these.
+        """
+        found = [span for source, span in list(self.foretold.items()) if source in sources]
+        return Span(sum(span.count for span in found), sum(span.total_s for span in found))
+
+    @property
+    def batches(self) -> dict[int, Span]:
+        """By size of the batch: the items in such batches, and the batch's time for each."""
+        return {
+            size: Span(batches.items, batches.compute_s)
+            for size, batches in list(self._by_size.items())
+        }
+
+    @property
+    def items(self) -> int:
+        """Items in the answered requests; one in each whose worker did not say."""
+        told = sum(sum(variant.compute.counts) for variant in self._variants)
+        return self._answered - told + sum(span.count for span in self.batches.values())
+
+    @property
+    def executions(self) -> int:
+        """Batches that ran: an item in a batch of n is 1/n of one."""
+        return round(sum(span.count / size for size, span in self.batches.items()))
+
+    @property
+    def energy_j(self) -> float:
+        """Active energy of the answered."""
+        return sum(variant.energy_j for variant in self._variants)
+
+    @property
+    def carbon_gco2e(self) -> float:
+        """Its carbon, as far as the intensity was known."""
+        return sum(variant.carbon_gco2e for variant in self._variants)
 
     @property
     def accuracy(self) -> float:
         """Mean stated accuracy of the answers; 0 before the first."""
-        return self._accuracy_sum / self.success.count if self.success.count else 0.0
-
-    @property
-    def executions(self) -> int:
-        """Batches that ran: a request in a batch of n is 1/n of one."""
-        return round(sum(span.count / size for size, span in self.batches.items()))
+        return sum(v.accuracy_sum for v in self._variants) / max(self._answered, 1)
 
     def since_start(self) -> Window:
         """Return the counts since start."""
-        total = Window()
-        total.absorb(self._past)
-        total.absorb(self._window)
-        return total
+        variants = dict(self.variants)
+        return Window(
+            arrivals=self.arrivals,
+            accepted=self.accepted,
+            answered=self._answered,
+            failed=sum(self.statuses.values()),
+            retried=self.retried,
+            late=sum(variant.late for variant in variants.values()),
+            by_variant=Counter({name: variant.answered for name, variant in variants.items()}),
+            latency=self._sketch.copy(),
+        )
+
+    # ---- of late -------------------------------------------------------------------------------
 
     def roll(self) -> Window:
         """Return the counts since the last roll, and begin a new window."""
-        ended, self._window = self._window, Window()
-        self._past.absorb(ended)
-        return ended
+        total = self.since_start()
+        window, self._rolled = total.since(self._rolled), total
+        return window
+
+    def service_levels(self, now_s: float) -> list[ServiceLevel]:
+        """Return how the objective was kept over each window that ends now."""
+        levels = []
+        for window_s in self._trail.windows_s:
+            good, bad, *_ = self._grown(window_s, now_s)
+            levels.append(service_level(window_s, good, bad, self.slo_percentile))
+        return levels
+
+    def served(self, now_s: float) -> dict[str, float]:
+        """Return the share of the answers that each variant gave, over the shortest window."""
+        _, _, *answered = self._grown(min(self._trail.windows_s), now_s)
+        total = sum(answered)
+        return {
+            name: count / total if total else 0.0
+            for name, count in zip(list(self.variants), answered, strict=False)
+        }
+
+    @property
+    def good_and_bad(self) -> tuple[int, int]:
+        """Requests answered in time, and those that were not; errors of clients are neither."""
+        variants, statuses = self._variants, list(self.statuses.items())
+        ours = sum(count for status, count in statuses if status not in NOT_OURS)
+        late = sum(variant.late for variant in variants)
+        return sum(variant.in_time for variant in variants), late + ours
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    @property
+    def _variants(self) -> list[VariantTally]:
+        return list(self.variants.values())  # a copy: another thread scrapes
+
+    @property
+    def _answered(self) -> int:
+        return sum(variant.answered for variant in self._variants)
+
+    def _counts(self) -> tuple[int, ...]:
+        return (*self.good_and_bad, *(variant.answered for variant in self._variants))
+
+    def _grown(self, window_s: float, now_s: float) -> tuple[int, ...]:
+        return self._trail.within(window_s, now_s, self._ended_s, self._counts())

@@ -21,6 +21,7 @@ _CHOICES = {1: _VARINT, 2: _VARINT, 3: _BYTES, 4: _FIXED64, 5: _VARINT}
 _INTEGERS = (2, 5)
 
 _DOUBLE = struct.Struct("<d")
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 _MAX_FIELDS = 65_536  # bounds the time that one request can hold the event loop: about 30 ms
 _MAX_GROUP_DEPTH = 100  # as protobuf's own parsers
@@ -36,12 +37,25 @@ class Head:
         model_version: As sent; "" where absent.
         id: The client's name for the request.
         timeout_s: The `timeout` parameter (on the wire: microseconds), or None.
+        priority: The `priority` parameter: lower is sooner; 0: the default.
     """
 
     model_name: str
     model_version: str = ""
     id: str = ""
     timeout_s: float | None = None
+    priority: int = 0
+
+    def limit_s(self, remaining_s: float | None, default_s: float) -> float:
+        """Return how long the request is wanted, s.
+
+        Args:
+            remaining_s: Until the caller stops waiting; None: it does not.
+            default_s: For a request that says nothing about it.
+        """
+        if remaining_s is None:
+            return default_s if self.timeout_s is None else self.timeout_s
+        return remaining_s if self.timeout_s is None else min(remaining_s, self.timeout_s)
 
 
 def read_head(data: bytes) -> Head:
@@ -51,7 +65,7 @@ def read_head(data: bytes) -> Head:
         InvalidArgument: The bytes are not such a message.
     """
     text = {1: "", 2: "", 3: ""}
-    timeout_us = 0
+    numbers = {"timeout": 0, "priority": 0}
     try:
         for number, kind, start, end in _fields(data, 0, len(data)):
             if kind != _BYTES:
@@ -59,32 +73,39 @@ def read_head(data: bytes) -> Head:
             if number in text:
                 text[number] = data[start:end].decode()
             elif number == 4:
-                timeout_us = _timeout_us(data, start, end, timeout_us)
+                key, parameter = _entry_of(data, start, end)
+                if key in numbers:
+                    numbers[key] = _integer(parameter)
     except (ValueError, IndexError) as error:
         raise InvalidArgument(
             "the request is not a valid serialized inference.ModelInferRequest",
             reason="MALFORMED_REQUEST",
         ) from error
-    return Head(text[1], text[2], text[3], timeout_us / 1e6 if timeout_us > 0 else None)
+    timeout_us, priority = numbers["timeout"], numbers["priority"]
+    timeout_s = timeout_us / 1e6 if timeout_us > 0 else None
+    return Head(text[1], text[2], text[3], timeout_s, max(priority, 0))
 
 
-def _timeout_us(data: bytes, start: int, end: int, known_us: int) -> int:
-    """Return the `timeout` parameter where this map entry is it, else `known_us`."""
+def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:
+    """Return key and value, a serialized InferParameter, of an entry of `parameters`."""
     key, parameter = "", b""
     for number, kind, first, last in _fields(data, start, end):
         if (number, kind) == (1, _BYTES):
             key = data[first:last].decode()
         elif (number, kind) == (2, _BYTES):
             parameter += data[first:last]  # a submessage that occurs twice merges
-    if key != "timeout":
-        return known_us
-    timeout_us = 0
+    return key, parameter
+
+
+def _integer(parameter: bytes) -> int:
+    """Return the value of a serialized InferParameter; 0 where it is not an integer."""
+    value = 0
     for number, kind, first, _ in _fields(parameter, 0, len(parameter)):
         if _CHOICES.get(number) == kind:  # a oneof: the last choice is the value
-            timeout_us = _varint(parameter, first)[0] if number in _INTEGERS else 0
-            if number == 2 and timeout_us >= 2**63:
-                timeout_us -= 2**64
-    return timeout_us
+            value = _read_varint(parameter, first)[0] if number in _INTEGERS else 0
+            if number == 2 and value >= 2**63:
+                value -= 2**64
+    return value
 
 
 def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -93,13 +114,13 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
     count = 0
     while position < end:
         count += 1
-        tag, position = _varint(data, position)
+        tag, position = _read_varint(data, position)
         number, kind = tag >> 3, tag & 7
         if not 1 <= number <= _MAX_FIELD_NUMBER or count > _MAX_FIELDS:
             raise ValueError("field number")
         start = position
         if kind == _BYTES:
-            size, start = _varint(data, position)
+            size, start = _read_varint(data, position)
             position = start + size
         elif kind in (_GROUP, _END_GROUP):
             _nest(groups, number, kind)
@@ -115,7 +136,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
 
 def _after_scalar(data: bytes, position: int, kind: int) -> int:
     if kind == _VARINT:
-        return _varint(data, position)[1]
+        return _read_varint(data, position)[1]
     if kind == _FIXED64:
         return position + 8
     if kind == _FIXED32:
@@ -133,7 +154,7 @@ def _nest(groups: list[int], number: int, kind: int) -> None:
         raise ValueError("end of another group")
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return value (64 bits) and the position after it; IndexError where the bytes end."""
     byte = data[position]
     if byte < 0x80:
@@ -161,12 +182,27 @@ def string_parameter(key: str, value: str) -> bytes:
     map and replaces one of the same key.
     """
     text = value.encode()
-    return _entry(key.encode(), b"\x1a" + _length(len(text)) + text)
+    return _entry(key.encode(), b"\x1a" + varint(len(text)) + text)
 
 
 def double_parameter(key: str, value: float) -> bytes:
     """Return a serialized `parameters` entry with a double; see `string_parameter`."""
     return _before_double(key) + _DOUBLE.pack(value)
+
+
+def integer_parameter(key: str, value: int) -> bytes:
+    """Return a serialized `parameters` entry with an int64 >= 0; see `string_parameter`."""
+    return _entry(key.encode(), b"\x10" + varint(value))
+
+
+def bool_parameter(key: str, *, value: bool) -> bytes:
+    """Return a serialized `parameters` entry with a bool; see `string_parameter`."""
+    return _entry(key.encode(), b"\x08\x01" if value else b"\x08\x00")
+
+
+def enclosed(field: int, *pieces: bytes) -> bytes:
+    """Return a message with one embedded message, given in pieces, as `field` (1..15)."""
+    return b"".join((bytes((field << 3 | _BYTES,)), varint(sum(map(len, pieces))), *pieces))
 
 
 @lru_cache(maxsize=64)
@@ -176,14 +212,17 @@ def _before_double(key: str) -> bytes:
 
 
 def _entry(key: bytes, parameter: bytes) -> bytes:
-    entry = b"\x0a%b%b\x12%b%b" % (_length(len(key)), key, _length(len(parameter)), parameter)
-    return b"\x22" + _length(len(entry)) + entry
+    entry = b"\x0a%b%b\x12%b%b" % (varint(len(key)), key, varint(len(parameter)), parameter)
+    return b"\x22" + varint(len(entry)) + entry
 
 
-def _length(size: int) -> bytes:
+def varint(value: int) -> bytes:
+    """Return a number >= 0 as protobuf writes it."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
-    while size >= 0x80:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
     return bytes(out)

@@ -82,6 +82,16 @@ class Grid:
                 found[zone] = monitor.latest.sample.intensity_gco2e_per_kwh
         return found
 
+    def intensity(self, zone: str) -> float | None:
+        """Return the intensity in force when last asked, gCO2e/kWh; None: not known."""
+        latest = self._monitors[zone].latest if zone in self._monitors else None
+        return None if latest is None else latest.sample.intensity_gco2e_per_kwh
+
+    def ratio(self, zone: str) -> float | None:
+        """Return the same over its average (CIR); None: not known."""
+        latest = self._monitors[zone].latest if zone in self._monitors else None
+        return None if latest is None else latest.ratio
+
     def foreseen(self, now_s: float) -> tuple[Period, ...]:
         """Return what is expected from now on, as the planner takes it in."""
         if not self._horizon.length_s:

@@ -27,6 +27,7 @@ from services.simulator.scenario import Timing
 from services.simulator.seen import PlanMade
 from services.simulator.timeline import Waiting
 
+_TICK_S = 1e-6
 _AT_ONCE = Timing(**dict.fromkeys(Timing.model_fields, 0.0))
 
 
@@ -106,7 +107,8 @@ class Planner:
                 continue
             delay_s = wait_s(trigger.kind, env.now - self._decided_s, self._settings.triggers)
             if delay_s > 0:
-                yield env.timeout(delay_s)
+                # Less would not advance a clock that counts in floats.
+                yield env.timeout(max(delay_s, _TICK_S))
                 continue
             timing = _AT_ONCE if trigger.kind is Kind.FIRST else self._timing
             yield env.timeout(timing.decide_s)
@@ -153,6 +155,7 @@ class Planner:
             load_forecast={},
             now=self._world.clock.now(),
             solve_s=0.0,
+            staleness_s=self._world.signal.staleness_s(self._world.clock.monotonic()),
         )
         plan = draft(decision, circumstances)
         self._decided_s = self._world.clock.monotonic()

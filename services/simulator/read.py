@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from services.carbon.sources.build import build
 from services.carbon.sources.source import Source
 from services.gpuagent import gpu_table
-from services.kit.deployment import Deployment
+from services.kit.deployment import Deployment, LiveSource
 from services.kit.errors import InvalidArgument
 from services.kit.settings import ConfigError, Mistake, document, line_of, load, mistakes, resolved
 from services.planner.domain import Model
@@ -91,7 +91,7 @@ def read(path: Path) -> Setting:
 def _refuse(
     path: Path, tree: yaml.Node | None, found: schema.Scenario, deployment: Deployment
 ) -> None:
-    findings = [*_unknown(found, deployment), *_hardware(deployment)]
+    findings = [*_unknown(found, deployment), *_hardware(deployment), *_live(found, deployment)]
     if findings:
         raise ConfigError(
             path,
@@ -122,6 +122,14 @@ def _hardware(deployment: Deployment) -> Iterator[Finding]:
         for gpu in node.simulated or ():
             if gpu not in gpu_table.names():
                 yield where, f"no GPU type {gpu!r}; known are {', '.join(gpu_table.names())}"
+
+
+def _live(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
+    for name, zone in deployment.carbon.zones.items():
+        live = isinstance(found.carbon[name], LiveSource) if name in found.carbon else zone.live
+        if live:
+            text = "is asked for live, and virtual time is not the present; give a source here"
+            yield ("carbon", name), f"zone {name!r} {text}"
 
 
 def _columns(loads: Mapping[str, schema.Load]) -> Iterator[tuple[str, Numbers]]:

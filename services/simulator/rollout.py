@@ -17,7 +17,7 @@ from services.planner.placing.steps import (
     StopSegment,
 )
 from services.planner.plan import Plan, PlannedSegment
-from services.planner.routing import by_capacity, routes
+from services.planner.routing import Told, by_capacity, routes
 from services.simulator import tables
 from services.simulator.machines import Machines
 from services.simulator.router import Router
@@ -114,5 +114,6 @@ class Executor:
             for name, segment in self._fleet.segments().items()
             if segment.serves
         }
-        found = routes(self._deployment, self.serving, endpoints)
+        told = Told(idle_power_w=self._fleet.idle_power_w())
+        found = routes(self._deployment, self.serving, endpoints, told=told)
         self._router.swap(tables.table(self._revision, version, found, self._deployment))

@@ -13,9 +13,10 @@ from simpy import Event
 
 from services.kit.deployment import Deployment
 from services.kit.errors import ResourceExhausted
-from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
+from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceId, Limits, Request, RoutingTable
+from services.router.domain import Instance, InstanceId, Request, RoutingTable
+from services.router.pressure import Window
 from services.router.switchboard import Switchboard
 from services.simulator.cells import Recorder
 from services.simulator.timeline import Timeline
@@ -34,17 +35,13 @@ class Router:
     def __init__(
         self,
         deployment: Deployment,
-        table: RoutingTable,
+        board: Switchboard,
         timeline: Timeline,
         recorder: Recorder,
         link_s: float,
     ) -> None:
-        attempts = deployment.router.max_attempts
-        limits = {
-            name: Limits(model.max_queue, attempts) for name, model in deployment.models.items()
-        }
         self.workers: dict[InstanceId, Worker] = {}
-        self._board = Switchboard(table, limits)
+        self._board = board
         self._timeout_s = deployment.router.default_timeout_s
         self._time = timeline
         self._recorder = recorder
@@ -52,7 +49,7 @@ class Router:
         self._numbers = count(1)
         self._links: dict[InstanceId, Dispatcher] = {}
         self._gone: dict[InstanceId, Event] = {}
-        # All deadlines are equally far away: open requests expire in order of arrival.
+        # All deadlines of a model are equally far away: open requests expire in order of arrival.
         self._open: Mapping[str, deque[Request]] = {name: deque() for name in deployment.models}
 
     # ---- callers -------------------------------------------------------------------------------
@@ -64,7 +61,8 @@ class Router:
         waiting = self._open[model]
         while waiting and (waiting[0].over or waiting[0].deadline_s <= now_s):
             self._carry_out(dispatcher.expire(waiting.popleft()))
-        request = Request(next(self._numbers), model, b"", now_s, now_s + self._timeout_s)
+        timeout_s = dispatcher.limits.default_deadline_s or self._timeout_s
+        request = Request(next(self._numbers), model, b"", now_s, now_s + timeout_s)
         try:
             decisions = dispatcher.offer(request)
         except ResourceExhausted as error:
@@ -86,6 +84,11 @@ class Router:
             for name, waiting in self._open.items()
         }
 
+    def pressure(self) -> Mapping[str, Window]:
+        """Return the pressure on each model since this was last asked."""
+        now_s = self._time.now_s
+        return {each.routes.model: each.pressure.roll(now_s) for each in self._board}
+
     # ---- the planner ---------------------------------------------------------------------------
 
     def swap(self, table: RoutingTable) -> None:
@@ -105,13 +108,16 @@ class Router:
 
     # ---- workers -------------------------------------------------------------------------------
 
-    def answered(self, instance: InstanceId, numbers: Sequence[int], *, expired: bool) -> None:
+    def answered(
+        self, instance: InstanceId, numbers: Sequence[int], *, expired: bool, energy_j: float
+    ) -> None:
         """A worker is done with requests."""
         for number in numbers:
             link = self._links.get(instance)
             if link is None:  # released by the result before
                 return
-            decisions = link.result(instance, number, refused=False)
+            now_s = self._time.now_s
+            decisions = link.result(instance, number, refused=False, now_s=now_s, energy_j=energy_j)
             self._carry_out(decisions, expired=expired)
 
     # ---- inside --------------------------------------------------------------------------------
@@ -134,8 +140,19 @@ class Router:
                 case Release(instance):
                     del self._links[instance.id]
                     self._gone.pop(instance.id).succeed()
+                case Look(model, at_s):
+                    self._look_at(model, at_s)
                 case Withdraw():  # the worker's own deadline tells it, too
                     pass
+
+    def _look_at(self, model: str, at_s: float) -> None:
+        due = self._time.env.timeout(max(at_s - self._time.now_s, 0.0))
+        due.callbacks.append(lambda _: self._look(model))
+
+    def _look(self, model: str) -> None:
+        dispatcher = self._board.find(model)
+        if dispatcher is not None:
+            self._carry_out(dispatcher.look(self._time.now_s))
 
     def _dial(self, instance: Instance) -> None:
         self._links[instance.id] = self._board.model(instance.model)

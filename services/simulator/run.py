@@ -10,8 +10,11 @@ from simpy import Environment
 from services.kit.deployment import Deployment
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
+from services.planner.grid_signal import GridSignal
 from services.planner.service_level import Aim, ServiceLevel
 from services.planner.world import World
+from services.router.limits import limits, space
+from services.router.switchboard import Switchboard
 from services.simulator import tables
 from services.simulator.cells import Arrivals, Recorder
 from services.simulator.load import arrivals, rate
@@ -97,7 +100,13 @@ class _Suite:
         slo_s = {model.name: model.slo_latency_s for model in setting.models}
         self.recorder = Recorder(requests, self._grid.at(0.0), slo_s, timing.client_s)
         self.router = Router(
-            deployment, tables.first(deployment), timeline, self.recorder, timing.link_s
+            deployment,
+            Switchboard(
+                tables.first(deployment), limits(deployment), space(deployment), self._grid
+            ),
+            timeline,
+            self.recorder,
+            timing.link_s,
         )
         machines = Machines(deployment, setting.models, timeline, self.router, timing.link_s)
         self.recorder.measure(machines.meters)
@@ -150,7 +159,8 @@ class _Suite:
             counts = self.recorder.arrived(env.now - interval_s, env.now)
             self._world.demand.observe(_ROUTER, counts, interval_s)
             lately = self.recorder.lately()
-            self._world.level.observe(lately.late, lately.by_variant(), env.now)
+            refused = {name: each.refused for name, each in self.router.pressure().items()}
+            self._world.level.observe(lately.late, lately.by_variant(), env.now, refused)
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)
             self._sampler.watch(seen, _LOOKBACK_S)
             self.planner.notify()
@@ -178,7 +188,15 @@ def _world(deployment: Deployment, clock: PlannerClock) -> World:
         lambda: clock.now().timestamp(),
     )
     fleet = Fleet(deployment.nodes, settle_s=0.0)
-    return World(clock, fleet, demand, ServiceLevel(aims), planner.objective, planner.strategy)
+    return World(
+        clock,
+        fleet,
+        demand,
+        ServiceLevel(aims),
+        planner.objective,
+        planner.strategy,
+        signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
+    )
 
 
 def _seeded(deployment: Deployment, seed: int) -> Deployment:

@@ -13,7 +13,9 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from services.kit.deployment import (
     Deployment,
+    Discipline,
     Fraction,
+    InstanceChoice,
     Name,
     NonNegative,
     Positive,
@@ -106,7 +108,9 @@ class Policy(Section):
         strategy: Who decides.
         carbon_weight: CLOVER's lambda.
         accuracy_floor: Least mean accuracy of a model, relative to its best variant.
-        instance_choice: Of the router.
+        discipline: Of the router: which request is the next.
+        instance_choice: Of the router: who takes it.
+        default_deadline_s: Of every model's requests, s.
         horizon_s: How far ahead a plan looks, s.
     """
 
@@ -114,7 +118,9 @@ class Policy(Section):
     strategy: Strategy
     carbon_weight: Fraction | None = None
     accuracy_floor: Fraction | None = None
-    instance_choice: Literal["shares", "idle_longest"] | None = None
+    discipline: Discipline | None = None
+    instance_choice: InstanceChoice | None = None
+    default_deadline_s: Positive | None = None
     horizon_s: NonNegative | None = None
 
     @property
@@ -137,10 +143,9 @@ class Policy(Section):
         update: dict[str, Any] = {"strategy": self.strategy, "objective": objective}
         if self.horizon_s is not None:
             update["horizon"] = planner.horizon.model_copy(update={"length_s": self.horizon_s})
-        models = deployment.models
-        if self.instance_choice is not None:
-            choice = {"instance_choice": self.instance_choice}
-            models = {name: model.model_copy(update=choice) for name, model in models.items()}
+        serving = ("discipline", "instance_choice", "default_deadline_s")
+        given = {name: getattr(self, name) for name in serving if getattr(self, name) is not None}
+        models = {name: model.model_copy(update=given) for name, model in deployment.models.items()}
         return deployment.model_copy(
             update={"planner": planner.model_copy(update=update), "models": models}
         )

@@ -23,7 +23,7 @@ def table(
         revision: Its number.
         version: The plan it serves.
         models: The planner's routes.
-        deployment: For the models' instance choices.
+        deployment: For the models' policies.
     """
     return router.RoutingTable(
         revision=revision,
@@ -34,6 +34,7 @@ def table(
                 slo_latency_s=routes.slo_latency_s,
                 slo_percentile=routes.slo_percentile,
                 instance_choice=deployment.models[routes.model].instance_choice,
+                discipline=deployment.models[routes.model].discipline,
                 instances=tuple(_instance(routes.model, each) for each in routes.instances),
             )
             for routes in models
@@ -52,4 +53,5 @@ def _instance(model: str, each: planner.Instance) -> router.Instance:
         credits=each.credits,
         zone=each.zone,
         pue=each.pue,
+        gpu_idle_power_w=each.gpu_idle_power_w,
     )

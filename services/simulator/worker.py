@@ -13,7 +13,7 @@ from typing import Protocol
 
 from simpy import Event
 
-from services.gpuagent.ledger import Slot
+from services.gpuagent.slots import Slot
 from services.gpuagent.worker.batcher import Batcher, Pending
 from services.gpuagent.worker.costs import Costs
 from services.router.domain import InstanceId, Request
@@ -27,8 +27,17 @@ _ONE_KIND = "one"
 class Listener(Protocol):
     """Who takes a worker's answers."""
 
-    def answered(self, instance: InstanceId, numbers: Sequence[int], *, expired: bool) -> None:
-        """The worker is done with these requests; `expired`: their deadline passed unstarted."""
+    def answered(
+        self, instance: InstanceId, numbers: Sequence[int], *, expired: bool, energy_j: float
+    ) -> None:
+        """The worker is done with these requests.
+
+        Args:
+            instance: It.
+            numbers: Theirs.
+            expired: Their deadline passed before they were begun.
+            energy_j: Active energy of each.
+        """
         ...
 
 
@@ -105,11 +114,13 @@ class Worker:
         )
         yield from self._time.wait(cost.latency_s)
         self.slot = self.slot.ended(self._time.now_s, cost.energy_j, len(numbers))
-        self._answer(numbers, expired=False)
+        self._answer(numbers, expired=False, energy_j=cost.energy_j / len(numbers))
 
-    def _answer(self, numbers: Sequence[int], *, expired: bool) -> None:
+    def _answer(self, numbers: Sequence[int], *, expired: bool, energy_j: float = 0.0) -> None:
         """Send an answer on its way; the next batch does not wait for it."""
         sent = self._time.env.timeout(self._link_s)
         sent.callbacks.append(
-            lambda _: self._listener.answered(self.job.instance, numbers, expired=expired)
+            lambda _: self._listener.answered(
+                self.job.instance, numbers, expired=expired, energy_j=energy_j
+            )
         )

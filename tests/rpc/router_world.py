@@ -87,6 +87,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.segment_id = segment_id
         self.answer = answer
         self.credits = credits_
+        self.decoupled = False
         self.endpoint = ""
         self.variant = f"variant-{segment_id}"
         self.frames: list[int] = []
@@ -102,6 +103,14 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         held, self.held = self.held, []
         results = [result for work in held if (result := answer(work))]
         self._out.put_nowait(worker_pb2.ExecuteResponse(results=results))
+
+    def say(self, *results: worker_pb2.Result) -> None:
+        """Send results of held work, parts of answers among them."""
+        self._out.put_nowait(worker_pb2.ExecuteResponse(results=results))
+
+    def grant(self, credits_: int) -> None:
+        """Change how many requests this stream may have in flight."""
+        self._out.put_nowait(worker_pb2.ExecuteResponse(credits=credits_))
 
     def drain(self) -> None:
         self._out.put_nowait(worker_pb2.ExecuteResponse(draining=True))
@@ -121,6 +130,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             variant=self.variant,
             credits=self.credits,
             metadata=METADATA.SerializeToString(),
+            decoupled=self.decoupled,
         )
         yield worker_pb2.ExecuteResponse(hello=hello)
         reader = asyncio.create_task(self._read(requests, self._out))
@@ -158,6 +168,7 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
 
     def __init__(self) -> None:
         self.routing = plan_pb2.RoutingTable()
+        self.discipline = "fcfs"
         self.reports: list[planner_pb2.ReportLoadRequest] = []
         self._changed = asyncio.Condition()
 
@@ -169,6 +180,7 @@ class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
             slo_percentile=90,
             instance_choice=choice,
             instances=instances,
+            discipline=self.discipline,
         )
         async with self._changed:
             revision = self.routing.revision + 1
@@ -216,6 +228,7 @@ class World:
     planner: ScriptedPlanner
     stack: AsyncExitStack
     planner_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
+    carbon_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     planner_port: int = 0
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
@@ -307,7 +320,13 @@ async def until(true: Callable[[], bool | Awaitable[bool]], limit_s: float = 5.0
 
 
 def deployment(
-    planner_port: int, carbon_port: int, *, max_queue: int = 3, **router: Any
+    planner_port: int,
+    carbon_port: int,
+    *,
+    max_queue: int = 3,
+    hedge_after_s: float | None = None,
+    predictor: str = "",
+    **router: Any,
 ) -> Deployment:
     """A file with one model, "digits"."""
     profile = {"kind": "analytic", "gmacs_per_item": 1.0}
@@ -325,23 +344,32 @@ def deployment(
                     "slo": {"latency_s": 0.5, "percentile": 90},
                     "demand_rps": 1.0,
                     "max_queue": max_queue,
+                    "hedge_after_s": hedge_after_s,
                     "variants": {"v": {"file": "v.onnx", "accuracy": 0.9, "profile": profile}},
                 }
             },
             "router": {"listen": "127.0.0.1:0", **router},
+            "predictor": {"address": predictor} if predictor else None,
         }
     )
 
 
 @asynccontextmanager
 async def running(
-    *, intensity_gco2e_per_kwh: float | None = 1000.0, max_queue: int = 3, **router: Any
+    *, intensity_gco2e_per_kwh: float | None = 1000.0, **settings: Any
 ) -> AsyncIterator[World]:
-    """Run a router between a scripted planner and a scripted carbon service."""
+    """Run a router between a scripted planner and a scripted carbon service.
+
+    Args:
+        intensity_gco2e_per_kwh: What the carbon service tells; None: nothing.
+        settings: As of `deployment`.
+    """
     planner = ScriptedPlanner()  # type: ignore[abstract]  # a router calls nothing else
     carbon = ScriptedCarbon(intensity_gco2e_per_kwh)  # type: ignore[abstract]  # as above
     async with AsyncExitStack() as stack:
-        carbon_server = await stack.enter_async_context(
+        world = World(planner, stack)
+        stack.push_async_callback(world.carbon_stack.aclose)
+        carbon_server = await world.carbon_stack.enter_async_context(
             serving(
                 "127.0.0.1:0",
                 lambda s: carbon_pb2_grpc.add_CarbonServiceServicer_to_server(carbon, s),
@@ -349,12 +377,11 @@ async def running(
                 grace_s=0,
             )
         )
-        world = World(planner, stack)
         await world.planner_returns()
         stack.push_async_callback(world.planner_leaves)
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        settings = deployment(world.planner_port, carbon_server.port, max_queue=max_queue, **router)
-        world.task = asyncio.create_task(run(settings, world.stop, started.set_result))
+        made = deployment(world.planner_port, carbon_server.port, **settings)
+        world.task = asyncio.create_task(run(made, world.stop, started.set_result))
         await asyncio.wait((world.task, started), return_when=asyncio.FIRST_COMPLETED)
         world.port = started.result()
         world.channel = grpc.aio.insecure_channel(world.address)

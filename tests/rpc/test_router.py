@@ -223,7 +223,7 @@ async def test_an_oversized_request_is_refused_with_both_sizes() -> None:
             await raw(world, b"\0" * 4096)
 
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "4096 vs. 2048" in str(caught.value.details())
+    assert "4096 bytes; router.max_request_bytes allows 2048" in str(caught.value.details())
 
 
 # ---- time --------------------------------------------------------------------------------------

@@ -59,6 +59,8 @@ def test_the_server_lists_only_extensions_that_it_has(seen: dict[str, Any]) -> N
         "parameters",
         "statistics",
         "model_configuration",
+        "model_repository",
+        "schedule_policy",
         "cinquefoil_receipts",
     ]
 
@@ -81,9 +83,61 @@ def test_statistics_grow_from_one_client_to_the_next(seen: dict[str, Any]) -> No
     (first,), (second,) = (seen[c]["statistics"]["model_stats"] for c in ("sync", "aio"))
 
     assert first["inference_count"] == "1"
-    assert second["inference_count"] == "9"
-    assert second["inference_stats"]["success"]["count"] == "9"
+    assert second["inference_count"] == "14"  # with 2 compressed and 3 streamed
+    assert second["inference_stats"]["success"]["count"] == "14"
     assert int(second["inference_stats"]["queue"]["ns"]) > 0
+
+
+@pytest.mark.parametrize("client", ["sync", "aio"])
+def test_a_stream_answers_in_order_and_an_error_does_not_end_it(
+    seen: dict[str, Any], client: str
+) -> None:
+    assert seen[client]["streamed"] == [
+        [[10.0], "a"],
+        [[10.0], "b"],
+        ["error", "no model 'nothing'; models are digits"],
+        [[10.0], "d"],
+    ]
+
+
+def test_compressed_requests_are_answered(seen: dict[str, Any]) -> None:
+    assert seen["sync"]["compressed"] == [[10.0], [10.0]]
+
+
+def test_the_repository_has_the_deployments_models(seen: dict[str, Any]) -> None:
+    (model,) = seen["sync"]["index"]["models"]
+
+    assert model == {"name": "digits", "version": "1", "state": "READY"}
+
+
+def test_settings_and_shared_memory_can_be_read(seen: dict[str, Any]) -> None:
+    found = seen["sync"]
+
+    assert found["regions"] == [{}, {}]
+    assert found["log"]["settings"]["log_info"] == {"bool_param": True}
+    assert found["log"]["settings"]["log_verbose_level"] == {"uint32_param": 0}
+    assert found["trace"]["settings"]["trace_level"] == {"value": ["OFF"]}
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "words"),
+    [
+        ("load", "FAILED_PRECONDITION", "the planner decides what runs"),
+        ("load unknown", "NOT_FOUND", "no model 'nothing'"),
+        ("unload", "FAILED_PRECONDITION", "cinquefoil plan"),
+        ("system memory", "UNIMPLEMENTED", "send tensors in the request"),
+        ("cuda memory", "UNIMPLEMENTED", "send tensors in the request"),
+        ("log", "FAILED_PRECONDITION", "cannot change log_verbose_level"),
+        ("trace", "FAILED_PRECONDITION", "cannot change trace_rate"),
+    ],
+)
+def test_what_is_not_done_is_refused_with_what_to_do_instead(
+    seen: dict[str, Any], call: str, code: str, words: str
+) -> None:
+    status, message = seen["sync"]["refusals"][call]
+
+    assert status == f"StatusCode.{code}"
+    assert words in message
 
 
 @pytest.mark.parametrize("client", ["sync", "aio"])
@@ -93,7 +147,7 @@ def test_statistics_grow_from_one_client_to_the_next(seen: dict[str, Any]) -> No
         ("unknown model", "NOT_FOUND", "no model 'nothing'; models are digits"),
         ("wrong shape", "INVALID_ARGUMENT", "input 'x' has shape [-1, 4], got [1, 3]"),
         ("wrong dtype", "INVALID_ARGUMENT", "input 'x' is FP32, got INT32"),
-        ("oversized", "RESOURCE_EXHAUSTED", "vs. 8192"),
+        ("oversized", "RESOURCE_EXHAUSTED", "router.max_request_bytes allows 8192"),
     ],
 )
 def test_mistakes_are_told_clearly(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.choice import by_shares, idle_longest
+from services.router.choice import by_shares, idle_longest, least_expected_completion
 from services.router.domain import Instance, Request
 from services.router.lane import Lane
+from services.router.pace import Pace
 
 
 def lane(name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, used: int = 0) -> Lane:
@@ -56,3 +58,48 @@ def test_the_lane_idle_longest_comes_first_then_the_least_loaded() -> None:
 
     assert idle_longest([busy, fresh, rested]) is rested
     assert idle_longest([half, busy]) is busy
+
+
+def paced(name: str, unit_s: float, *, held: int = 0) -> Lane:
+    made = lane(name, held=held)
+    made.pace.observe(unit_s, 1)
+    return made
+
+
+def test_the_lane_that_would_answer_first_is_chosen() -> None:
+    """(in flight + 1) x service time / parallelism: 3 x 10 ms before 1 x 40 ms."""
+    slow, quick, busy = paced("slow", 0.04), paced("quick", 0.01, held=2), paced("b", 0.01, held=4)
+
+    assert least_expected_completion([slow, quick, busy]) is quick
+
+
+def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> None:
+    known, new = paced("known", 0.01), lane("new")
+    assert least_expected_completion([known, new]) is new
+
+    new.in_flight[7] = Request(7, "m", b"", 0.0, 1.0)
+
+    assert least_expected_completion([known, new]) is known
+
+
+def test_a_lane_that_was_slow_once_is_tried_again() -> None:
+    slow, quick = paced("slow", 0.1), paced("quick", 0.01)
+
+    tried = [least_expected_completion([slow, quick]) is slow for _ in range(2000)]
+
+    assert tried.index(True) > 100
+    assert tried.count(True) < 1000
+
+
+@given(st.lists(st.integers(1, 8), min_size=300, max_size=300), st.floats(0.001, 0.1))
+def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
+    places: list[int], each_s: float
+) -> None:
+    """A lane that takes `each_s` per request it holds: so much, and the mean time that takes."""
+    pace = Pace()
+    for place in places:
+        pace.observe(each_s * place, place)
+
+    assert pace.unit_s == pytest.approx(each_s)
+    assert each_s <= pace.hold_s <= 8 * each_s
+    assert pace.soonest_s <= pace.hold_s <= pace.likely_s

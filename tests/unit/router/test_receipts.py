@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.router.domain import Instance
-from services.router.receipts import parameters, receipt, trailers
+from services.router.link import Cost, Usage
+from services.router.receipts import Receipts, carbon_gco2e, spent
 
 INSTANCE = Instance("h:1", "s", "m", "small", 0.9, 1.0, 4, zone="US-CAL", pue=1.2)
+RECEIPTS = Receipts("small", 0.9)
+
+
+def cost(energy_j: float, method: str = "model") -> Cost:
+    return Cost(energy_j, 9.0, method, queue_s=0.0, compute_s=0.0, batch_size=1)
 
 
 def read(data: bytes) -> dict[str, object]:
@@ -20,34 +29,75 @@ def read(data: bytes) -> dict[str, object]:
     }
 
 
-@given(st.floats(0, 1e6), st.floats(0, 2000))
-def test_carbon_is_energy_times_intensity_times_pue(energy_j: float, intensity: float) -> None:
-    found = receipt(INSTANCE, energy_j, 9.0, "model", {"US-CAL": intensity}.get)
+@given(st.floats(0, 1e6), st.floats(0, 2000), st.text(max_size=40))
+def test_carbon_is_energy_times_intensity_times_pue(
+    energy_j: float, intensity: float, method: str
+) -> None:
+    carbon = carbon_gco2e(INSTANCE, energy_j, {"US-CAL": intensity}.get)
 
-    assert found.carbon_gco2e == energy_j / 3.6e6 * intensity * 1.2
-    assert read(parameters(INSTANCE, found)) == {
+    assert carbon == energy_j / 3.6e6 * intensity * 1.2
+    assert read(RECEIPTS.parameters(cost(energy_j, method), carbon)) == {
         "model_variant": "small",
         "accuracy": 0.9,
         "energy_j": energy_j,
         "energy_idle_j": 9.0,
-        "carbon_gco2e": found.carbon_gco2e,
-        "energy_method": "model",
+        "carbon_gco2e": carbon,
+        "energy_method": method,
     }
 
 
+@given(st.binary(max_size=200).map(lambda data: pb.ModelInferResponse(raw_output_contents=[data])))
+def test_a_receipt_leaves_the_answer_as_it_was(answer: pb.ModelInferResponse) -> None:
+    """Appending to serialized bytes is merging messages."""
+    told = answer.SerializeToString() + RECEIPTS.parameters(cost(1.0), 0.1)
+
+    parsed = pb.ModelInferResponse.FromString(told)
+
+    parsed.parameters.clear()
+    assert parsed == answer
+
+
 def test_carbon_without_a_known_intensity_is_unknown_not_zero() -> None:
-    found = receipt(INSTANCE, 1.0, 0.0, "counter", {"DE": 300.0}.get)
+    carbon = carbon_gco2e(INSTANCE, 1.0, {"DE": 300.0}.get)
 
-    told = read(parameters(INSTANCE, found))
-
+    assert carbon is None
+    told = read(RECEIPTS.parameters(cost(1.0, "counter"), carbon))
     assert told["carbon_status"] == "unknown"
+    assert told["energy_method"] == "counter"
     assert "carbon_gco2e" not in told
-    assert [key for key, _ in trailers(INSTANCE, found)] == [
+    assert [key for key, _ in RECEIPTS.trailers(cost(1.0), carbon)] == [
         "cinquefoil-variant",
         "cinquefoil-energy-j",
     ]
 
 
 def test_a_worker_that_says_no_cost_gets_none_invented() -> None:
-    assert read(parameters(INSTANCE, None)) == {"model_variant": "small", "accuracy": 0.9}
-    assert trailers(INSTANCE, None) == (("cinquefoil-variant", "small"),)
+    assert read(RECEIPTS.parameters(None, None)) == {"model_variant": "small", "accuracy": 0.9}
+    assert RECEIPTS.trailers(None, None) == (("cinquefoil-variant", "small"),)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e3))
+def test_trailers_say_the_same_numbers_to_nine_digits(energy_j: float, carbon: float) -> None:
+    told = dict(spent(cost(energy_j), carbon))
+
+    assert float(told["cinquefoil-energy-j"]) == pytest.approx(energy_j, rel=1e-8)
+    assert float(told["cinquefoil-carbon-gco2e"]) == pytest.approx(carbon, rel=1e-8)
+
+
+@pytest.mark.parametrize("carbon", [None, 0.8])
+def test_a_language_models_receipt_tells_tokens_and_what_each_generated_one_cost(
+    carbon: float | None,
+) -> None:
+    used = replace(cost(8.0), usage=Usage(30, 4, first_token_s=0.5, token_s=0.02))
+    told = read(RECEIPTS.parameters(used, carbon))
+
+    assert (told["input_tokens"], told["output_tokens"]) == (30, 4)
+    assert (told["first_token_s"], told["token_s"], told["energy_j_per_token"]) == (0.5, 0.02, 2.0)
+    assert told.get("carbon_gco2e_per_token") == (None if carbon is None else 0.2)
+
+
+def test_a_prompt_that_was_answered_with_no_token_has_no_cost_per_token() -> None:
+    told = read(RECEIPTS.parameters(replace(cost(8.0), usage=Usage(30, 0, 0.0, 0.0)), 0.8))
+
+    assert (told["input_tokens"], told["output_tokens"]) == (30, 0)
+    assert not {"first_token_s", "token_s", "energy_j_per_token"} & told.keys()

@@ -1,4 +1,4 @@
-"""The dispatcher under any order of events: no request lost, none answered twice, FCFS."""
+"""The dispatcher under any order of events: no request lost, none answered twice, all in order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, Unavailable
+from services.router.choice import CHOICES
 from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
+from services.router.disciplines import DISCIPLINES
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceId, Limits, ModelRoutes, Request
+from services.router.domain import (
+    Discipline,
+    Instance,
+    InstanceChoice,
+    InstanceId,
+    Limits,
+    ModelRoutes,
+    Request,
+)
+from services.router.space import Space
 
 ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_choice="shares")
 CREDITS = 2
@@ -61,14 +72,19 @@ class AnyOrder(RuleBasedStateMachine):
         self.held: dict[InstanceId, dict[int, Request]] = {}
         self.waiting: dict[int, Request] = {}
         self.open: dict[int, Request] = {}
+        self.credits: dict[InstanceId, int] = {}
+        self.discipline: Discipline = "fcfs"
 
     def carry_out(self, decisions: Iterable[Decision]) -> list[Decision]:
         found = list(decisions)
         for decision in found:
             match decision:
-                case Send(to, sent):
+                case Send(to, sent) if sent.number in self.waiting:
                     self.check_send(to, sent)
                     self.held[to.id][sent.number] = self.waiting.pop(sent.number)
+                case Send(to, sent):  # a hedge
+                    self.check_hedge(to, sent)
+                    self.held[to.id][sent.number] = sent
                 case Reply(_, ended):
                     del self.open[ended.number]  # KeyError: answered twice, or never accepted
                 case Fail(ended, _):
@@ -87,39 +103,90 @@ class AnyOrder(RuleBasedStateMachine):
         return found
 
     def check_send(self, to: Instance, sent: Request) -> None:
-        assert sent.number == min(self.waiting), "first come, first served"
+        alike = [each for each in self.waiting.values() if bool(each.deaths) == bool(sent.deaths)]
+        key = DISCIPLINES["fcfs" if sent.deaths else self.discipline]
+        first = min(alike, key=lambda each: (key(each), each.number))
+        assert sent is first, "in the order of the discipline; suspects apart"
+        if sent.deaths:
+            assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
         assert to.id in self.takers()
-        assert len(self.held[to.id]) < CREDITS, "never more than the credits"
+        assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
         assert not sent.over
         shared = any(self.table[key].share > 0 for key in self.takers())
         assert to.share > 0 or not shared, "without a share only where nobody has one"
 
+    def check_hedge(self, to: Instance, sent: Request) -> None:
+        assert not self.waiting, "hedges take no credit that somebody waits for"
+        assert sent.number in self.open
+        assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
+        assert [sent.number in held for held in self.held.values()].count(True) == 1
+        assert sent.number not in self.held[to.id]
+
+    def returned(self, request: Request) -> None:
+        """An instance has a request no more: it waits again, unless another has it, too."""
+        elsewhere = any(request.number in held for held in self.held.values())
+        if request.number in self.open and not elsewhere:
+            self.waiting[request.number] = request
+
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
 
-    @rule()
-    def offer(self) -> None:
+    @rule(deadline_s=st.sampled_from([1.0, 2.0, 3.0]), priority=st.sampled_from([0, 1, 200]))
+    def offer(self, deadline_s: float, priority: int) -> None:
         self.number += 1
         made = request(self.number)
+        made.deadline_s, made.priority = deadline_s, priority
         self.open[made.number] = self.waiting[made.number] = made
-        if len(self.waiting) <= 5:
-            self.carry_out(self.core.offer(made))
+        last = max(
+            (each for each in self.waiting.values() if not each.deaths),
+            key=lambda each: (DISCIPLINES[self.discipline](each), each.number),
+        )
+        if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
+            ended = [
+                each.request
+                for each in self.carry_out(self.core.offer(made))
+                if isinstance(each, Fail)
+            ]
+            assert ended == ([last] if last.over else [])
             return
         with pytest.raises(ResourceExhausted):
             self.core.offer(made)
         del self.open[made.number], self.waiting[made.number]
 
+    @rule(discipline=st.sampled_from(sorted(DISCIPLINES)), choice=st.sampled_from(sorted(CHOICES)))
+    def policy(self, discipline: Discipline, choice: InstanceChoice) -> None:
+        """Another discipline and another choice, while requests wait."""
+        self.discipline = discipline
+        routes = self.core.routes
+        self.carry_out(
+            self.core.swap(replace(routes, discipline=discipline, instance_choice=choice))
+        )
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data(), credits_=st.integers(1, 4))
+    def grant(self, data: st.DataObject, credits_: int) -> None:
+        key = data.draw(st.sampled_from(sorted(self.up)))
+        self.credits[key] = credits_
+        self.carry_out(self.core.credits(key, credits_))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def hedge(self, data: st.DataObject) -> None:
+        chosen = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        self.carry_out(self.core.hedge(chosen))
+
     @rule(shares=st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 0.3, 0.7])))
     def swap(self, shares: dict[str, float]) -> None:
         made = tuple(instance(name, share) for name, share in shares.items())
         self.table = {each.id: each for each in made}
-        self.carry_out(self.core.swap(replace(ROUTES, instances=made)))
+        self.carry_out(self.core.swap(replace(self.core.routes, instances=made)))
 
     @precondition(lambda self: self.dialed - self.up)
     @rule(data=st.data())
     def rise(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.dialed - self.up)))
         self.up.add(key)
+        self.credits[key] = CREDITS
         self.carry_out(self.core.up(key, CREDITS))
 
     @precondition(lambda self: self.up)
@@ -134,11 +201,10 @@ class AnyOrder(RuleBasedStateMachine):
     def fall(self, data: st.DataObject, seen: bool) -> None:
         """A stream ends; what it held waits again unless its caller has gone."""
         key = data.draw(st.sampled_from(sorted(self.dialed)))
-        for held in self.held[key].values():
+        fallen, self.held[key] = self.held[key], {}
+        for held in fallen.values():
             held.sent = seen
-            if held.number in self.open:
-                self.waiting[held.number] = held
-        self.held[key] = {}
+            self.returned(held)
         self.up.discard(key)
         self.draining.discard(key)
         self.carry_out(self.core.down(key))
@@ -149,8 +215,8 @@ class AnyOrder(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(k for k, held in self.held.items() if held)))
         number = data.draw(st.sampled_from(sorted(self.held[key])))
         done = self.held[key].pop(number)
-        if refused and number in self.open:
-            self.waiting[number] = done
+        if refused:
+            self.returned(done)
         self.carry_out(self.core.result(key, number, refused=refused))
         assert refused or number not in self.open
 
@@ -178,13 +244,17 @@ class AnyOrder(RuleBasedStateMachine):
     def nothing_waits_while_somebody_is_free(self) -> None:
         takers = self.takers()
         shared = {key for key in takers if self.table[key].share > 0}
-        free = [key for key in shared or takers if len(self.held[key]) < CREDITS]
-        assert not (free and self.waiting)
+        free = [key for key in shared or takers if len(self.held[key]) < self.credits[key]]
+        suspected = [any(held.deaths for held in self.held[key].values()) for key in free]
+        suspects = [request for request in self.waiting.values() if request.deaths]
+        assert not (free and len(self.waiting) > len(suspects))
+        assert all(suspected) or not suspects
 
     def teardown(self) -> None:
         """With one instance left that works, everything ends."""
         self.swap({"z": 1.0})
         self.up.add(instance("z").id)
+        self.credits[instance("z").id] = CREDITS
         self.carry_out(self.core.up(instance("z").id, CREDITS))
         while any(self.held.values()):
             key = next(key for key, held in self.held.items() if held)
@@ -230,6 +300,92 @@ def test_a_request_that_two_workers_died_with_fails_and_is_not_given_to_a_third(
     assert failed.error.reason == "WORKERS_DIED"
     assert failed.error.retry_after_s is None
     assert core.queue_depth == core.in_flight == 0
+
+
+def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
+    """The poison meets its second worker alone, or beside requests that no worker died with."""
+    workers = [instance(name) for name in "abcd"]
+    core = dispatcher(*workers)
+    for each in workers:
+        core.credits(each.id, 4)
+    for number in range(1, 17):
+        core.offer(request(number))
+    poison, ends = 3, dict[int, str]()
+    while core.in_flight:
+        for lane in list(core.lanes.values()):
+            for held in lane.in_flight.values():
+                held.sent = True
+            key = lane.instance.id
+            if poison in lane.in_flight:
+                decisions = core.down(key) + core.up(key, 4)
+            else:
+                numbers = list(lane.in_flight)
+                decisions = [d for n in numbers for d in core.result(key, n, refused=False)]
+            ends |= {d.request.number: "answered" for d in of(Reply, decisions)}
+            ends |= {d.request.number: d.error.reason for d in of(Fail, decisions)}
+
+    assert ends.pop(poison) == "WORKERS_DIED"
+    assert ends == dict.fromkeys({*range(1, 17)} - {poison}, "answered")
+
+
+def test_retries_that_cost_are_as_many_as_the_budget_has_and_the_rest_is_told() -> None:
+    limits = Limits(retry_share=0.25, retry_burst=2)
+    core = dispatcher(instance("a"), limits=limits)
+    key = instance("a").id
+    core.up(key, 10)
+    for number in range(1, 5):
+        core.offer(request(number))
+    for held in core.lanes[key].in_flight.values():
+        held.sent = True
+
+    failed = of(Fail, core.down(key))
+
+    assert [decision.error.reason for decision in failed] == ["RETRIES_SPENT"] * 2
+    assert all(decision.error.retry_after_s for decision in failed)
+    assert core.queue_depth == 2
+
+
+def test_a_request_that_comes_back_after_its_deadline_is_not_sent_again() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    first = request(1)
+    (sent,) = of(Send, core.offer(first))
+    first.sent = True
+    core.offer(Request(2, "digits", b"", arrived_s=first.deadline_s + 1, deadline_s=9.0))
+
+    decisions = core.down(sent.instance.id) + core.up(sent.instance.id, 1)
+
+    (failed,) = of(Fail, decisions)
+    assert failed.request is first
+    assert isinstance(failed.error, DeadlineExceeded)
+    assert not of(Send, decisions)
+
+
+def test_of_two_workers_the_first_answers_and_the_other_is_told_to_stop() -> None:
+    core = dispatcher(instance("a"), instance("b"), limits=Limits(hedge_after_s=0.1))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+
+    won = core.result(second.instance.id, 1, refused=False)
+    lost = core.result(first.instance.id, 1, refused=False)
+
+    assert first.instance != second.instance
+    assert [type(decision) for decision in won] == [Reply, Withdraw]
+    assert won[1] == Withdraw(first.instance, slow)
+    assert not lost
+    assert slow.attempts == 2
+
+
+def test_a_request_is_hedged_only_where_a_worker_is_idle_and_the_budget_allows() -> None:
+    core = dispatcher(instance("a"), instance("b"), limits=Limits(retry_share=0, retry_burst=0))
+    alone, other = request(1), request(2)
+    core.offer(alone)
+    assert not core.hedge(alone), "no budget"
+
+    core = dispatcher(instance("a"), instance("b"))
+    core.offer(alone := request(1))
+    core.offer(other)
+    assert not core.hedge(alone), "nobody is idle"
 
 
 def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
@@ -333,3 +489,141 @@ def test_events_of_an_unknown_instance_are_ignored(event: str) -> None:
     key = instance("stranger").id
 
     assert not (core.up(key, 1) if event == "up" else getattr(core, event)(key))
+
+
+def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is_told() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+    assert second.instance != first.instance
+    assert not core.hedge(slow), "two are enough"
+
+    ended = core.result(second.instance.id, 1, refused=False)
+
+    assert ended == [Reply(second.instance, slow), Withdraw(first.instance, slow)]
+    assert not core.result(first.instance.id, 1, refused=False), "it is answered once"
+
+
+def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+
+    assert not core.down(first.instance.id)
+
+    assert of(Reply, core.result(second.instance.id, 1, refused=False))
+
+
+def test_nobody_is_hedged_on_an_instance_that_others_wait_for() -> None:
+    core = dispatcher(instance("a"))
+    slow = request(1)
+    core.offer(slow)
+    core.offer(request(2))
+
+    assert not core.hedge(slow)
+
+
+def test_retries_are_a_share_of_the_requests_and_a_few() -> None:
+    """A worker that fails again and again makes no storm; one that drains costs nothing."""
+    core = dispatcher(instance("a"), limits=Limits(retry_share=0.1, retry_burst=2))
+
+    def fall(number: int, *, drained: bool = False) -> list[Fail]:
+        failing = request(number)
+        core.offer(failing)
+        failing.sent = True
+        if drained:
+            core.draining(instance("a").id)
+        failed: list[Fail] = of(Fail, core.down(instance("a").id))
+        core.up(instance("a").id, 1)
+        core.result(instance("a").id, number, refused=False)
+        return failed
+
+    fates = [bool(fall(number)) for number in range(1, 31)]
+    drained = [bool(fall(number, drained=True)) for number in range(31, 61)]
+
+    assert fates[:2] == [False, False]
+    assert 25 <= fates.count(True) <= 26
+    assert not any(drained)
+
+
+def test_a_request_that_cannot_be_answered_in_time_is_refused_with_the_time_it_lacks() -> None:
+    core = dispatcher(instance("a"))
+    for number in range(1, 9):  # 0.1 s each, one at a time
+        begun_s = 0.1 * number
+        core.offer(Request(number, "digits", b"", begun_s, begun_s + 1))
+        core.result(instance("a").id, number, refused=False, now_s=begun_s + 0.1)
+    core.offer(Request(9, "digits", b"", 1.0, 9.0))
+    core.offer(Request(10, "digits", b"", 1.0, 9.0))
+
+    with pytest.raises(ResourceExhausted) as refused:
+        core.offer(Request(11, "digits", b"", 1.0, 1.25))
+
+    assert refused.value.reason == "OVERLOADED"
+    assert refused.value.retry_after_s == pytest.approx(0.05)  # two before it, and its own 0.1 s
+    assert core.pressure.refused == 1
+
+
+def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.offer(Request(2, "digits", b"", 0.0, deadline_s=0.5))
+    core.offer(request(3))
+
+    done = core.result(instance("a").id, 1, refused=False, now_s=0.6)
+
+    assert [type(each) for each in done] == [Reply, Fail, Send]
+    assert [each.request.number for each in done] == [1, 2, 3]  # type: ignore[union-attr]  # as above
+
+
+@pytest.mark.parametrize(
+    ("limits", "space", "reason"),
+    [
+        (Limits(max_queue=1), Space(), "QUEUE_FULL"),
+        (Limits(max_queue_bytes=10), Space(), "QUEUE_BYTES_FULL"),
+        (Limits(), Space(limit_bytes=10), "MEMORY_FULL"),
+    ],
+)
+def test_what_waits_is_bounded_in_requests_and_in_bytes(
+    limits: Limits, space: Space, reason: str
+) -> None:
+    core = Dispatcher(ROUTES, limits, space)
+    core.offer(Request(1, "digits", b"8 bytes.", 0.0, 1.0))
+
+    with pytest.raises(ResourceExhausted) as refused:
+        core.offer(Request(2, "digits", b"8 bytes.", 0.0, 1.0))
+
+    assert refused.value.reason == reason
+    assert refused.value.retry_after_s
+    assert space.used_bytes == 8
+    core.retire()
+    assert space.used_bytes == 0
+
+
+def test_an_urgent_request_takes_the_place_of_the_last_in_a_full_queue() -> None:
+    core = Dispatcher(replace(ROUTES, discipline="edf"), Limits(max_queue=2))
+    relaxed, later, urgent = request(1), request(2), request(3)
+    relaxed.deadline_s, later.deadline_s, urgent.deadline_s = 9.0, 8.0, 1.0
+    core.offer(relaxed)
+    core.offer(later)
+
+    (failed,) = of(Fail, core.offer(urgent))
+
+    assert failed.request is relaxed
+    assert failed.error.reason == "QUEUE_FULL"
+    assert core.queue_depth == 2
+
+
+def test_what_was_predicted_meanwhile_gives_a_request_another_place() -> None:
+    """The seam for disciplines whose key arrives after the request."""
+    core = Dispatcher(replace(ROUTES, discipline="priority"), Limits())
+    core.offer(request(1))
+    core.offer(promoted := request(2))
+    promoted.priority = 1
+    core.reorder(promoted)
+
+    core.swap(replace(core.routes, instances=(instance("a"),)))
+    (sent,) = of(Send, core.up(instance("a").id, 1))
+
+    assert sent.request is promoted

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError, Message
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument
-from services.router.wire import double_parameter, read_head, string_parameter
+from services.router.wire import Head, double_parameter, read_head, string_parameter
 
 text = st.text(max_size=12)
 names = st.one_of(st.just("timeout"), st.just("priority"), text)
@@ -68,16 +69,51 @@ fields = st.recursive(
 )
 
 
-def timeout_s(request: pb.ModelInferRequest) -> float | None:
-    """What the `timeout` parameter says, read from the parsed message."""
-    parameter = request.parameters.get("timeout")
+def outline() -> type[Message]:
+    """A message that has the top level of a ModelInferRequest and takes its insides as bytes."""
+    field = descriptor_pb2.FieldDescriptorProto
+    message = descriptor_pb2.DescriptorProto(name="Outline")
+    for number, name in enumerate(("model_name", "model_version", "id"), 1):
+        message.field.add(name=name, number=number, type=field.TYPE_STRING, label=1)
+    file = descriptor_pb2.FileDescriptorProto(
+        name="outline.proto", package="test.wire", syntax="proto3", message_type=[message]
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.wire.Outline"))
+
+
+Outline = outline()
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A valid message after accidents: bytes changed, cut out, doubled, or put in between."""
+    data = bytearray(draw(requests).SerializeToString())
+    for _ in range(draw(st.integers(1, 4))):
+        first = draw(st.integers(0, len(data)))
+        last = draw(st.integers(first, min(first + 20, len(data))))
+        accident = draw(st.sampled_from(("change", "cut", "double", "insert")))
+        if accident == "cut":
+            del data[first:last]
+        elif accident == "double":
+            data[first:first] = data[first:last]
+        elif accident == "insert":
+            data[first:first] = draw(st.one_of(st.binary(max_size=12), fields))
+        elif first < len(data):
+            data[first] ^= 1 << draw(st.integers(0, 7))
+    return bytes(data)
+
+
+def integer(request: pb.ModelInferRequest, key: str) -> int:
+    """What an integer parameter says, read from the parsed message; 0 where there is none."""
+    parameter = request.parameters.get(key)
     if parameter is None:
-        return None
-    value = {
+        return 0
+    return {
         "int64_param": parameter.int64_param,
         "uint64_param": parameter.uint64_param,
     }.get(parameter.WhichOneof("parameter_choice") or "", 0)
-    return value / 1e6 if value > 0 else None
 
 
 def agree(data: bytes) -> None:
@@ -92,7 +128,9 @@ def agree(data: bytes) -> None:
         parsed.model_version,
         parsed.id,
     )
-    assert head.timeout_s == timeout_s(parsed)
+    timeout_us = integer(parsed, "timeout")
+    assert head.timeout_s == (timeout_us / 1e6 if timeout_us > 0 else None)
+    assert head.priority == max(integer(parsed, "priority"), 0)
 
 
 @given(requests)
@@ -122,6 +160,28 @@ def test_arbitrary_bytes_are_read_as_protobuf_reads_them_or_refused(data: bytes)
     agree(data)
 
 
+@settings(max_examples=300)
+@given(damaged())
+def test_a_damaged_request_is_routed_as_protobuf_reads_its_top_level_or_refused(
+    data: bytes,
+) -> None:
+    """Nothing is forwarded whose model name, version or id a full parse would read differently.
+
+    Where the reader accepts, protobuf accepts all but, perhaps, the insides of tensors and of
+    parameters, which the worker checks.
+    """
+    agree(data)
+    try:
+        head = read_head(data)
+    except InvalidArgument:
+        with pytest.raises(DecodeError):
+            pb.ModelInferRequest.FromString(data)
+        return
+    parsed = Outline.FromString(data)
+    for name in ("model_name", "model_version", "id"):
+        assert getattr(head, name) == getattr(parsed, name)
+
+
 @given(requests, st.integers(0, 400))
 def test_a_truncated_request_is_refused_or_ends_at_a_field(
     request_: pb.ModelInferRequest, cut: int
@@ -136,6 +196,42 @@ def test_a_truncated_request_is_refused_or_ends_at_a_field(
 def test_a_request_of_too_many_fields_is_refused_instead_of_holding_the_loop() -> None:
     with pytest.raises(InvalidArgument):
         read_head(b"\x70\x01" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "priority"),
+    [
+        (pb.InferParameter(uint64_param=2**64 - 1), 2**64 - 1),
+        (pb.InferParameter(int64_param=7), 7),
+        (pb.InferParameter(int64_param=-7), 0),
+        (pb.InferParameter(string_param="7"), 0),
+    ],
+    ids=["unsigned", "signed", "negative", "text"],
+)
+def test_priority_is_taken_from_either_integer(parameter: pb.InferParameter, priority: int) -> None:
+    """Triton's client sends it unsigned, its documentation says signed; all else is default."""
+    request = pb.ModelInferRequest(model_name="m", parameters={"priority": parameter})
+
+    assert read_head(request.SerializeToString()).priority == priority
+
+
+def test_an_entry_that_comes_again_replaces_the_first() -> None:
+    """As in protobuf's maps, whatever type the second has."""
+    first = pb.ModelInferRequest(parameters={"timeout": pb.InferParameter(int64_param=5_000_000)})
+    again = pb.ModelInferRequest(parameters={"timeout": pb.InferParameter(string_param="soon")})
+
+    assert read_head(first.SerializeToString()).timeout_s == 5.0
+    assert read_head(first.SerializeToString() + again.SerializeToString()).timeout_s is None
+
+
+@pytest.mark.parametrize(
+    ("remaining_s", "timeout_s", "limit_s"),
+    [(None, None, 30.0), (None, 40.0, 40.0), (2.0, None, 2.0), (2.0, 3.0, 2.0), (3.0, 2.0, 2.0)],
+)
+def test_a_request_is_wanted_until_the_first_of_its_limits(
+    remaining_s: float | None, timeout_s: float | None, limit_s: float
+) -> None:
+    assert Head("m", timeout_s=timeout_s).limit_s(remaining_s, 30.0) == limit_s
 
 
 def test_groups_nested_without_end_are_refused() -> None:

@@ -1,0 +1,161 @@
+"""Which runs the benchmark makes, and what it keeps of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import combinations
+
+from benchmarks.carbondis.setting import REQUESTS, SET1, SETS, Arrivals, Set
+from benchmarks.carbondis.simulate import (
+    ALL_HIGH,
+    MIXED,
+    POLICIES,
+    Fleet,
+    Run,
+    bound_gco2e,
+    run,
+    work,
+)
+from services.router.carbondis.algorithm1 import Carbondis
+from services.router.carbondis.carbon_aware import CarbonAware
+from services.router.carbondis.rivals import HighPerf
+
+SHORT = 2000
+"""Requests of each job where many settings are tried; the hours of the trace pass as fast."""
+
+FEW_POLICIES = ("highperf", "carbondis", "carbon-aware")
+PAPERS: Arrivals = "poisson-milliseconds"
+LOADS = (0.5, 1.25, 1.5)
+TIGHTNESS = (0.8, 0.9, 1.1, 1.2)
+THRESHOLDS = (0.8, 0.9, 1.0, 1.1, 1.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A set under one load.
+
+    Attributes:
+        jobs: The set.
+        arrivals: How requests come.
+        requests: Of each job.
+        rate: Over Table V's.
+        tightness: What a low-end GPU needs at mean batch + 1 std, over the SLO.
+        policies: Which.
+    """
+
+    jobs: Set
+    arrivals: Arrivals = PAPERS
+    requests: int = REQUESTS
+    rate: float = 1.0
+    tightness: float = 1.0
+    policies: tuple[str, ...] = tuple(POLICIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a policy, or the bound, came to.
+
+    Attributes:
+        carbon_gco2e: All emissions, GPUs powered to the common end.
+        own_end_gco2e: The same, each job's own GPU powered to the end of its job.
+        active_gco2e, idle_gco2e: Parts of the first: while GPUs compute, and while not.
+        tails_ms: 95th percentile of each job, ms.
+        slo_met: By job.
+        high_use: Requests that a high-end GPU served, by job.
+        late: Requests over their constraint, by job.
+        first_job_ms: Latencies of the first job at each percentile 0..100, ms (Fig. 7).
+    """
+
+    carbon_gco2e: float
+    own_end_gco2e: float
+    active_gco2e: float = 0.0
+    idle_gco2e: float = 0.0
+    tails_ms: tuple[float, ...] = ()
+    slo_met: tuple[bool, ...] = ()
+    high_use: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
+    first_job_ms: tuple[float, ...] = ()
+
+    def saving_pct(self, highperf: Outcome, *, own_end: bool = False) -> float:
+        """Return by how much it emits less, %."""
+        if own_end:
+            return 100 * (1 - self.own_end_gco2e / highperf.own_end_gco2e)
+        return 100 * (1 - self.carbon_gco2e / highperf.carbon_gco2e)
+
+
+def outcome(found: Run) -> Outcome:
+    """Return what is kept of a run."""
+    total, idle = found.carbon_gco2e(), found.idle_gco2e()
+    return Outcome(
+        carbon_gco2e=total,
+        own_end_gco2e=found.carbon_gco2e(own_end=True),
+        active_gco2e=total - idle,
+        idle_gco2e=idle,
+        tails_ms=tuple((1e3 * found.tails_s()).tolist()),
+        slo_met=tuple(found.slo_met()),
+        high_use=tuple(found.high_use),
+        late=found.late(),
+        first_job_ms=found.percentiles_ms(0),
+    )
+
+
+def solve(case: Case) -> dict[str, Outcome]:
+    """Return the outcome of each policy of a case, and the bound."""
+    todo = work(case.jobs, case.arrivals, case.requests, rate=case.rate, tightness=case.tightness)
+    found = {}
+    for name in case.policies:
+        fleet, policy = POLICIES[name]
+        found[name] = outcome(run(todo, fleet, policy()))
+    found["bound"] = Outcome(bound_gco2e(todo), bound_gco2e(todo, own_end=True))
+    return found
+
+
+def sweep(threshold: float) -> Outcome:
+    """Return CARBONDIS on set 1 with a CIT."""
+    todo = work(SET1, PAPERS, SHORT)
+    return outcome(run(todo, MIXED, Carbondis(threshold)))
+
+
+def parked(jobs: Set) -> tuple[Fleet, float]:
+    """Return the fewest GPUs on which the carbon-aware policy keeps every SLO, and what it saves.
+
+    Returns:
+        The fleet, and its saving against HIGHPERF, %.
+    """
+    todo = work(jobs, PAPERS, SHORT)
+    highperf = run(todo, ALL_HIGH, HighPerf()).carbon_gco2e()
+    for fleet in _fleets():
+        found = run(todo, fleet, CarbonAware())
+        if all(found.slo_met()):
+            return fleet, 100 * (1 - found.carbon_gco2e() / highperf)
+    raise AssertionError(f"{jobs.name}: no fleet keeps every SLO")
+
+
+def _fleets() -> Iterator[Fleet]:
+    """Yield fleets with one high-end GPU, those with the least idle power first."""
+    for count in range(6):
+        for low in combinations(range(5), count):
+            yield Fleet(low, 1)
+
+
+def sensitivities() -> dict[str, Case]:
+    """Return other loads and scalings of both sets, by name."""
+    cases: dict[str, Case] = {}
+    for jobs in SETS:
+        for arrivals in ("poisson-milliseconds", "poisson-process"):
+            for rate in LOADS:
+                cases[f"{jobs.name} {arrivals} load x{rate}"] = Case(
+                    jobs, arrivals, SHORT, rate=rate, policies=FEW_POLICIES
+                )
+        for tightness in TIGHTNESS:
+            cases[f"{jobs.name} {PAPERS} tightness {tightness}"] = Case(
+                jobs, PAPERS, SHORT, tightness=tightness, policies=FEW_POLICIES
+            )
+    return cases
+
+
+def solved(pool: Executor, cases: Iterable[Case]) -> list[dict[str, Outcome]]:
+    """Solve cases side by side."""
+    return list(pool.map(solve, cases))

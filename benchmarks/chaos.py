@@ -1,0 +1,297 @@
+"""Every request has one end while workers, agent and planner are killed at random: the books.
+
+    python -m benchmarks.chaos [--requests N] [--seed S] [--json FILE]
+
+A whole suite of real processes with simulated GPUs serves handwritten digits. Clients send N
+requests, some one by one and some on streams; meanwhile `kill -9` meets workers, the agent and the
+planner, each of which comes back. Every request is looked at by its id: answered with the label
+that its variant gives to its image, or refused by the router with a reason. The rest is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import grpc
+import numpy as np
+import onnxruntime
+import psutil
+import yaml
+from numpy.typing import NDArray
+
+from benchmarks.harness import Figures, Report, options, publish
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.cli.demo import family
+from services.cli.demo.digits import held_out
+from services.cli.up.health import until_answering
+from services.cli.up.suite import Suite
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from services.kit.rpc.status import from_wire
+
+REQUESTS = 100_000
+CALLERS, STREAMS, PER_STREAM = 24, 2, 8
+TIMEOUT_S = 30.0
+KILL_EVERY = 500
+"""Requests from one kill to the next, on average: by time, a slow machine would only kill."""
+
+LOOK_S = 0.01
+KILLS = {"worker": 6, "gpuagent-node-0": 1, "planner": 1}
+VARIANTS = {"linear": (0.97, 1.0), "mlp-64": (0.975, 2.0)}
+"""Accuracy, and how heavy it is, GMAC: light, so that the GPUs are not what the run waits for."""
+
+
+@dataclass
+class Books:
+    """What clients saw.
+
+    Attributes:
+        ends: By request id, each end it had.
+        kills: By what was killed.
+    """
+
+    ends: dict[str, list[str]] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def end(self, name: str, how: str) -> None:
+        """Write an end down."""
+        self.ends.setdefault(name, []).append(how)
+
+
+class Digits:
+    """Images, and what each variant makes of them."""
+
+    def __init__(self, models: Path) -> None:
+        self._images, _ = held_out()
+        self._labels = {name: _labels(models / f"{name}.onnx", self._images) for name in VARIANTS}
+
+    def request(self, number: int) -> pb.ModelInferRequest:
+        """Return a request for one image, with its number as its id."""
+        tensor = pb.ModelInferRequest.InferInputTensor(
+            name="image", datatype="FP32", shape=[1, self._images.shape[1]]
+        )
+        image = self._images[number % len(self._images)]
+        return pb.ModelInferRequest(
+            model_name="digits",
+            id=str(number),
+            inputs=[tensor],
+            raw_input_contents=[image.tobytes()],
+        )
+
+    def judge(self, answer: pb.ModelInferResponse) -> str:
+        """Tell whether an answer is the one to its own request."""
+        labels = self._labels[answer.parameters["model_variant"].string_param]
+        names = [output.name for output in answer.outputs]
+        raw = answer.raw_output_contents[names.index("label")]
+        right = np.frombuffer(raw, np.int64)[0] == labels[int(answer.id) % len(labels)]
+        return "answered" if right else "wrong"
+
+
+def _labels(model: Path, images: NDArray[np.float32]) -> NDArray[np.int64]:
+    session = onnxruntime.InferenceSession(model)
+    labels: NDArray[np.int64] = session.run(["label"], {"image": images})[0]
+    return labels
+
+
+# ---- clients -----------------------------------------------------------------------------------
+
+
+async def call(infer: Any, digits: Digits, numbers: AsyncIterator[int], books: Books) -> None:
+    """Send requests one after another."""
+    async for number in numbers:
+        try:
+            answer = await infer(digits.request(number), timeout=TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            reason = from_wire(error).reason
+            books.end(str(number), "lost" if reason == "NO_ANSWER" else reason)
+        else:
+            how = digits.judge(answer) if answer.id == str(number) else "wrong"
+            books.end(str(number), how)
+
+
+async def converse(infer: Any, digits: Digits, numbers: AsyncIterator[int], books: Books) -> None:
+    """Send requests on one stream, PER_STREAM at a time."""
+    places = asyncio.Semaphore(PER_STREAM)
+
+    async def requests() -> AsyncIterator[pb.ModelInferRequest]:
+        async for number in numbers:
+            await places.acquire()
+            sent.append(str(number))
+            yield digits.request(number)
+
+    sent: list[str] = []
+    try:
+        async for answer in infer(requests()):
+            found, parameters = answer.infer_response, answer.infer_response.parameters
+            refused = parameters["cinquefoil_status"].string_param
+            books.end(found.id, refused if answer.error_message else digits.judge(found))
+            places.release()
+    except grpc.aio.AioRpcError as error:
+        books.kills[f"stream broken: {error.details()}"] += 1
+    for name in set(sent) - books.ends.keys():
+        books.end(name, "lost")
+
+
+# ---- trouble -----------------------------------------------------------------------------------
+
+
+async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
+    """Kill for ever."""
+    while True:
+        due = len(books.ends) + rng.expovariate(1 / KILL_EVERY)
+        while len(books.ends) < due:  # noqa: ASYNC110 - ends are many, and wake nobody
+            await asyncio.sleep(LOOK_S)
+        (name,) = rng.choices(list(KILLS), list(KILLS.values()))
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if name != "worker":
+                suite.kill(name)
+            elif not (workers := await asyncio.to_thread(_workers, folder)):
+                continue
+            else:
+                rng.choice(workers).kill()
+            books.kills[name] += 1
+
+
+def _workers(folder: Path) -> list[psutil.Process]:
+    """Return the worker processes of this suite, and nobody else's."""
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "services.gpuagent.worker" in (command := process.info["cmdline"] or [])
+        and any(str(folder) in word for word in command)
+    ]
+
+
+# ---- the run -----------------------------------------------------------------------------------
+
+
+async def run(folder: Path, requests: int, seed: int) -> Report:
+    """Run it."""
+    family.train(folder / "models", lambda _: None, list(VARIANTS))
+    config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
+    config.write_text(yaml.safe_dump(deployment(folder, router)))
+    digits, books = Digits(folder / "models"), Books()
+    async with Suite.of(config, folder / "logs") as suite, dial(router) as channel:
+        await asyncio.wait_for(until_answering(router), 60)
+        began_s = time.monotonic()
+        trouble = asyncio.create_task(kill(suite, folder, Random(seed), books), name="chaos.kill")
+        try:
+            await load(channel, digits, requests, books)
+        finally:
+            trouble.cancel()
+        took_s = time.monotonic() - began_s
+        status = await RouterServiceStub(channel).GetStatus(router_pb2.GetStatusRequest())
+    (model,) = status.models
+    counted = {"accepted": model.accepted, "answered": model.answered, "failed": model.failed}
+    return report(books, requests, took_s, counted)
+
+
+async def load(channel: grpc.aio.Channel, digits: Digits, requests: int, books: Books) -> None:
+    """Send all requests; return when each has an end."""
+    unsent, stub = count(), GRPCInferenceServiceStub(channel)
+
+    async def numbers() -> AsyncIterator[int]:
+        while (number := next(unsent)) < requests:
+            yield number
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(CALLERS):
+            clients.create_task(call(stub.ModelInfer, digits, numbers(), books))
+        for _ in range(STREAMS):
+            clients.create_task(converse(stub.ModelStreamInfer, digits, numbers(), books))
+
+
+def report(books: Books, requests: int, took_s: float, counted: Mapping[str, int]) -> Report:
+    """Return the table, and what must be zero."""
+    ends = Counter(how for each in books.ends.values() for how in each)
+    doubled = sum(len(each) > 1 for each in books.ends.values())
+    lost = ends.pop("lost", 0) + requests - len(books.ends)
+    wrong, answered = ends.pop("wrong", 0), ends.pop("answered", 0)
+    row = {
+        "requests": requests,
+        "answered": answered,
+        **{f"refused_{k}": v for k, v in ends.items()},
+    }
+    zero = {"lost": lost, "doubled": doubled, "wrong": wrong}
+    kills = {**books.kills, "took_s": took_s}
+    router = {**counted, "answered_as_clients_saw": counted["answered"] == answered}
+    tables = [
+        Figures("requests, by how each ended", [{**row, **zero}]),
+        Figures("killed meanwhile", [kills]),
+        Figures("what the router counted", [router]),
+    ]
+    return Report(tables, {"benchmark": "chaos", **row, **zero, "kills": kills, "router": router})
+
+
+def deployment(folder: Path, router: str) -> dict[str, Any]:
+    """Return a suite of one node whose workers come back quickly."""
+
+    def listen() -> dict[str, str]:
+        return {"listen": f"127.0.0.1:{free_port()}"}
+
+    return {
+        "version": "v1",
+        "log_level": "warning",
+        "carbon": {**listen(), "zones": {"US-CAL": {"source": {"kind": "synthetic"}}}},
+        "planner": {**listen(), "database": str(folder / "planner.sqlite3")},
+        "nodes": {
+            "node-0": {
+                **listen(),
+                "zone": "US-CAL",
+                "simulated": ["a100-40gb"],
+                "state_dir": str(folder / "state"),
+            }
+        },
+        "models": {
+            "digits": {
+                "slo": {"percentile": 95, "latency_s": 0.4},
+                "demand_rps": 300,
+                "variants": {
+                    name: {
+                        "file": str(folder / "models" / f"{name}.onnx"),
+                        "accuracy": accuracy,
+                        "profile": {"kind": "analytic", "gmacs_per_item": gmacs},
+                    }
+                    for name, (accuracy, gmacs) in VARIANTS.items()
+                },
+            }
+        },
+        "router": {"listen": router},
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = options("chaos")
+    parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
+    parser.add_argument("--seed", type=int, default=1, help="of the kills")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run it; the exit status tells whether anything was lost, doubled or wrong."""
+    arguments = _arguments()
+    with TemporaryDirectory(prefix="bench-chaos-") as folder:
+        found = asyncio.run(run(Path(folder), arguments.requests, arguments.seed))
+    publish("chaos", found, arguments)
+    (row,) = found.tables[0].rows
+    if row["lost"] or row["doubled"] or row["wrong"]:
+        sys.exit("requests were lost, doubled or wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The router beside what else could stand in its place, in one run on one machine.
+
+python -m benchmarks.router [--json FILE] [--rivals LIST] [--parts LIST] [--soak-s S] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import uvloop
+from rich.console import Console
+
+from benchmarks.harness import WIDTH, options, publish
+from benchmarks.router import environments
+from benchmarks.router.generators import generator
+from benchmarks.router.memory import memory
+from benchmarks.router.overload import overload
+from benchmarks.router.paths import PATHS
+from benchmarks.router.report import Found, report
+from benchmarks.router.soak import soak
+from benchmarks.router.speed import Plan, speeds
+
+PARTS = ("speed", "memory", "overload", "soak")
+RIVALS = tuple(name for name in PATHS if name != "cinquefoil")
+FULL, QUICK = Plan(rounds=5, seconds=2.5), Plan(rounds=1, seconds=1.0)
+OVERLOAD_S, OVERLOAD_QUICK_S = 20.0, 6.0
+SOAK_S, SOAK_QUICK_S = 600.0, 20.0
+
+
+def main() -> None:
+    """Run it."""
+    arguments = _arguments()
+    with TemporaryDirectory(prefix="bench-router-") as folder:
+        found = uvloop.run(measure(arguments, Path(folder)))
+    publish("router", report(found), arguments)
+
+
+async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
+    """Run the parts that are asked for, one after another."""
+    say, quick = Console(stderr=True, width=WIDTH).print, arguments.quick
+    name, generate = generator()
+    found = Found(name, setting=_setting(arguments))
+    if "speed" in arguments.parts:
+        named = arguments.rivals
+        absent = await environments.build(named or RIVALS) if named or not quick else {}
+        say("speed", style="dim")
+        wanted = [*(named or RIVALS), "cinquefoil"]
+        plan = QUICK if quick else FULL
+        found.speeds = await speeds(wanted, absent, plan, generate, _made(folder / "speed"))
+    if "memory" in arguments.parts:
+        say("memory", style="dim")
+        found.memory = await memory(_made(folder / "memory"))
+    if "overload" in arguments.parts:
+        say("overload", style="dim")
+        seconds = OVERLOAD_QUICK_S if quick else OVERLOAD_S
+        found.overload = await overload(_made(folder / "overload"), seconds)
+    if "soak" in arguments.parts:
+        soak_s = arguments.soak_s or (SOAK_QUICK_S if quick else SOAK_S)
+        say(f"soak, {soak_s:g} s", style="dim")
+        found.soak = await soak(_made(folder / "soak"), soak_s)
+    return found
+
+
+def _arguments() -> argparse.Namespace:
+    parser = options("router")
+    parser.add_argument("--quick", action="store_true", help="few and short rounds; no installs")
+    parser.add_argument("--soak-s", type=_soak_s, metavar="S", help=f"default: {SOAK_S:g} s")
+    for name, known, default in (("rivals", RIVALS, None), ("parts", PARTS, PARTS)):
+        parser.add_argument(
+            f"--{name}",
+            type=partial(_chosen, known=known),
+            default=default,
+            metavar="LIST",
+            help=f"of {','.join(known)}; default: all",
+        )
+    return parser.parse_args()
+
+
+def _chosen(text: str, known: Sequence[str]) -> Sequence[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(known)):
+        raise argparse.ArgumentTypeError(f"no {', '.join(unknown)}; there are {', '.join(known)}")
+    return names
+
+
+def _soak_s(text: str) -> float:
+    if (seconds := float(text)) < SOAK_QUICK_S:
+        raise argparse.ArgumentTypeError(f"at least {SOAK_QUICK_S:g} s, for a few plan changes")
+    return seconds
+
+
+def _setting(arguments: argparse.Namespace) -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "load_average_before": os.getloadavg()[0],
+        "quick": arguments.quick,
+    }
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""A load generator without h2load: closed loops over grpc.aio.
+
+python -m benchmarks.router.client PORT SIZE IN_FLIGHT DURATION_S FILE
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.router import messages
+from benchmarks.router.generators import CONNECTIONS
+
+
+async def generate(port: int, size: str, in_flight: int, duration_s: float) -> list[str]:
+    """Keep so many requests in flight; return a row per answer.
+
+    Raises:
+        grpc.aio.AioRpcError: One was not answered.
+    """
+    body, rows = messages.request(size), list[str]()
+    end_s = time.perf_counter() + duration_s
+
+    async def ask(call: Any) -> None:
+        while (begin_s := time.perf_counter()) < end_s:
+            start_us = time.time_ns() // 1000
+            await call(body)
+            rows.append(f"{start_us}\t200\t{round((time.perf_counter() - begin_s) * 1e6)}\n")
+
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+        connections = CONNECTIONS[in_flight]
+        for _ in range(connections):
+            call = messages.infer(await stack.enter_async_context(messages.channel(port)))
+            for _ in range(in_flight // connections):
+                tasks.create_task(ask(call), name="client.ask")
+    return rows
+
+
+if __name__ == "__main__":
+    _, port, size, in_flight, duration_s, file = sys.argv
+    rows = uvloop.run(generate(int(port), size, int(in_flight), float(duration_s)))
+    Path(file).write_text("".join(rows))

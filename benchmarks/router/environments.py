@@ -1,0 +1,74 @@
+"""Rivals from PyPI, each installed once in an environment of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks.router.processes import ROOT, Unavailable, finished
+
+REQUIREMENTS = {"mlserver": "mlserver==1.7.1", "ray": "ray[serve-grpc]==2.60.0"}
+_FOLDER = ROOT / "out" / "bench-venvs"
+_LIMIT_S = 900.0
+
+
+def binaries(rival: str) -> Path:
+    """Return the folder of a rival's programs.
+
+    Raises:
+        Unavailable: It is not installed.
+    """
+    if not _done(rival).exists():
+        raise Unavailable("not installed: run once without --quick")
+    return _FOLDER / rival / "bin"
+
+
+async def build(rivals: Iterable[str]) -> dict[str, str]:
+    """Install those that are not, all at once; return why some could not be."""
+    missing = [each for each in rivals if each in REQUIREMENTS and not _done(each).exists()]
+    if not missing:
+        return {}
+    with _progress(missing):
+        reasons = await asyncio.gather(*map(_build, missing))
+    return {each: reason for each, reason in zip(missing, reasons, strict=True) if reason}
+
+
+@contextmanager
+def _progress(rivals: Iterable[str]) -> Iterator[None]:
+    columns = SpinnerColumn(), TextColumn("installing {task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        for each in rivals:
+            progress.add_task(REQUIREMENTS[each], total=None)
+        yield
+
+
+async def _build(rival: str) -> str:
+    """Install a rival; return why it could not be, or ""."""
+    folder = _FOLDER / rival
+    # Ours would hold its libraries at versions that it may not take.
+    environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}
+    try:
+        for command in (
+            (sys.executable, "-m", "venv", "--clear", folder),
+            (folder / "bin" / "pip", "install", "--quiet", REQUIREMENTS[rival]),
+        ):
+            ran = await finished(*command, environment=environment, limit_s=_LIMIT_S)
+            if ran.returncode:
+                return f"{REQUIREMENTS[rival]} cannot be installed: {ran.stdout[-200:].strip()}"
+    except subprocess.TimeoutExpired:
+        return f"{REQUIREMENTS[rival]} was not installed within {_LIMIT_S:.0f} s"
+    _done(rival).touch()
+    return ""
+
+
+def _done(rival: str) -> Path:
+    version = REQUIREMENTS[rival].partition("==")[2]
+    return _FOLDER / rival / f".done-{version}"

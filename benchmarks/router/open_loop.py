@@ -1,0 +1,89 @@
+"""A client that does not wait: requests come as a Poisson process, whatever becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+
+from benchmarks.router import messages
+
+CHANNELS = 8
+
+
+class Outcome(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        sent_s: When it left, from the start of the load.
+        latency_s: Until its end.
+        status: "OK", "WRONG", or the name of its gRPC status.
+    """
+
+    sent_s: float
+    latency_s: float
+    status: str
+
+
+async def poisson(
+    port: int, rate_rps: float, duration_s: float, timeout_s: float, seed: int = 0
+) -> list[Outcome]:
+    """Send requests, and wait for the end of all.
+
+    Args:
+        port: Whom to ask.
+        rate_rps: Mean rate.
+        duration_s: For how long to send.
+        timeout_s: Each request's deadline.
+        seed: Of the arrivals.
+    """
+    rng, outcomes = np.random.default_rng(seed), list[Outcome]()
+    channels = [messages.channel(port) for _ in range(CHANNELS)]
+    calls = [messages.infer(channel) for channel in channels]
+    begin_s = time.perf_counter()
+    due_s = rng.exponential(1 / rate_rps)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            number = 0
+            while due_s < duration_s:
+                await asyncio.sleep(max(0.0, begin_s + due_s - time.perf_counter()))
+                call = calls[number % CHANNELS]
+                ask = _ask(call, f"{seed}-{number}", begin_s, timeout_s, outcomes)
+                tasks.create_task(ask, name="open_loop.ask")
+                number, due_s = number + 1, due_s + rng.exponential(1 / rate_rps)
+    finally:
+        for channel in channels:
+            await channel.close()
+    return outcomes
+
+
+async def _ask(
+    call: Any, name: str, begin_s: float, timeout_s: float, outcomes: list[Outcome]
+) -> None:
+    sent_s = time.perf_counter()
+    try:
+        answer = await call(messages.request("small", name), timeout=timeout_s)
+        status = "WRONG" if messages.wrong(answer, receipt=True, name=name) else "OK"
+    except grpc.aio.AioRpcError as error:
+        status = error.code().name
+    outcomes.append(Outcome(sent_s - begin_s, time.perf_counter() - sent_s, status))
+
+
+async def closed(port: int, in_flight: int, duration_s: float) -> float:
+    """Keep so many requests in flight; return answers per second after a fifth of the time."""
+    answered: list[float] = []
+    begin_s = time.perf_counter()
+
+    async def ask(call: Any) -> None:
+        while (now_s := time.perf_counter() - begin_s) < duration_s:
+            await call(messages.request("small"))
+            answered.append(now_s)
+
+    async with messages.channel(port) as channel, asyncio.TaskGroup() as tasks:
+        for _ in range(in_flight):
+            tasks.create_task(ask(messages.infer(channel)), name="open_loop.closed")
+    warm_s = duration_s / 5
+    return sum(at >= warm_s for at in answered) / (duration_s - warm_s)

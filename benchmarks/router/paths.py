@@ -1,0 +1,177 @@
+"""The ways a request can take to the same answer: straight, through Cinquefoil, or a rival's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.router import foreign, messages
+from benchmarks.router.backend import SLO_LATENCY_S
+from benchmarks.router.environments import binaries
+from benchmarks.router.processes import ROOT, Server, Unavailable, started
+from services.kit.net import free_port
+
+Start = Callable[[Path, int], AbstractAsyncContextManager[Server]]
+"""From a folder of its own and the backend's port to a running server.
+
+Raises:
+    Unavailable: It does not run here.
+"""
+
+_FOREIGN = Path(foreign.__path__[0])
+_SLOW_START_S = 90.0
+
+_NGINX = """
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off;
+    client_max_body_size 0;
+    client_body_buffer_size 1m;  # an image stays in memory
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    keepalive_requests 1000000000;
+    upstream backend {{
+        server 127.0.0.1:{backend_port};
+        keepalive 64;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port} http2;
+        location / {{ grpc_pass grpc://backend; }}
+    }}
+}}
+"""
+
+
+def direct(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
+    """No hop: the backend itself, a raw grpc.aio server."""
+    port = free_port()
+    return started(_python("benchmarks.router.backend", port), port, folder)
+
+
+def passthrough(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
+    """The smallest grpc.aio proxy."""
+    port = free_port()
+    command = _python("benchmarks.router.passthrough", port, backend_port)
+    return started(command, port, folder)
+
+
+def nginx(folder: Path, backend_port: int) -> AbstractAsyncContextManager[Server]:
+    """Nginx with grpc_pass, one worker process."""
+    places = os.environ.get("PATH", ""), "/usr/sbin"  # where Debian has it, for root's PATH only
+    program = shutil.which("nginx", path=os.pathsep.join(places))
+    if program is None:
+        raise Unavailable("not installed: apt install nginx")
+    port, settings = free_port(), folder / "nginx.conf"
+    settings.write_text(_NGINX.format(folder=folder, port=port, backend_port=backend_port))
+    return started((program, "-c", settings), port, folder)
+
+
+def mlserver(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
+    """MLServer with the model in its process: it answers itself, there is no hop."""
+    program = binaries("mlserver") / "mlserver"
+    port, model = free_port(), folder / "models" / messages.MODEL
+    model.mkdir(parents=True, exist_ok=True)
+    settings = {"name": messages.MODEL, "implementation": "mlserver_model.Instant"}
+    (model / "model-settings.json").write_text(json.dumps(settings))
+    environment = {
+        "PYTHONPATH": str(_FOREIGN),
+        "MLSERVER_DEBUG": "false",
+        "MLSERVER_HOST": "127.0.0.1",
+        "MLSERVER_GRPC_PORT": str(port),
+        "MLSERVER_HTTP_PORT": str(free_port()),
+        "MLSERVER_METRICS_PORT": str(free_port()),
+        "MLSERVER_PARALLEL_WORKERS": "0",
+    }
+    command = program, "start", model.parent
+    return started(command, port, folder, environment, _SLOW_START_S)
+
+
+def ray(folder: Path, _: int) -> AbstractAsyncContextManager[Server]:
+    """Ray Serve, gRPC proxy and one replica, which answers itself."""
+    program = binaries("ray") / "python"
+    port, answer = free_port(), folder / "answer"
+    answer.write_bytes(messages.answer())
+    environment = {
+        "PYTHONPATH": str(ROOT / "protos"),
+        "RAY_AUTH_MODE": "disabled",  # else it writes a token into the home folder
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    command = program, _FOREIGN / "ray_app.py", port, free_port(), answer
+    return started(command, port, folder, environment, _SLOW_START_S)
+
+
+def cinquefoil(
+    folder: Path,
+    backend_port: int,
+    *,
+    slo_latency_s: float = SLO_LATENCY_S,
+    **model: Any,
+) -> AbstractAsyncContextManager[Server]:
+    """The router as users start it; metrics and receipts on.
+
+    Args:
+        folder: Of its own.
+        backend_port: Of worker, planner and carbon.
+        slo_latency_s: The model's objective.
+        model: Further settings of the model.
+    """
+    port, settings = free_port(), folder / "cinquefoil.yaml"
+    settings.write_text(yaml.safe_dump(_deployment(port, backend_port, slo_latency_s, model)))
+    return started(_python("services.router"), port, folder, {"CINQUEFOIL_CONFIG": str(settings)})
+
+
+def _deployment(
+    port: int, backend_port: int, slo_latency_s: float, model: dict[str, Any]
+) -> dict[str, Any]:
+    peer = {"address": f"127.0.0.1:{backend_port}"}
+    source = {"kind": "static", "intensity_gco2e_per_kwh": 200}
+    profile = {"kind": "analytic", "gmacs_per_item": 1}
+    variant = {"file": "model.onnx", "accuracy": 1, "profile": profile}
+    return {
+        "version": "v1",
+        "carbon": {**peer, "zones": {messages.ZONE: {"source": source}}},
+        "planner": peer,
+        "nodes": {"node": {"zone": messages.ZONE}},
+        "models": {
+            messages.MODEL: {
+                "slo": {"latency_s": slo_latency_s},
+                "demand_rps": 1,
+                "variants": {messages.VARIANT: variant},
+                **model,
+            }
+        },
+        "router": {
+            "listen": f"127.0.0.1:{port}",
+            "metrics": f"127.0.0.1:{free_port()}",
+        },
+    }
+
+
+def _python(module: str, *ports: int) -> tuple[str | int, ...]:
+    return (sys.executable, "-m", module, *ports)
+
+
+PATHS: dict[str, Start] = {
+    "direct": direct,
+    "nginx": nginx,
+    "passthrough": passthrough,
+    "mlserver": mlserver,
+    "ray": ray,
+    "cinquefoil": cinquefoil,
+}

@@ -1,0 +1,115 @@
+"""Latency Estimation Module: what requests of a size took on one class of GPU, and their energy.
+
+Streaming and bounded: a running mean per size seen, and the line through all of them for sizes that
+were not.
+
+Source: CARBONDIS, section IV-B ("the average latency of previous requests with the same batch
+size"). Ours: a mean that forgets, its deviation, the line, and the bound on sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+_LEAST_WEIGHT = 1 / 64  # of the newest value, so that a change shows after some dozens
+_LEAST_SPREAD = 1e-9
+
+
+class Estimate(NamedTuple):
+    """What a request is expected to take.
+
+    Attributes:
+        latency_s: Mean processing time, s.
+        deviation_s: Mean deviation from it, s.
+        energy_j: Mean energy above idle power, J.
+    """
+
+    latency_s: float
+    deviation_s: float
+    energy_j: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Running means of one size."""
+
+    count: int = 0
+    latency_s: float = 0.0
+    deviation_s: float = 0.0
+    energy_j: float = 0.0
+
+    def add(self, latency_s: float, energy_j: float) -> None:
+        self.count += 1
+        weight = max(1 / self.count, _LEAST_WEIGHT)
+        error_s = latency_s - self.latency_s
+        self.latency_s += weight * error_s
+        self.energy_j += weight * (energy_j - self.energy_j)
+        if self.count > 1:
+            self.deviation_s += weight * (abs(error_s) - self.deviation_s)
+
+
+@dataclass(slots=True)
+class _Line:
+    """Least squares of one quantity over the size, forgetting."""
+
+    weight: float = 0.0
+    size: float = 0.0
+    value: float = 0.0
+    spread: float = 0.0
+    together: float = 0.0
+
+    def add(self, size: float, value: float) -> None:
+        self.weight = min(self.weight + 1.0, 1 / _LEAST_WEIGHT)
+        share = 1.0 / self.weight
+        off = size - self.size
+        self.size += share * off
+        self.value += share * (value - self.value)
+        self.spread += share * (off * (size - self.size) - self.spread)
+        self.together += share * (off * (value - self.value) - self.together)
+
+    def at(self, size: float) -> float:
+        slope = self.together / self.spread if self.spread > _LEAST_SPREAD else 0.0
+        return max(self.value + slope * (size - self.size), 0.0)
+
+
+@dataclass(slots=True)
+class History:
+    """What one job's requests took on one class of GPU.
+
+    Args:
+        most_sizes: Sizes remembered one by one, >= 1; the least recently seen is forgotten.
+    """
+
+    most_sizes: int = 256
+    _sizes: OrderedDict[int, _Seen] = field(default_factory=OrderedDict)
+    _latency: _Line = field(default_factory=_Line)
+    _energy: _Line = field(default_factory=_Line)
+
+    def add(self, size: int, latency_s: float, energy_j: float = 0.0) -> None:
+        """Learn from a request that was served; figures that are no numbers are ignored."""
+        if not (math.isfinite(latency_s) and math.isfinite(energy_j) and latency_s >= 0):
+            return
+        seen = self._sizes.get(size)
+        if seen is None:
+            seen = self._sizes[size] = _Seen()
+            if len(self._sizes) > self.most_sizes:
+                self._sizes.popitem(last=False)
+        self._sizes.move_to_end(size)
+        seen.add(latency_s, energy_j)
+        self._latency.add(size, latency_s)
+        self._energy.add(size, energy_j)
+
+    def estimate(self, size: int) -> Estimate | None:
+        """Return what a request of a size is expected to take; None: nothing was ever served."""
+        seen = self._sizes.get(size)
+        if seen is not None:
+            return Estimate(seen.latency_s, seen.deviation_s, seen.energy_j)
+        if not self._sizes:
+            return None
+        return Estimate(self._latency.at(size), 0.0, self._energy.at(size))
+
+    def __len__(self) -> int:
+        return len(self._sizes)

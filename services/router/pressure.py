@@ -1,0 +1,61 @@
+"""When a model has more to do than it gets done, and for how long that was so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SHED_AT = 0.5
+"""Share of the objective: who must wait longer than that puts the model under pressure."""
+
+
+class Window(NamedTuple):
+    """Pressure in a stretch of time.
+
+    Attributes:
+        refused: Requests refused, or dropped from the queue, for want of capacity.
+        overloaded_s: Time under pressure.
+    """
+
+    refused: int
+    overloaded_s: float
+
+
+_NONE = Window(0, 0.0)
+
+
+@dataclass(slots=True)
+class Pressure:
+    """Pressure on one model: from the request that must wait too long until nobody waits.
+
+    Attributes:
+        on: It is under pressure.
+        refused: Requests refused, or dropped from the queue, for want of capacity; since start.
+    """
+
+    on: bool = False
+    refused: int = 0
+    _since_s: float = 0.0
+    _ended_s: float = 0.0
+    _told: Window = _NONE
+
+    def begin(self, now_s: float) -> None:
+        """It is under pressure from now on."""
+        self.on, self._since_s = True, now_s
+
+    def end(self, now_s: float) -> None:
+        """It is no more."""
+        self._ended_s = self.total_s(now_s)
+        self.on = False
+
+    def total_s(self, now_s: float) -> float:
+        """Return for how long it has been since start, s."""
+        return self._ended_s + (max(now_s - self._since_s, 0.0) if self.on else 0.0)
+
+    def roll(self, now_s: float) -> Window:
+        """Return what there was since this was last asked."""
+        before = self._told
+        self._told = Window(self.refused, self.total_s(now_s))
+        return Window(
+            self._told.refused - before.refused, self._told.overloaded_s - before.overloaded_s
+        )

@@ -1,0 +1,100 @@
+"""Several router processes on one port. The kernel gives each connection to one of them.
+
+They share nothing: each has its own id, follows the planner, reports its load (the planner adds
+up), opens its own streams to workers (which divide their credits among streams), and sends its
+part of the requests by the plan's shares, so that the sum keeps to them, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Final, Protocol
+
+from services.kit import service
+from services.kit.children import Children, parent_gone
+from services.kit.deployment import Deployment
+from services.kit.net import shared_port, split_address
+
+_SPARE_S: Final = 5.0
+"""On top of the time that requests may take: what ending a process takes."""
+
+
+class Serve(Protocol):
+    """One router; a function of a module, for it is named to other processes."""
+
+    async def __call__(
+        self,
+        deployment: Deployment,
+        stop: asyncio.Event,
+        started: Callable[[int], None] | None = None,
+    ) -> None:
+        """Route until `stop`; see `services.router.app.run`."""
+        ...
+
+
+async def run_several(
+    deployment: Deployment,
+    stop: asyncio.Event,
+    serve: Serve,
+    started: Callable[[int], None] | None = None,
+) -> None:
+    """Keep `router.processes` routers running until `stop`, then let them drain.
+
+    Args:
+        deployment: The whole file.
+        stop: Set it to end them.
+        serve: One of them.
+        started: Called with the port once all have taken requests.
+
+    Raises:
+        OSError: Somebody else has the port.
+        ChildFailed: One could not serve, or did not end as it should.
+    """
+    settings = deployment.router
+    with shared_port(settings.listen) as address:
+        children = Children(
+            "router",
+            settings.processes,
+            partial(_child, deployment=deployment, address=address, serve=serve),
+            grace_s=settings.default_timeout_s + _SPARE_S,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            telling = tasks.create_task(_tell(children, address, started), name="router.started")
+            await children.keep(stop)
+            telling.cancel()
+
+
+async def _tell(children: Children, address: str, started: Callable[[int], None] | None) -> None:
+    await children.all_served()
+    if started is not None:
+        started(split_address(address)[1])
+
+
+def own_part(deployment: Deployment, address: str, index: int) -> Deployment:
+    """Return what one of several routers reads: the common port, and its own for metrics."""
+    router = deployment.router
+    metrics = router.metrics
+    if metrics:
+        host, port = metrics.rpartition(":")[0], split_address(metrics)[1]
+        metrics = f"{host}:{port + index if port else 0}"
+    own = router.model_copy(update={"listen": address, "metrics": metrics})
+    return deployment.model_copy(update={"router": own})
+
+
+def _child(
+    index: int, serves: Connection, *, deployment: Deployment, address: str, serve: Serve
+) -> None:
+    service.serve("router", partial(_one, serve, serves), own_part(deployment, address, index))
+
+
+async def _one(
+    serve: Serve, serves: Connection, deployment: Deployment, stop: asyncio.Event
+) -> None:
+    """Route until `stop`, or until nobody is left who would set it."""
+    async with asyncio.TaskGroup() as tasks:
+        orphaned = tasks.create_task(parent_gone(stop), name="router.parent")
+        await serve(deployment, stop, serves.send)
+        orphaned.cancel()

@@ -1,0 +1,116 @@
+"""How well the objective was kept over the last minutes and hours, and how fast its budget burns.
+
+Source: Google, "The Site Reliability Workbook", chapter 5, "Alerting on SLOs": the burn rate is
+the share of bad events over the share that the objective allows; alerts compare a long window and
+a short one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+WINDOWS_S = (300.0, 1800.0, 3600.0, 21600.0)
+"""5 min and 1 h, 30 min and 6 h: the workbook's pairs for a page."""
+
+_STEPS_PER_WINDOW = 30  # of the shortest one: what a window may be too long by
+
+NOT_OURS = frozenset(
+    {
+        "ALREADY_EXISTS",
+        "CANCELLED",
+        "FAILED_PRECONDITION",
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "OUT_OF_RANGE",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "UNIMPLEMENTED",
+    }
+)
+"""Statuses of requests that no server could have answered: the objective does not count them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevel:
+    """One window.
+
+    Attributes:
+        window_s: Its length.
+        attainment: Share of the requests answered in time, 0..1; 1 where there were none.
+        burn_rate: 1: the error budget is used up just as fast as the objective allows.
+    """
+
+    window_s: float
+    attainment: float
+    burn_rate: float
+
+
+def service_level(window_s: float, good: int, bad: int, percentile: float) -> ServiceLevel:
+    """Judge a window.
+
+    Args:
+        window_s: Its length.
+        good: Requests answered in time.
+        bad: Requests answered late, or not for a reason that is ours.
+        percentile: Of requests that shall be good, 0..100.
+    """
+    missed = bad / (good + bad) if bad else 0.0
+    budget = 1 - percentile / 100
+    if missed and not budget:
+        return ServiceLevel(window_s, 1 - missed, float("inf"))
+    return ServiceLevel(window_s, 1 - missed, missed / budget if missed else 0.0)
+
+
+class _Sample(NamedTuple):
+    from_s: float
+    counts: tuple[int, ...]
+
+
+class Trail:
+    """What counters were at moments of the past, as far back as the longest window.
+
+    Attributes:
+        due_s: When the next sample is to be taken. Counting compares with it and nothing else.
+    """
+
+    def __init__(self, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
+        self.windows_s = windows_s
+        self.due_s = float("-inf")
+        self._step_s = min(windows_s) / _STEPS_PER_WINDOW
+        self._samples: list[_Sample] = []
+
+    def note(self, now_s: float, counted_s: float, counts: tuple[int, ...]) -> None:
+        """Keep what the counters are; to be called before the first count after `due_s`.
+
+        Args:
+            now_s: Monotonic time.
+            counted_s: When something was last counted: the counters have not changed since.
+            counts: The counters.
+        """
+        self.due_s = now_s + self._step_s
+        self._samples.append(_Sample(counted_s, counts))
+        horizon_s = now_s - max(self.windows_s)
+        if len(self._samples) > 1 and self._samples[1].from_s <= horizon_s:
+            del self._samples[0]
+
+    def within(
+        self, window_s: float, now_s: float, counted_s: float, counts: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """Return how much each counter grew in the last `window_s`, or a step more.
+
+        Args:
+            window_s: At most the longest window.
+            now_s: Monotonic time.
+            counted_s: When something was last counted.
+            counts: The counters; those that are new began at 0.
+        """
+        start_s = now_s - window_s
+        if counted_s <= start_s:
+            return (0,) * len(counts)
+        samples = list(self._samples)  # a copy: another thread scrapes
+        place = bisect_right(samples, start_s, key=lambda sample: sample.from_s)
+        then = samples[place - 1].counts if place else ()
+        return tuple(now - old for now, old in zip_longest(counts, then, fillvalue=0))

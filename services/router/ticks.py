@@ -1,0 +1,57 @@
+"""Times at which something is due, many of them and most never reached: deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+TICK_S = 0.01
+"""How late something may be."""
+
+
+class Ticks(Generic[Item]):
+    """What is due, in ticks; the event loop has one timer per tick and not one per item.
+
+    An item costs two dictionary accesses to add and two to drop, and what was dropped holds no
+    memory.
+
+    Args:
+        due: Called with each item that was not dropped, within a tick after its time.
+    """
+
+    def __init__(self, due: Callable[[Item], None]) -> None:
+        self._due = due
+        self._ticks: dict[int, dict[int, Item]] = {}
+
+    def add(self, when_s: float, key: int, item: Item, now_s: float) -> int:
+        """Have `due` called with `item`.
+
+        Args:
+            when_s: Not before then, monotonic s.
+            key: Tells the item from the others of its tick.
+            item: It.
+            now_s: Monotonic time, s.
+
+        Returns:
+            Its tick, for `drop`.
+        """
+        tick = int(when_s / TICK_S) + 1
+        items = self._ticks.get(tick)
+        if items is None:
+            items = self._ticks[tick] = {}
+            asyncio.get_running_loop().call_later(tick * TICK_S - now_s, self._fire, tick)
+        items[key] = item
+        return tick
+
+    def drop(self, tick: int, key: int) -> None:
+        """Forget an item; nothing happens where it was due before."""
+        items = self._ticks.get(tick)
+        if items is not None:
+            items.pop(key, None)
+
+    def _fire(self, tick: int) -> None:
+        for item in self._ticks.pop(tick).values():
+            self._due(item)

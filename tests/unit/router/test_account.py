@@ -1,0 +1,120 @@
+"""Nothing that a worker grants is lost: callers are told it, or it is counted as unclaimed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference import grpc_service_pb2 as pb
+from services.router.account import Account
+from services.router.domain import Instance, ModelRoutes, Request
+from services.router.link import Cost, Result
+from services.router.receipts import Trailers
+
+INSTANCES = (
+    Instance("h:1", "s1", "m", "small", 0.8, 0.7, 4, zone="US-CAL", pue=1.2),
+    Instance("h:2", "s2", "m", "large", 0.9, 0.2, 4, zone="US-CAL", pue=1.2),
+    Instance("h:3", "s3", "m", "large", 0.9, 0.1, 4, zone="unknown"),
+)
+ROUTES = ModelRoutes("m", 0.1, 95.0, "shares", INSTANCES)
+INTENSITY = {"US-CAL": 300.0}.get
+
+grants = st.tuples(
+    st.sampled_from(INSTANCES),
+    st.sampled_from(["answer", "error", "gone"]),
+    st.floats(0, 100),
+    st.floats(0, 10),
+)
+
+
+def request(number: int) -> Request:
+    return Request(number, "m", b"", arrived_s=1.0, deadline_s=31.0, sent_s=1.25)
+
+
+def granted(energy_j: float, idle_j: float = 0.0) -> Cost:
+    return Cost(energy_j, idle_j, "model", queue_s=0.5, compute_s=0.25, batch_size=1)
+
+
+def told(trailers: Trailers, key: str) -> float:
+    return float(dict(trailers).get(key, 0.0))
+
+
+@given(st.lists(grants, max_size=40))
+def test_the_sum_of_receipts_and_of_what_nobody_claims_is_what_workers_granted(
+    work: list[tuple[Instance, str, float, float]],
+) -> None:
+    account = Account(ROUTES, INTENSITY)
+    receipts_j = trailers_j = receipts_g = gone_j = 0.0
+    for number, (instance, end, energy_j, idle_j) in enumerate(work):
+        result = Result(number, cost=granted(energy_j, idle_j))
+        account.arrive()
+        if end == "answer":
+            answer = account.answer(request(number), instance, result, now_s=2.0)
+            parameters = pb.ModelInferResponse.FromString(answer.body).parameters
+            receipts_j += parameters["energy_j"].double_param
+            receipts_g += parameters["carbon_gco2e"].double_param
+            trailers_j += told(answer.trailers, "cinquefoil-energy-j")
+        elif end == "error":
+            trailers_j += told(account.spent(instance, result), "cinquefoil-energy-j")
+            account.failure(request(number), "INTERNAL", 2.0)
+        else:
+            account.spent(instance, result)
+            account.failure(request(number), "CANCELLED", 2.0)
+            gone_j += energy_j
+
+    tally = account.tally
+    total_j = sum(energy_j for _, _, energy_j, _ in work)
+    assert tally.energy_j == pytest.approx(receipts_j)
+    assert tally.carbon_gco2e == pytest.approx(receipts_g)
+    assert tally.energy_j + tally.unclaimed_j == pytest.approx(total_j)
+    assert trailers_j + gone_j == pytest.approx(total_j, rel=1e-6)
+    assert tally.success.count + tally.fail.count == len(work)
+    assert tally.pending == 0
+
+
+def test_times_are_those_of_the_router_and_of_the_worker() -> None:
+    account = Account(ROUTES, INTENSITY)
+
+    account.answer(request(1), INSTANCES[0], Result(1, cost=granted(1.0)), now_s=3.0)
+
+    tally = account.tally
+    assert tally.success.total_s == pytest.approx(2.0)
+    assert tally.queue.total_s == pytest.approx(0.25 + 0.5)
+    assert tally.compute.total_s == pytest.approx(0.25)
+    assert tally.last_answer_s == 3.0
+
+
+def test_work_that_says_no_cost_spends_nothing() -> None:
+    account = Account(ROUTES, INTENSITY)
+
+    assert account.spent(INSTANCES[0], Result(1, status="INTERNAL")) == ()
+    answer = account.answer(request(1), INSTANCES[0], Result(1, response=b""), now_s=2.0)
+
+    assert answer.trailers == (("cinquefoil-variant", "small"),)
+    assert (account.tally.energy_j, account.tally.unclaimed_j) == (0.0, 0.0)
+
+
+def test_a_new_table_changes_what_is_late_and_keeps_the_counts() -> None:
+    account = Account(ROUTES, INTENSITY)
+    account.answer(request(1), INSTANCES[0], Result(1), now_s=2.0)
+
+    account.use(ModelRoutes("m", 5.0, 99.0, "shares"))
+    account.answer(request(2), INSTANCES[0], Result(2), now_s=2.0)
+
+    assert account.tally.good_and_bad == (1, 1)
+    assert account.tally.slo_percentile == 99.0
+
+
+def test_an_accuracy_that_a_plan_corrects_is_told_from_then_on() -> None:
+    account = Account(ROUTES, INTENSITY)
+    corrected = Instance("h:1", "s1", "m", "small", 0.85, 0.7, 4)
+
+    bodies = [
+        account.answer(request(1), instance, Result(1), now_s=2.0).body
+        for instance in (INSTANCES[0], corrected)
+    ]
+
+    stated = [pb.ModelInferResponse.FromString(body).parameters["accuracy"] for body in bodies]
+    assert [parameter.double_param for parameter in stated] == [0.8, 0.85]
+    assert account.tally.accuracy == pytest.approx(0.825)

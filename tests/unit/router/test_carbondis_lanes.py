@@ -1,0 +1,168 @@
+"""The same policies in a model's dispatcher: lanes of a low-end and a high-end GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.router.carbondis.lanes import size_class
+from services.router.decisions import Decision, Fail, Look, Reply, Send
+from services.router.dispatcher import Dispatcher
+from services.router.domain import Instance, InstanceChoice, Limits, ModelRoutes, Request
+
+LOW = Instance("low:1", "low", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=25.0)
+HIGH = Instance("high:1", "high", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=55.0)
+LATENCY_S = {LOW.id: 0.4, HIGH.id: 0.1}
+ENERGY_J = {LOW.id: 20.0, HIGH.id: 10.0}
+SLO_S = 1.0
+
+
+@dataclass
+class Sky:
+    """A grid of one zone."""
+
+    cir: float = 1.0
+
+    def intensity(self, zone: str) -> float | None:
+        return 300.0 if zone == "z" else None
+
+    def ratio(self, zone: str) -> float | None:
+        return self.cir if zone == "z" else None
+
+
+class Served:
+    """A dispatcher whose instances take their time, driven by events."""
+
+    def __init__(self, choice: InstanceChoice, sky: Sky) -> None:
+        routes = ModelRoutes("m", SLO_S, 95, choice, (LOW, HIGH))
+        self.core = Dispatcher(routes, Limits(), grid=sky)
+        self.core.swap(routes)
+        self.sky = sky
+        self.now_s = 0.0
+        self.due: list[tuple[float, int, Instance]] = []
+        self.look_s: list[float] = []
+        self.ended: dict[int, Instance | None] = {}
+        self._number = 0
+        for instance in (LOW, HIGH):
+            self.carry_out(self.core.up(instance.id, 1))
+
+    def carry_out(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case Send(instance, request):
+                    due_s = self.now_s + LATENCY_S[instance.id]
+                    self.due.append((due_s, request.number, instance))
+                case Reply(instance, request):
+                    assert request.number not in self.ended
+                    self.ended[request.number] = instance
+                case Fail(request, _):
+                    self.ended[request.number] = None
+                case Look(_, at_s):
+                    self.look_s.append(at_s)
+
+    def ask(self) -> Instance | None:
+        """Offer a request; return who got it, None: it waits."""
+        self._number += 1
+        request = Request(self._number, "m", b"x" * 100, self.now_s, self.now_s + 30.0)
+        self.carry_out(self.core.offer(request))
+        return next((who for _, number, who in self.due if number == self._number), None)
+
+    def until(self, end_s: float) -> None:
+        """Let time pass."""
+        while True:
+            answers = min(self.due, default=(float("inf"), 0, LOW))
+            look_s = min(self.look_s, default=float("inf"))
+            self.now_s = min(answers[0], look_s, end_s)
+            if self.now_s >= end_s:
+                return
+            if look_s <= answers[0]:
+                self.look_s.remove(look_s)
+                self.carry_out(self.core.look(look_s))
+                continue
+            self.due.remove(answers)
+            _, number, instance = answers
+            energy_j = ENERGY_J[instance.id]
+            self.carry_out(
+                self.core.result(
+                    instance.id, number, refused=False, now_s=self.now_s, energy_j=energy_j
+                )
+            )
+
+    def learned(self) -> Served:
+        """Serve two at once and wait: what an instance takes is known to who tried it."""
+        self.ask()
+        self.ask()
+        self.until(self.now_s + 5.0)
+        assert sorted(self.ended) == [1, 2]
+        return self
+
+
+@pytest.mark.parametrize(
+    ("choice", "cir", "expected"),
+    [
+        ("carbondis", 0.9, LOW),
+        ("carbondis", 1.1, HIGH),
+        ("carbon_aware", 0.9, HIGH),
+        ("carbon_aware", 1.1, HIGH),
+    ],
+)
+def test_an_idle_model_sends_where_its_policy_says(
+    choice: InstanceChoice, cir: float, expected: Instance
+) -> None:
+    served = Served(choice, Sky()).learned()
+    served.sky.cir = cir
+
+    assert served.ask() is expected
+
+
+def test_a_request_waits_for_the_instance_that_emits_least_while_another_is_free() -> None:
+    served = Served("carbon_aware", Sky()).learned()
+    assert served.ask() is HIGH
+
+    assert served.ask() is None
+    served.until(served.now_s + 1.0)
+
+    assert served.ended[4] is HIGH
+
+
+def test_who_cannot_wait_any_longer_goes_elsewhere_at_the_time_it_said() -> None:
+    """The high-end instance hangs: at the latest start below, what waits is looked at again."""
+    served = Served("carbon_aware", Sky()).learned()
+    served.ask()
+    hung = served.due.pop()
+    since_s = served.now_s
+
+    assert served.ask() is None
+    served.until(since_s + 0.99)
+
+    assert hung[2] is HIGH
+    assert sorted(served.ended) == [1, 2]
+    served.until(since_s + 1.01)
+    assert served.ended[4] is LOW, "within its objective of 1 s"
+
+
+@given(
+    gaps_s=st.lists(st.floats(0, 0.6), min_size=1, max_size=40),
+    choice=st.sampled_from(["carbondis", "carbon_aware", "highperf", "lowenergy"]),
+    cir=st.floats(0.5, 1.5),
+)
+def test_every_request_is_answered_once_whatever_the_policy(
+    gaps_s: list[float], choice: InstanceChoice, cir: float
+) -> None:
+    served = Served(choice, Sky(cir))
+    for gap_s in gaps_s:
+        served.until(served.now_s + gap_s)
+        served.ask()
+    served.until(served.now_s + 60.0)
+
+    assert len(served.ended) == len(gaps_s)
+    assert served.core.queue_depth == 0
+
+
+@given(st.integers(0, 2**40))
+def test_bodies_are_told_apart_by_an_eighth_of_their_size(size_bytes: int) -> None:
+    assert size_class(size_bytes) <= size_bytes <= 1.25 * size_class(size_bytes)

@@ -1,0 +1,191 @@
+"""What Prometheus scrapes: read back from the text that a scrape gets."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.kit.clock import RealClock
+from services.router.account import Account
+from services.router.domain import Instance, ModelRoutes, Request
+from services.router.link import Cost, Result
+from services.router.metrics import RouterCollector, registry
+from services.router.triton_metrics import TritonCollector
+
+SMALL = Instance("h:1", "s1", "m", "small", 0.8, 0.75, 4, zone="z")
+LARGE = Instance("h:2", "s2", "m", "large", 0.9, 0.25, 4, zone="z")
+ROUTES = ModelRoutes("m", 0.1, 95.0, "shares", (SMALL, LARGE))
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+events = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([SMALL, LARGE]), st.floats(0.0, 20.0)),
+        st.sampled_from(["UNAVAILABLE", "INVALID_ARGUMENT"]),
+    ),
+    max_size=30,
+)
+
+
+def open_account() -> Account:
+    return Account(ROUTES, {"z": 300.0}.get, (300.0, 3600.0))
+
+
+def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None:
+    """Have requests arrive at 0 and end; 2 J, 1 ms of queue and 4 ms of compute each."""
+    for event in happened:
+        account.arrive()
+        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        if isinstance(event, str):
+            account.failure(request, event, 0.5)
+        else:
+            cost = Cost(2.0, 1.0, "model", 0.001, 0.004, batch_size=2, items=2)
+            account.answer(request, event[0], Result(1, cost=cost), event[1])
+
+
+def scrape(account: Account, *, triton: bool = False) -> Samples:
+    """Return samples by name and label values in the order of their names, "le" included."""
+    accounts = {"m": account}
+    aliases = [TritonCollector(accounts)] if triton else []
+    text = generate_latest(registry(RouterCollector(accounts, RealClock()), *aliases)).decode()
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith(("cinquefoil_", "nv_")) and "_rpc_" not in sample.name
+    }
+
+
+@given(events)
+def test_every_histogram_counts_every_answer_once(
+    happened: list[tuple[Instance, float] | str],
+) -> None:
+    account = open_account()
+    play(account, happened)
+
+    found = scrape(account)
+
+    for variant in ("small", "large"):
+        latencies_s = [e[1] for e in happened if not isinstance(e, str) and e[0].variant == variant]
+        for name in ("request", "queue", "compute") if latencies_s else ():
+            prefix = f"cinquefoil_{name}_duration_seconds"
+            assert found[f"{prefix}_count", ("m", variant)] == len(latencies_s)
+            assert found[f"{prefix}_bucket", ("+Inf", "m", variant)] == len(latencies_s)
+        if latencies_s:
+            for bound in ("0.001", "0.1", "10.0"):
+                bucket = ("cinquefoil_request_duration_seconds_bucket", (bound, "m", variant))
+                assert found[bucket] == sum(latency_s <= float(bound) for latency_s in latencies_s)
+            assert found["cinquefoil_request_energy_joules_total", ("m", variant)] == 2 * len(
+                latencies_s
+            )
+    ended = [name for name in found if name[0] == "cinquefoil_requests_total"]
+    assert sum(found[name] for name in ended) == len(happened)
+    assert found["cinquefoil_pending_requests", ("m",)] == 0
+
+
+@given(events, events)
+def test_counters_only_grow(
+    first: list[tuple[Instance, float] | str], then: list[tuple[Instance, float] | str]
+) -> None:
+    account = open_account()
+    play(account, first)
+    before = scrape(account)
+    play(account, then)
+    after = scrape(account)
+
+    counters = [name for name in before if name[0].endswith(("_total", "_bucket", "_sum"))]
+    assert counters
+    assert all(after[name] >= before[name] for name in counters)
+
+
+def test_shares_wanted_come_from_the_plan_and_shares_served_from_the_answers() -> None:
+    account = open_account()
+    now_s = RealClock().monotonic()
+    for instance in (SMALL, SMALL, SMALL, SMALL, LARGE):
+        request = Request(1, "m", b"", arrived_s=now_s, deadline_s=now_s + 1)
+        account.answer(request, instance, Result(1), now_s)
+
+    found = scrape(account)
+
+    wanted = [found["cinquefoil_share_wanted_ratio", ("m", v)] for v in ("small", "large")]
+    served = [found["cinquefoil_share_served_ratio", ("m", v)] for v in ("small", "large")]
+    assert wanted == [0.75, 0.25]
+    assert served == [0.8, 0.2]
+
+
+def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
+    account = open_account()
+    now_s = RealClock().monotonic()
+    for latency_s in (0.01,) * 9 + (0.2,):
+        request = Request(1, "m", b"", arrived_s=now_s - latency_s, deadline_s=now_s + 1)
+        account.answer(request, SMALL, Result(1), now_s)
+
+    found = scrape(account)
+
+    for window in ("5m", "1h"):
+        assert found["cinquefoil_slo_attainment_ratio", ("m", window)] == 0.9
+        assert round(found["cinquefoil_slo_burn_rate", ("m", window)], 9) == 2.0
+    assert found["cinquefoil_slo_requests_total", ("m", "good")] == 9
+    assert found["cinquefoil_slo_requests_total", ("m", "bad")] == 1
+    assert found["cinquefoil_slo_latency_seconds", ("m",)] == 0.1
+    assert found["cinquefoil_slo_objective_ratio", ("m",)] == 0.95
+
+
+def test_triton_names_carry_the_same_counts() -> None:
+    account = open_account()
+    play(account, [(SMALL, 0.01), (LARGE, 0.03), "UNAVAILABLE"])
+    account.arrive()
+
+    found = scrape(account, triton=True)
+
+    def value(name: str) -> float:
+        return found[f"nv_inference_{name}", ("m", "1")]
+
+    assert value("request_success") == 2
+    assert value("request_failure") == 1
+    assert value("count") == 4
+    assert value("exec_count") == 2
+    assert value("pending_request_count") == 1
+    assert value("request_duration_us") == 40_000
+    assert value("compute_infer_duration_us") == 8_000
+    assert value("compute_input_duration_us") == value("compute_output_duration_us") == 0
+
+
+def test_without_the_alias_there_is_no_triton_name() -> None:
+    account = open_account()
+    play(account, [(SMALL, 0.01)])
+
+    assert not [name for name, _ in scrape(account) if name.startswith("nv_")]
+
+
+def test_a_scrape_while_requests_are_counted_shows_no_counter_that_fell() -> None:
+    """The scrape has a thread of its own; new variants and statuses join meanwhile."""
+    account = open_account()
+    stop = threading.Event()
+
+    def count() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            instance = Instance("h:1", "s1", "m", f"v{number // 40 % 12}", 0.8, 0.5, 4, zone="z")
+            play(account, [(instance, number % 3 / 10), f"STATUS_{number // 40 % 8}"])
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        scrapes = [scrape(account) for _ in range(8)]
+    finally:
+        stop.set()
+        counting.join()
+
+    for before, after in itertools.pairwise(scrapes):
+        counters = [name for name in before if name[0].endswith(("_total", "_bucket", "_sum"))]
+        assert all(after[name] >= before[name] for name in counters)
+        for name in after:
+            if name[0].endswith("_count"):
+                total = (name[0].replace("_count", "_bucket"), ("+Inf", *name[1]))
+                assert after[name] == after[total]
