@@ -56,11 +56,52 @@ class GRPCInferenceServiceStub:
       RESOURCE_EXHAUSTED the request is larger than the server takes, or its queue is full
       UNAVAILABLE        no instance could answer in time; retry
       DEADLINE_EXCEEDED  the caller's deadline passed
+      UNIMPLEMENTED      the model answers in parts and gave more than one: call ModelStreamInfer
+    """
+    ModelStreamInfer: _grpc.StreamStreamMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelStreamInferResponse]
+    """Answers any number of requests on one stream, many at a time.
+
+    A model that gives one answer to each request gives them in the order of the requests; the
+    answers of a decoupled model come as they are ready, told apart by `id`. An error of a request
+    is its answer, in `error_message`, and does not end the stream. The end of the requests lets
+    what is open be answered; a cancelled stream cancels what is open.
+
+    With the metadata `triton_grpc_error: true` the first error ends the stream, with its status.
     """
     ModelConfig: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelConfigRequest, _grpc_service_pb2.ModelConfigResponse]
     """Triton's configuration of a model, as far as it is known. NOT_FOUND: no such model."""
     ModelStatistics: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelStatisticsRequest, _grpc_service_pb2.ModelStatisticsResponse]
     """Counts and times of one model, or of all. NOT_FOUND: no such model."""
+    RepositoryIndex: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryIndexRequest, _grpc_service_pb2.RepositoryIndexResponse]
+    """Every model of the deployment, and whether it takes requests.
+    INVALID_ARGUMENT: a repository is named, there is but one.
+    """
+    RepositoryModelLoad: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelLoadRequest, _grpc_service_pb2.RepositoryModelLoadResponse]
+    """Refused: the planner decides what runs. FAILED_PRECONDITION: says how to change it;
+    NOT_FOUND: no such model.
+    """
+    RepositoryModelUnload: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelUnloadRequest, _grpc_service_pb2.RepositoryModelUnloadResponse]
+    """Refused, as RepositoryModelLoad."""
+    SystemSharedMemoryStatus: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryStatusRequest, _grpc_service_pb2.SystemSharedMemoryStatusResponse]
+    """No region is ever registered."""
+    SystemSharedMemoryRegister: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryRegisterRequest, _grpc_service_pb2.SystemSharedMemoryRegisterResponse]
+    """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+    SystemSharedMemoryUnregister: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryUnregisterRequest, _grpc_service_pb2.SystemSharedMemoryUnregisterResponse]
+    """Nothing to do: no region is ever registered."""
+    CudaSharedMemoryStatus: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryStatusRequest, _grpc_service_pb2.CudaSharedMemoryStatusResponse]
+    """No region is ever registered."""
+    CudaSharedMemoryRegister: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryRegisterRequest, _grpc_service_pb2.CudaSharedMemoryRegisterResponse]
+    """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+    CudaSharedMemoryUnregister: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryUnregisterRequest, _grpc_service_pb2.CudaSharedMemoryUnregisterResponse]
+    """Nothing to do: no region is ever registered."""
+    TraceSetting: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.TraceSettingRequest, _grpc_service_pb2.TraceSettingResponse]
+    """Reads the trace settings. FAILED_PRECONDITION: a setting is given; they come from the
+    deployment file.
+    """
+    LogSettings: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.LogSettingsRequest, _grpc_service_pb2.LogSettingsResponse]
+    """Reads the log settings. FAILED_PRECONDITION: a setting is given; they come from the
+    deployment file.
+    """
 
 @_typing.type_check_only
 class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
@@ -86,11 +127,52 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
       RESOURCE_EXHAUSTED the request is larger than the server takes, or its queue is full
       UNAVAILABLE        no instance could answer in time; retry
       DEADLINE_EXCEEDED  the caller's deadline passed
+      UNIMPLEMENTED      the model answers in parts and gave more than one: call ModelStreamInfer
+    """
+    ModelStreamInfer: _aio.StreamStreamMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelStreamInferResponse]  # type: ignore[assignment]
+    """Answers any number of requests on one stream, many at a time.
+
+    A model that gives one answer to each request gives them in the order of the requests; the
+    answers of a decoupled model come as they are ready, told apart by `id`. An error of a request
+    is its answer, in `error_message`, and does not end the stream. The end of the requests lets
+    what is open be answered; a cancelled stream cancels what is open.
+
+    With the metadata `triton_grpc_error: true` the first error ends the stream, with its status.
     """
     ModelConfig: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelConfigRequest, _grpc_service_pb2.ModelConfigResponse]  # type: ignore[assignment]
     """Triton's configuration of a model, as far as it is known. NOT_FOUND: no such model."""
     ModelStatistics: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelStatisticsRequest, _grpc_service_pb2.ModelStatisticsResponse]  # type: ignore[assignment]
     """Counts and times of one model, or of all. NOT_FOUND: no such model."""
+    RepositoryIndex: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryIndexRequest, _grpc_service_pb2.RepositoryIndexResponse]  # type: ignore[assignment]
+    """Every model of the deployment, and whether it takes requests.
+    INVALID_ARGUMENT: a repository is named, there is but one.
+    """
+    RepositoryModelLoad: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelLoadRequest, _grpc_service_pb2.RepositoryModelLoadResponse]  # type: ignore[assignment]
+    """Refused: the planner decides what runs. FAILED_PRECONDITION: says how to change it;
+    NOT_FOUND: no such model.
+    """
+    RepositoryModelUnload: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelUnloadRequest, _grpc_service_pb2.RepositoryModelUnloadResponse]  # type: ignore[assignment]
+    """Refused, as RepositoryModelLoad."""
+    SystemSharedMemoryStatus: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryStatusRequest, _grpc_service_pb2.SystemSharedMemoryStatusResponse]  # type: ignore[assignment]
+    """No region is ever registered."""
+    SystemSharedMemoryRegister: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryRegisterRequest, _grpc_service_pb2.SystemSharedMemoryRegisterResponse]  # type: ignore[assignment]
+    """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+    SystemSharedMemoryUnregister: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.SystemSharedMemoryUnregisterRequest, _grpc_service_pb2.SystemSharedMemoryUnregisterResponse]  # type: ignore[assignment]
+    """Nothing to do: no region is ever registered."""
+    CudaSharedMemoryStatus: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryStatusRequest, _grpc_service_pb2.CudaSharedMemoryStatusResponse]  # type: ignore[assignment]
+    """No region is ever registered."""
+    CudaSharedMemoryRegister: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryRegisterRequest, _grpc_service_pb2.CudaSharedMemoryRegisterResponse]  # type: ignore[assignment]
+    """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+    CudaSharedMemoryUnregister: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.CudaSharedMemoryUnregisterRequest, _grpc_service_pb2.CudaSharedMemoryUnregisterResponse]  # type: ignore[assignment]
+    """Nothing to do: no region is ever registered."""
+    TraceSetting: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.TraceSettingRequest, _grpc_service_pb2.TraceSettingResponse]  # type: ignore[assignment]
+    """Reads the trace settings. FAILED_PRECONDITION: a setting is given; they come from the
+    deployment file.
+    """
+    LogSettings: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.LogSettingsRequest, _grpc_service_pb2.LogSettingsResponse]  # type: ignore[assignment]
+    """Reads the log settings. FAILED_PRECONDITION: a setting is given; they come from the
+    deployment file.
+    """
 
 class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Inference for unmodified Triton / Open Inference Protocol clients."""
@@ -149,6 +231,23 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
           RESOURCE_EXHAUSTED the request is larger than the server takes, or its queue is full
           UNAVAILABLE        no instance could answer in time; retry
           DEADLINE_EXCEEDED  the caller's deadline passed
+          UNIMPLEMENTED      the model answers in parts and gave more than one: call ModelStreamInfer
+        """
+
+    @_abc_1.abstractmethod
+    def ModelStreamInfer(
+        self,
+        request_iterator: _MaybeAsyncIterator[_grpc_service_pb2.ModelInferRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_grpc_service_pb2.ModelStreamInferResponse], _abc.AsyncIterator[_grpc_service_pb2.ModelStreamInferResponse]]:
+        """Answers any number of requests on one stream, many at a time.
+
+        A model that gives one answer to each request gives them in the order of the requests; the
+        answers of a decoupled model come as they are ready, told apart by `id`. An error of a request
+        is its answer, in `error_message`, and does not end the stream. The end of the requests lets
+        what is open be answered; a cancelled stream cancels what is open.
+
+        With the metadata `triton_grpc_error: true` the first error ends the stream, with its status.
         """
 
     @_abc_1.abstractmethod
@@ -166,5 +265,101 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_grpc_service_pb2.ModelStatisticsResponse, _abc.Awaitable[_grpc_service_pb2.ModelStatisticsResponse]]:
         """Counts and times of one model, or of all. NOT_FOUND: no such model."""
+
+    @_abc_1.abstractmethod
+    def RepositoryIndex(
+        self,
+        request: _grpc_service_pb2.RepositoryIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.RepositoryIndexResponse, _abc.Awaitable[_grpc_service_pb2.RepositoryIndexResponse]]:
+        """Every model of the deployment, and whether it takes requests.
+        INVALID_ARGUMENT: a repository is named, there is but one.
+        """
+
+    @_abc_1.abstractmethod
+    def RepositoryModelLoad(
+        self,
+        request: _grpc_service_pb2.RepositoryModelLoadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.RepositoryModelLoadResponse, _abc.Awaitable[_grpc_service_pb2.RepositoryModelLoadResponse]]:
+        """Refused: the planner decides what runs. FAILED_PRECONDITION: says how to change it;
+        NOT_FOUND: no such model.
+        """
+
+    @_abc_1.abstractmethod
+    def RepositoryModelUnload(
+        self,
+        request: _grpc_service_pb2.RepositoryModelUnloadRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.RepositoryModelUnloadResponse, _abc.Awaitable[_grpc_service_pb2.RepositoryModelUnloadResponse]]:
+        """Refused, as RepositoryModelLoad."""
+
+    @_abc_1.abstractmethod
+    def SystemSharedMemoryStatus(
+        self,
+        request: _grpc_service_pb2.SystemSharedMemoryStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.SystemSharedMemoryStatusResponse, _abc.Awaitable[_grpc_service_pb2.SystemSharedMemoryStatusResponse]]:
+        """No region is ever registered."""
+
+    @_abc_1.abstractmethod
+    def SystemSharedMemoryRegister(
+        self,
+        request: _grpc_service_pb2.SystemSharedMemoryRegisterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.SystemSharedMemoryRegisterResponse, _abc.Awaitable[_grpc_service_pb2.SystemSharedMemoryRegisterResponse]]:
+        """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+
+    @_abc_1.abstractmethod
+    def SystemSharedMemoryUnregister(
+        self,
+        request: _grpc_service_pb2.SystemSharedMemoryUnregisterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.SystemSharedMemoryUnregisterResponse, _abc.Awaitable[_grpc_service_pb2.SystemSharedMemoryUnregisterResponse]]:
+        """Nothing to do: no region is ever registered."""
+
+    @_abc_1.abstractmethod
+    def CudaSharedMemoryStatus(
+        self,
+        request: _grpc_service_pb2.CudaSharedMemoryStatusRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.CudaSharedMemoryStatusResponse, _abc.Awaitable[_grpc_service_pb2.CudaSharedMemoryStatusResponse]]:
+        """No region is ever registered."""
+
+    @_abc_1.abstractmethod
+    def CudaSharedMemoryRegister(
+        self,
+        request: _grpc_service_pb2.CudaSharedMemoryRegisterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.CudaSharedMemoryRegisterResponse, _abc.Awaitable[_grpc_service_pb2.CudaSharedMemoryRegisterResponse]]:
+        """Always UNIMPLEMENTED: clients and GPUs need not share a machine."""
+
+    @_abc_1.abstractmethod
+    def CudaSharedMemoryUnregister(
+        self,
+        request: _grpc_service_pb2.CudaSharedMemoryUnregisterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.CudaSharedMemoryUnregisterResponse, _abc.Awaitable[_grpc_service_pb2.CudaSharedMemoryUnregisterResponse]]:
+        """Nothing to do: no region is ever registered."""
+
+    @_abc_1.abstractmethod
+    def TraceSetting(
+        self,
+        request: _grpc_service_pb2.TraceSettingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.TraceSettingResponse, _abc.Awaitable[_grpc_service_pb2.TraceSettingResponse]]:
+        """Reads the trace settings. FAILED_PRECONDITION: a setting is given; they come from the
+        deployment file.
+        """
+
+    @_abc_1.abstractmethod
+    def LogSettings(
+        self,
+        request: _grpc_service_pb2.LogSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_grpc_service_pb2.LogSettingsResponse, _abc.Awaitable[_grpc_service_pb2.LogSettingsResponse]]:
+        """Reads the log settings. FAILED_PRECONDITION: a setting is given; they come from the
+        deployment file.
+        """
 
 def add_GRPCInferenceServiceServicer_to_server(servicer: GRPCInferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,6 +11,7 @@ import grpc
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.deployment import Deployment, Endpoint
@@ -21,6 +22,7 @@ from services.kit.rpc.status import DETAILS_KEY
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
     from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
@@ -31,12 +33,13 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Stubs of the services of one deployment."""
+    """Stubs of the services of one deployment; it may have no predictor."""
 
     carbon: CarbonServiceAsyncStub
     planner: PlannerServiceAsyncStub
     router: RouterServiceAsyncStub
     inference: GRPCInferenceServiceAsyncStub
+    predictor: PredictorServiceAsyncStub | None
 
 
 @asynccontextmanager
@@ -47,12 +50,13 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
         async def channel(endpoint: Endpoint) -> grpc.aio.Channel:
             return await stack.enter_async_context(dial(endpoint.dial, deployment.tls))
 
-        router = await channel(deployment.router)
+        router, asked = await channel(deployment.router), deployment.predictor
         yield Clients(
             carbon=CarbonServiceStub(await channel(deployment.carbon)),
             planner=PlannerServiceStub(await channel(deployment.planner)),
             router=RouterServiceStub(router),
             inference=GRPCInferenceServiceStub(router),
+            predictor=None if asked is None else PredictorServiceStub(await channel(asked)),
         )
 
 

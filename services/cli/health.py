@@ -41,6 +41,8 @@ def _endpoint(deployment: Deployment, service: str) -> Endpoint:
         "router": deployment.router,
         **deployment.nodes,
     }
+    if deployment.predictor is not None:
+        known["predictor"] = deployment.predictor
     if service not in known:
         raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
     return known[service]

@@ -10,7 +10,9 @@ from services.cli.commands import (
     gpuagent,
     health,
     infer,
+    models,
     plan,
+    predictor,
     serve,
     simulate,
     status,
@@ -35,7 +37,9 @@ app.command("infer")(infer.infer)
 app.command("simulate")(simulate.simulate)
 app.command("health")(health.health)
 app.add_typer(plan.app)
+app.add_typer(models.app)
 app.add_typer(config.app)
 for group in serve.groups():
     app.add_typer(group)
 app.add_typer(gpuagent.app)
+app.add_typer(predictor.app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +62,23 @@ def outputs_of(response: ModelInferResponse) -> dict[str, NDArray[Any]]:
         for output, raw in zip(response.outputs, response.raw_output_contents, strict=False)
         if output.datatype in DTYPES
     }
+
+
+def texts_of(response: ModelInferResponse, name: str) -> list[str]:
+    """Return the elements of a raw BYTES output; none where the response does not have it."""
+    for output, raw in zip(response.outputs, response.raw_output_contents, strict=False):
+        if (output.name, output.datatype) == (name, "BYTES"):
+            return list(_elements(raw))
+    return []
+
+
+def _elements(raw: bytes) -> Iterator[str]:
+    """Yield raw BYTES elements: each a 4-byte little-endian length and UTF-8."""
+    at = 0
+    while at < len(raw):
+        end = at + 4 + int.from_bytes(raw[at : at + 4], "little")
+        yield raw[at + 4 : end].decode(errors="replace")
+        at = end
 
 
 def parameters_of(response: ModelInferResponse) -> dict[str, Any]:

@@ -27,3 +27,11 @@ def carbon(carbon_gco2e: float) -> str:
         if abs(carbon_gco2e) < limit:
             return f"{carbon_gco2e / limit * 1e3:.3g} {unit}"
     return f"{carbon_gco2e / 1e6:.3g} tCO2e"
+
+
+def duration(length_s: float) -> str:
+    """Return a length of time in the largest unit of which there are two."""
+    for limit_s, size_s, unit in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if length_s < limit_s:
+            return f"{length_s / size_s:.0f} {unit}"
+    return f"{length_s / 86_400:.0f} d"

@@ -10,7 +10,9 @@ from services.cli.commands.options import Config
 
 
 def health(
-    service: Annotated[str, typer.Argument(help="carbon, planner, router, or a node's name.")],
+    service: Annotated[
+        str, typer.Argument(help="carbon, planner, predictor, router, or a node's name.")
+    ],
     config: Config = None,
 ) -> None:
     """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""

@@ -10,8 +10,9 @@ import typer
 from services.cli.commands.options import Config, Json
 
 
-def infer(
+def infer(  # noqa: PLR0913 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="A model of the deployment file.")],
+    *,
     config: Config = None,
     image: Annotated[
         int | None, typer.Option(min=0, max=718, help="Held-out handwritten digit to send.")
@@ -19,16 +20,31 @@ def infer(
     source: Annotated[
         Path | None, typer.Option("--input", help="Array to send instead, one item or a batch.")
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Words for a language model, whose text is streamed.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Of the text.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="0: the likeliest text.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For the same text again.")] = None,
+    stop: Annotated[str | None, typer.Option(help="Words that end the text.")] = None,
     json: Json = False,
 ) -> None:
     """Send one real request and print the answer, who gave it, and what it cost.
 
-    Without --image or --input, the first held-out digit is sent.
+    Without --image, --input or --prompt, the first held-out digit is sent.
     """
-    from services.cli.infer.send import send
     from services.cli.outcome import run
     from services.kit.settings import config_path
 
-    if image is not None and source is not None:
-        raise typer.BadParameter("give one of --image and --input, not both")
+    given = [value for value in (image, source, prompt) if value is not None]
+    if len(given) > 1:
+        raise typer.BadParameter("give one of --image, --input and --prompt")
+    if prompt is not None:
+        from services.cli.infer.generate import Sampling, generate
+
+        sampling = Sampling(max_tokens, temperature, seed, stop)
+        run(generate(config_path(config), model, prompt, sampling, as_json=json))
+        return
+    from services.cli.infer.send import send
+
     run(send(config_path(config), model, image=image or 0, source=source, as_json=json))

@@ -32,7 +32,7 @@ def groups() -> Iterator[typer.Typer]:
 
 def _plain(service: str) -> Any:
     def serve(config: Config = None, with_parent: WithParent = False) -> None:
-        _launch(service, _run_of(service), config, with_parent=with_parent)
+        launch_service(service, config, with_parent=with_parent)
 
     return serve
 
@@ -55,6 +55,11 @@ def named_node(name: str, config: Path | None) -> str:
     if name in nodes or (not name and len(nodes) == 1):
         return name or nodes[0]
     raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
+
+
+def launch_service(service: str, config: Path | None, *, with_parent: bool) -> None:
+    """Run a service of the deployment until SIGTERM, and exit."""
+    _launch(service, _run_of(service), config, with_parent=with_parent)
 
 
 def _run_of(service: str) -> Any:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import yaml
 
-from services.kit.deployment import Deployment, Endpoint, Model, TableProfile, TraceSource
+from services.kit.deployment import (
+    Deployment,
+    Endpoint,
+    KeyedSource,
+    Model,
+    TableProfile,
+    TraceSource,
+    Variant,
+)
 from services.kit.settings import Mistake, line_of
 
 _TOLERANCE = 0.002
@@ -27,7 +35,7 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     """
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     findings = [*_files(deployment), *_gpus(deployment), *_accuracies(deployment)]
-    findings += _addresses(deployment)
+    findings += [*_addresses(deployment), *_disciplines(deployment), *_broker(deployment)]
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 
@@ -43,18 +51,42 @@ def gpu_types() -> tuple[str, ...]:
 
 def _files(deployment: Deployment) -> Iterator[Finding]:
     for name, zone in deployment.carbon.zones.items():
-        if isinstance(zone.source, TraceSource) and not zone.source.path.is_file():
-            yield ("carbon", "zones", name, "source", "path"), f"no file {zone.source.path}"
+        for source in zone.sources:
+            where: Where = ("carbon", "zones", name, "source")
+            if isinstance(source, TraceSource) and not source.path.is_file():
+                yield (*where, "path"), f"no file {source.path}"
+            if isinstance(source, KeyedSource):
+                yield from _key(where, source)
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
-            where: Where = ("models", model_name, "variants", name)
-            if variant.runtime.kind == "onnx" and not variant.file.is_file():
-                hint = (
-                    "; `cinquefoil demo --train-only` trains it" if model_name == "digits" else ""
-                )
+            where = ("models", model_name, "variants", name)
+            if _loads_file(variant) and not variant.file.is_file():
+                hint = "; `cinquefoil up` trains it" if model_name == "digits" else ""
                 yield (*where, "file"), f"no file {variant.file}{hint}"
             if isinstance(variant.profile, TableProfile) and not variant.profile.path.is_file():
                 yield (*where, "profile", "path"), f"no file {variant.profile.path}"
+
+
+def _key(where: Where, source: KeyedSource) -> Iterator[Finding]:
+    """A key is never read here: another user may run the service."""
+    if source.key_file is not None and not source.key_file.is_file():
+        yield (*where, "key_file"), f"no file {source.key_file}"
+
+
+def _loads_file(variant: Variant) -> bool:
+    runtime = variant.runtime
+    return runtime.kind == "onnx" or (runtime.kind == "generative" and not runtime.resource)
+
+
+def _broker(deployment: Deployment) -> Iterator[Finding]:
+    mqtt = deployment.mqtt
+    if mqtt is None:
+        return
+    if mqtt.password_file is not None and not mqtt.password_file.is_file():
+        yield ("mqtt", "password_file"), f"no file {mqtt.password_file}"
+    for key, path in dict(mqtt.tls or {}).items():
+        if path is not None and not path.is_file():
+            yield ("mqtt", "tls", key), f"no file {path}"
 
 
 def _gpus(deployment: Deployment) -> Iterator[Finding]:
@@ -87,6 +119,15 @@ def _one_scale(model_name: str, model: Model) -> Iterator[Finding]:
             yield where, f"{variant.accuracy:g} is above 100 %"
         elif variant.accuracy <= 1 < best:
             yield where, f"{variant.accuracy:g} is a fraction, but others of {model_name} are in %"
+
+
+def _disciplines(deployment: Deployment) -> Iterator[Finding]:
+    for name, model in deployment.models.items():
+        if model.discipline == "ssjf" and deployment.predictor is None:
+            yield (
+                ("models", name, "discipline"),
+                "ssjf orders by what a predictor foretells; add a section `predictor`",
+            )
 
 
 def _measured(file: Path) -> float | None:

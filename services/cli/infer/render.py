@@ -38,8 +38,22 @@ def render(answer: Answer) -> RenderableType:
         lines.append(Text(f"energy: {energy(active)} ({method}){apart}"))
     if "carbon_gco2e" in facts:
         lines.append(Text(f"carbon: {carbon(facts.pop('carbon_gco2e'))}"))
+    if "output_tokens" in facts:
+        lines.append(Text(_tokens(facts)))
     lines += [Text(f"{key}: {value}", style="dim") for key, value in sorted(facts.items())]
     return Group(*lines)
+
+
+def _tokens(facts: dict[str, Any]) -> str:
+    """Return what a language model's tokens took, and take it out of the facts."""
+    said = f"tokens: {facts.pop('input_tokens', '?')} in, {facts.pop('output_tokens')} out"
+    if "first_token_s" in facts:
+        said += f"; the first after {milliseconds(facts.pop('first_token_s'))}"
+        said += f", then one in {milliseconds(facts.pop('token_s', None))}"
+    each = [energy(facts.pop("energy_j_per_token"))] if "energy_j_per_token" in facts else []
+    if "carbon_gco2e_per_token" in facts:
+        each.append(carbon(facts.pop("carbon_gco2e_per_token")))
+    return f"{said}; {' and '.join(each)} each" if each else said
 
 
 def _output(name: str, values: Any) -> Text:

@@ -62,6 +62,33 @@ async def roll_back(config: Path, version: int, *, as_json: bool) -> None:
     _tell_plan(plan, said, as_json=as_json)
 
 
+async def set_policy(
+    config: Path, policy: tuple[str, str, str], *, reset: bool, as_json: bool
+) -> None:
+    """Change how a model is served.
+
+    Args:
+        config: The deployment file.
+        policy: Model, discipline and instance choice; an empty one stays.
+        reset: First go back to what the file says.
+        as_json: How to say what is in force by now.
+    """
+    deployment = load(config)
+    model, discipline, choice = policy
+    request = planner_pb2.SetPolicyRequest(
+        model=model, discipline=discipline, instance_choice=choice, reset=reset
+    )
+    async with connected(deployment) as clients:
+        call = clients.planner.SetPolicy(request, timeout=ORDER_S)
+        now = await ask("planner", deployment.planner, call)
+    if as_json:
+        print_json(
+            {"model": model, "discipline": now.discipline, "instance_choice": now.instance_choice}
+        )
+    else:
+        _say(f"{model}: discipline {now.discipline}, instance choice {now.instance_choice}.")
+
+
 def _tell_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:
     if as_json:
         print_json(document(plan))

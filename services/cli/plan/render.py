@@ -12,7 +12,7 @@ from rich.text import Text
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
 from services.cli.plan.deviation import Measure, largest, measures
 from services.cli.tables import table as new_table
-from services.cli.words import carbon, energy, milliseconds, percent
+from services.cli.words import carbon, duration, energy, milliseconds, percent
 from services.kit.units import J_PER_KWH
 
 _STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}
@@ -88,7 +88,7 @@ def one(plan: Plan) -> RenderableType:
 def _known(plan: Plan) -> Table:
     rows = new_table("Known when it was made", "input", "value")
     for zone, intensity in sorted(plan.inputs.intensity_gco2e_per_kwh.items()):
-        rows.add_row(f"intensity {zone}", f"{intensity:.1f} gCO2e/kWh")
+        rows.add_row(f"intensity {zone}", f"{intensity:.1f} gCO2e/kWh{_age(plan, zone)}")
     for model, demand_rps in sorted(plan.inputs.demand_rps.items()):
         rows.add_row(f"demand {model}", f"{demand_rps:.1f} req/s{_forecast(plan, model)}")
     for gpu, count in sorted(plan.inputs.gpus.items()):
@@ -98,6 +98,12 @@ def _known(plan: Plan) -> Table:
     for goal, weight in plan.inputs.goals.ListFields():
         rows.add_row(f"goal {goal.name}", f"{weight:g}")
     return rows
+
+
+def _age(plan: Plan, zone: str) -> str:
+    if zone not in plan.inputs.staleness_s:
+        return ""
+    return f" ({duration(plan.inputs.staleness_s[zone])} old)"
 
 
 def _forecast(plan: Plan, model: str) -> str:

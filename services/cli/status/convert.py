@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Signal
+from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Provenance, Signal
 from cinquefoil.gpuagent.v1.inventory_pb2 import Node, SegmentState
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
 from cinquefoil.planner.v1.planner_pb2 import FleetNode
+from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
 from services.cli.status import view
 
@@ -26,6 +27,9 @@ def zone(value: Intensity) -> view.Zone:
         average_gco2e_per_kwh=value.average_gco2e_per_kwh,
         ratio=value.ratio,
         source=value.source,
+        staleness_s=value.staleness.ToNanoseconds() / 1e9,
+        provenance=word(Provenance.Name(value.provenance), "PROVENANCE_"),
+        percentile=value.percentile if value.HasField("percentile") else None,
     )
 
 
@@ -85,6 +89,7 @@ def _slices(node: Node, gpu_uuid: str) -> Iterator[view.Slice]:
             processes=segment.spec.processes,
             state=word(SegmentState.Name(segment.state), "SEGMENT_STATE_"),
             restarts=segment.restarts,
+            reason=segment.reason,
         )
 
 
@@ -124,4 +129,18 @@ def plan(value: Plan) -> view.Plan:
         state=word(PlanState.Name(value.state), "PLAN_STATE_"),
         strategy=value.strategy,
         reason=value.reason,
+    )
+
+
+def lengths(statistics: ModelStatistics) -> view.Lengths:
+    """Return how well a model's lengths are foretold."""
+    hits = (SOURCE_EXACT, SOURCE_SEMANTIC)
+    judged = sum(each.judged for each in statistics.sources)
+    right = sum(each.right for each in statistics.sources)
+    return view.Lengths(
+        model=statistics.model,
+        predictions=sum(each.predictions for each in statistics.sources),
+        cache_hits=sum(each.predictions for each in statistics.sources if each.source in hits),
+        class_right=right / judged if judged else None,
+        prompts=statistics.cache_entries,
     )

@@ -10,6 +10,7 @@ import grpc
 
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.cli.client import TIMEOUT_S, Clients, ask, explain
 from services.cli.status import convert, view
@@ -34,6 +35,7 @@ async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
         zones = tasks.create_task(attempt(_zones), name="status.zones")
         fleet = tasks.create_task(attempt(_fleet), name="status.fleet")
         models = tasks.create_task(attempt(_models), name="status.models")
+        lengths = tasks.create_task(attempt(_lengths), name="status.lengths")
     known = fleet.result() or view.Fleet()
     return view.Status(
         zones=zones.result() or (),
@@ -41,6 +43,7 @@ async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
         away=known.away,
         drifts=known.drifts,
         models=models.result() or (),
+        lengths=lengths.result() or (),
         plan=known.plan,
         totals=known.totals,
         problems=tuple(sorted(problems)),
@@ -91,3 +94,12 @@ async def _models(clients: Clients, deployment: Deployment) -> tuple[view.Model,
         clients.router.GetStatus(router_pb2.GetStatusRequest(), timeout=TIMEOUT_S),
     )
     return tuple(convert.model(model) for model in status.models)
+
+
+async def _lengths(clients: Clients, deployment: Deployment) -> tuple[view.Lengths, ...]:
+    if clients.predictor is None or deployment.predictor is None:
+        return ()
+    request = predictor_pb2.GetStatisticsRequest()
+    call = clients.predictor.GetStatistics(request, timeout=TIMEOUT_S)
+    found = await ask("predictor", deployment.predictor, call)
+    return tuple(convert.lengths(model) for model in found.models)

@@ -8,9 +8,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.status.view import Drift, Gpu, Model, Slice, Status, Variant
+from services.cli.status.view import Drift, Gpu, Lengths, Model, Slice, Status, Variant, Zone
 from services.cli.tables import table
-from services.cli.words import carbon, energy, percent
+from services.cli.words import carbon, duration, energy, percent
+
+_POOR = ("held", "assumed")
 
 
 def render(status: Status) -> RenderableType:
@@ -28,17 +30,30 @@ def render(status: Status) -> RenderableType:
 
 
 def _zones(status: Status) -> Table:
-    rows = table("Zones (gCO2e/kWh)", "zone", "signal", ">CI now", ">ACI", ">CIR", "source")
+    rows = table(
+        "Zones (gCO2e/kWh)",
+        "zone", "signal", ">CI now", ">ACI", ">CIR", ">age", "known", "source",
+    )  # fmt: skip
     for zone in status.zones:
         rows.add_row(
             zone.zone,
             zone.signal,
-            f"{zone.intensity_gco2e_per_kwh:.1f}",
-            f"{zone.average_gco2e_per_kwh:.1f}",
-            f"{zone.ratio:.2f}",
+            *_figures(zone),
+            duration(zone.staleness_s),
+            Text(zone.provenance, style="yellow" if zone.provenance in _POOR else ""),
             Text(zone.source),
         )
     return rows
+
+
+def _figures(zone: Zone) -> tuple[str, str, str]:
+    if zone.percentile is not None:
+        return f"{zone.percentile:.0f} %ile", "-", "-"
+    return (
+        f"{zone.intensity_gco2e_per_kwh:.1f}",
+        f"{zone.average_gco2e_per_kwh:.1f}",
+        f"{zone.ratio:.2f}",
+    )
 
 
 def _gpus(status: Status) -> Table:
@@ -90,6 +105,8 @@ def _summary(status: Status) -> list[RenderableType]:
     lines: list[RenderableType] = [Text()]
     if status.away:
         lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
+    lines += [line for gpu in status.gpus for line in _troubles(gpu)]
+    lines += [Text(_foretold(each)) for each in status.lengths if each.predictions]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
         plan = status.plan
@@ -100,6 +117,15 @@ def _summary(status: Status) -> list[RenderableType]:
     return lines
 
 
+def _troubles(gpu: Gpu) -> Iterator[Text]:
+    """Yield why workers are down."""
+    for each in gpu.slices:
+        if each.reason:
+            runs = f"{each.model}/{each.variant} on {gpu.node}/{gpu.index} {each.placement}"
+            style = "red" if each.state == "quarantined" else "yellow"
+            yield Text(f"{runs} is {each.state}: {each.reason}", style=style)
+
+
 def _profile(drift: Drift) -> str:
     """Return what is wrong with a profile, and how to measure it anew."""
     name = f"{drift.model}/{drift.variant}"
@@ -107,4 +133,13 @@ def _profile(drift: Drift) -> str:
         f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
         f"wrong: latency {drift.latency_ratio:.2f} x, energy {drift.energy_ratio:.2f} x; measure "
         f"it: cinquefoil gpuagent profile {name} --node {drift.node} --slices {drift.slice}"
+    )
+
+
+def _foretold(lengths: Lengths) -> str:
+    """Return how well a model's lengths are foretold."""
+    right = "none judged" if lengths.class_right is None else percent(lengths.class_right)
+    return (
+        f"lengths of {lengths.model}: {lengths.predictions} foretold, {lengths.cache_hits} by the "
+        f"cache of {lengths.prompts} prompt(s); class right: {right}"
     )

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone's intensity: CI and ACI in gCO2e/kWh, CIR = CI / ACI."""
+    """A zone's intensity: CI and ACI in gCO2e/kWh, CIR = CI / ACI; its age, grid time.
+
+    `provenance` says how it is known; `percentile` is the rank, where there is no intensity.
+    """
 
     zone: str
     signal: str
@@ -15,11 +18,14 @@ class Zone:
     average_gco2e_per_kwh: float
     ratio: float
     source: str
+    staleness_s: float = 0.0
+    provenance: str = "measured"
+    percentile: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A slice and what runs on it; no model: nothing does."""
+    """A slice and what runs on it; no model: nothing does. `reason`: why a worker is down."""
 
     placement: str
     model: str = ""
@@ -28,6 +34,7 @@ class Slice:
     processes: int = 0
     state: str = ""
     restarts: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +114,25 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Lengths:
+    """How well the lengths of a model's answers are foretold.
+
+    Attributes:
+        model: The model.
+        predictions: Lengths foretold since the predictor's start.
+        cache_hits: Of them, those that the cache told.
+        class_right: Share of them whose class turned out right; None before any is known.
+        prompts: Prompts that the cache remembers.
+    """
+
+    model: str
+    predictions: int
+    cache_hits: int
+    class_right: float | None
+    prompts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """What the planner says: GPUs, nodes that are away, wrong profiles, newest plan, account."""
 
@@ -132,6 +158,7 @@ class Status:
     away: tuple[str, ...] = ()
     drifts: tuple[Drift, ...] = ()
     models: tuple[Model, ...] = ()
+    lengths: tuple[Lengths, ...] = ()
     plan: Plan | None = None
     totals: Totals | None = None
     problems: tuple[str, ...] = ()

@@ -13,13 +13,21 @@ from typing import Final
 COOKIE: Final = "SUITE_COOKIE"
 """Environment variable that every process of one suite inherits."""
 
+PARENT: Final = "SUITE_PID"
+"""Environment variable with the process that started the suite's services."""
+
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; else nothing)."""
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; else nothing).
+
+    A parent that died before the kernel was asked has left this process to another: end now.
+    """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.environ.get(PARENT, str(os.getppid())) != str(os.getppid()):
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def bearers(cookie: str, proc: Path = Path("/proc")) -> list[int]:

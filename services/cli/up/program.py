@@ -30,7 +30,8 @@ class Program:
 def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
     """Return the deployment's services in order of start; they stop in reverse.
 
-    Names: "carbon", "planner", "gpuagent-<node>" for each node, "router".
+    Names: "carbon", "planner", "gpuagent-<node>" for each node, "predictor" where there is one,
+    "router".
     """
     return tuple(_programs(deployment, config))
 
@@ -45,4 +46,6 @@ def _programs(deployment: Deployment, config: Path) -> Iterator[Program]:
     yield serve("planner", "planner", deployment.planner)
     for node, endpoint in deployment.nodes.items():
         yield serve(f"gpuagent-{node}", "gpuagent", endpoint, "--node", node)
+    if deployment.predictor is not None:
+        yield serve("predictor", "predictor", deployment.predictor)
     yield serve("router", "router", deployment.router)

@@ -54,4 +54,6 @@ def _endpoints(deployment: Deployment) -> Iterator[tuple[str, Endpoint]]:
     yield "planner", deployment.planner
     for name, node in deployment.nodes.items():
         yield f"gpuagent-{name}", node
+    if deployment.predictor is not None:
+        yield "predictor", deployment.predictor
     yield "router", deployment.router

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from services.cli.up.lineage import COOKIE, end_bearers
+from services.cli.up.lineage import COOKIE, PARENT, end_bearers
 from services.cli.up.process import Process
 from services.cli.up.program import Program, programs
 from services.kit.errors import DeadlineExceeded
@@ -46,7 +46,7 @@ class Suite:
         self.logs = logs
         self._cookie = secrets.token_hex(8)
         base = os.environ if environment is None else environment
-        self._environment = {**base, COOKIE: self._cookie}
+        self._environment = {**base, COOKIE: self._cookie, PARENT: str(os.getpid())}
         self._start_s, self._grace_s = start_s, grace_s
         self.members = {
             program.name: Process(program, logs / f"{program.name}.log", self._environment)

@@ -16,6 +16,7 @@ COMMANDS = (
     ("gpuagent", "smi"),
     *(("up",), ("demo",), ("status",), ("infer",), ("plan", "list"), ("plan", "show")),
     *(("config", "check"), ("config", "schema")),
+    *(("predictor", name) for name in ("serve", "status", "forget")),
 )
 
 

@@ -96,6 +96,11 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
             "{kind: trace, path: gone.csv}",
             "line 4: carbon.zones.US-CAL.source.path: no file",
         ),
+        (
+            "    demand_rps: 60\n",
+            "    demand_rps: 60\n    discipline: ssjf\n",
+            "line 13: models.digits.discipline: ssjf orders by what a predictor foretells",
+        ),
         ("version: v1", "version: [", "yaml: "),
     ],
 )
@@ -139,7 +144,7 @@ def test_the_file_that_ships_is_read_without_a_mistake_but_untrained_models(tmp_
     lines = result.output.splitlines()
     assert result.exit_code == 2
     assert len(lines) == 5
-    assert all("`cinquefoil demo --train-only` trains it" in line for line in lines)
+    assert all("`cinquefoil up` trains it" in line for line in lines)
 
 
 def test_schema_describes_every_section() -> None:

@@ -32,6 +32,8 @@ class _SignalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Signal.ValueTy
     """Mean over all generation in the zone."""
     SIGNAL_MARGINAL: _Signal.ValueType  # 2
     """Of the plant that would answer one more kWh of demand."""
+    SIGNAL_PERCENTILE: _Signal.ValueType  # 3
+    """Rank among the zone's own marginal intensities, 0 (clean) to 100: it weighs nothing."""
 
 class Signal(_Signal, metaclass=_SignalEnumTypeWrapper):
     """How a provider computed an intensity. Values of different signals are never mixed."""
@@ -41,7 +43,43 @@ SIGNAL_AVERAGE: Signal.ValueType  # 1
 """Mean over all generation in the zone."""
 SIGNAL_MARGINAL: Signal.ValueType  # 2
 """Of the plant that would answer one more kWh of demand."""
+SIGNAL_PERCENTILE: Signal.ValueType  # 3
+"""Rank among the zone's own marginal intensities, 0 (clean) to 100: it weighs nothing."""
 Global___Signal: _TypeAlias = Signal  # noqa: Y015
+
+class _Provenance:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ProvenanceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Provenance.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PROVENANCE_UNSPECIFIED: _Provenance.ValueType  # 0
+    PROVENANCE_MEASURED: _Provenance.ValueType  # 1
+    """The source says what was."""
+    PROVENANCE_ESTIMATED: _Provenance.ValueType  # 2
+    """The source says so, of what it did not measure, or not all of it."""
+    PROVENANCE_FORECAST: _Provenance.ValueType  # 3
+    """The source had foretold it, and has not yet said what came true."""
+    PROVENANCE_HELD: _Provenance.ValueType  # 4
+    """All sources have been silent for too long: what was last known stands."""
+    PROVENANCE_ASSUMED: _Provenance.ValueType  # 5
+    """Nor is that worth anything any more: a value from the deployment file."""
+
+class Provenance(_Provenance, metaclass=_ProvenanceEnumTypeWrapper):
+    """How a value is known."""
+
+PROVENANCE_UNSPECIFIED: Provenance.ValueType  # 0
+PROVENANCE_MEASURED: Provenance.ValueType  # 1
+"""The source says what was."""
+PROVENANCE_ESTIMATED: Provenance.ValueType  # 2
+"""The source says so, of what it did not measure, or not all of it."""
+PROVENANCE_FORECAST: Provenance.ValueType  # 3
+"""The source had foretold it, and has not yet said what came true."""
+PROVENANCE_HELD: Provenance.ValueType  # 4
+"""All sources have been silent for too long: what was last known stands."""
+PROVENANCE_ASSUMED: Provenance.ValueType  # 5
+"""Nor is that worth anything any more: a value from the deployment file."""
+Global___Provenance: _TypeAlias = Provenance  # noqa: Y015
 
 @_typing.final
 class Intensity(_message.Message):
@@ -56,29 +94,39 @@ class Intensity(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     STALENESS_FIELD_NUMBER: _builtins.int
     FORECAST_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
+    PERCENTILE_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity grid area, for example "US-CAL"."""
     signal: Global___Signal.ValueType
-    """Average or marginal."""
+    """Average, marginal or percentile."""
     intensity_gco2e_per_kwh: _builtins.float
-    """Carbon intensity (CI). Unit: gCO2e per kWh."""
+    """Carbon intensity (CI). Unit: gCO2e per kWh. NaN where the signal is SIGNAL_PERCENTILE, and so
+    are the average and the ratio, so that no rank is taken for a mass.
+    """
     average_gco2e_per_kwh: _builtins.float
     """Average carbon intensity (ACI) over the configured window. Unit: gCO2e per kWh."""
     ratio: _builtins.float
     """Carbon intensity ratio (CIR): CI / ACI. Unit: 1. (CARBONDIS, section IV-A.)"""
     source: _builtins.str
     """Where the value comes from, for example "synthetic" or "trace:us-cal.csv"."""
+    provenance: Global___Provenance.ValueType
+    """How the value is known."""
+    percentile: _builtins.float
+    """The rank where the signal is SIGNAL_PERCENTILE, 0..100; unset otherwise."""
     @_builtins.property
     def since(self) -> _timestamp_pb2.Timestamp:
         """Start of this value's validity, in grid time: under replay, the time of the trace."""
 
     @_builtins.property
     def staleness(self) -> _duration_pb2.Duration:
-        """Age of the value on the service's own clock when it was sent."""
+        """Age of what is known, grid time, when it was sent: since the instant that the last word of a
+        source tells of, however long it has been held or replaced by an assumption.
+        """
 
     @_builtins.property
     def forecast(self) -> Global___Forecast:
-        """What is expected next; absent unless asked for."""
+        """What is expected next; absent unless asked for, and for percentiles."""
 
     def __init__(
         self,
@@ -92,12 +140,16 @@ class Intensity(_message.Message):
         source: _builtins.str = ...,
         staleness: _duration_pb2.Duration | None = ...,
         forecast: Global___Forecast | None = ...,
+        provenance: Global___Provenance.ValueType = ...,
+        percentile: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast", "since", b"since", "staleness", b"staleness"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_percentile", b"_percentile", "forecast", b"forecast", "percentile", b"percentile", "since", b"since", "staleness", b"staleness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["average_gco2e_per_kwh", b"average_gco2e_per_kwh", "forecast", b"forecast", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_percentile", b"_percentile", "average_gco2e_per_kwh", b"average_gco2e_per_kwh", "forecast", b"forecast", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "percentile", b"percentile", "provenance", b"provenance", "ratio", b"ratio", "signal", b"signal", "since", b"since", "source", b"source", "staleness", b"staleness", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__percentile: _TypeAlias = _typing.Literal["percentile"]  # noqa: Y015
+    _WhichOneofArgType__percentile: _TypeAlias = _typing.Literal["_percentile", b"_percentile"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__percentile) -> _WhichOneofReturnType__percentile | None: ...
 
 Global___Intensity: _TypeAlias = Intensity  # noqa: Y015
 

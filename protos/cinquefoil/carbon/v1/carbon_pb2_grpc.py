@@ -102,6 +102,7 @@ class CarbonServiceServicer:
         Errors:
         INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
         NOT_FOUND        the zone is not followed
+        FAILED_PRECONDITION the zone tells percentiles
         UNAVAILABLE      the zone's source has not given a value yet
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

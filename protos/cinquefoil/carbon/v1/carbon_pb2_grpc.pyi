@@ -56,6 +56,7 @@ class CarbonServiceStub:
     Errors:
       INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
       NOT_FOUND        the zone is not followed
+      FAILED_PRECONDITION the zone tells percentiles
       UNAVAILABLE      the zone's source has not given a value yet
     """
     Watch: _grpc.UnaryStreamMultiCallable[_carbon_pb2.WatchRequest, _carbon_pb2.WatchResponse]
@@ -96,6 +97,7 @@ class CarbonServiceAsyncStub(CarbonServiceStub):
     Errors:
       INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
       NOT_FOUND        the zone is not followed
+      FAILED_PRECONDITION the zone tells percentiles
       UNAVAILABLE      the zone's source has not given a value yet
     """
     Watch: _aio.UnaryStreamMultiCallable[_carbon_pb2.WatchRequest, _carbon_pb2.WatchResponse]  # type: ignore[assignment]
@@ -157,6 +159,7 @@ class CarbonServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
           NOT_FOUND        the zone is not followed
+          FAILED_PRECONDITION the zone tells percentiles
           UNAVAILABLE      the zone's source has not given a value yet
         """
 

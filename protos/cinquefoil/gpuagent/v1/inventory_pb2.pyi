@@ -68,7 +68,7 @@ class SliceProfile(_message.Message):
     SM_COUNT_FIELD_NUMBER: _builtins.int
     MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """NVIDIA's name, for example "3g.20gb"; "whole" for a GPU without MIG."""
+    """NVIDIA's name, for example "3g.20gb"; "whole" for a GPU without MIG; "2c" for two CPU cores."""
     gpu_instance_profile_id: _builtins.int
     """Hardware profile id, as `nvidia-smi mig -lgip` prints it. 0 is valid (7g); unused for "whole"."""
     compute_slices: _builtins.int
@@ -107,7 +107,9 @@ Global___SliceProfile: _TypeAlias = SliceProfile  # noqa: Y015
 
 @_typing.final
 class GpuType(_message.Message):
-    """A GPU type's geometry and power envelope."""
+    """A GPU type's geometry and power envelope. The cores of a CPU are such a type too: a core counts as
+    a compute slice, a memory slice and a multiprocessor.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -119,6 +121,7 @@ class GpuType(_message.Message):
     IDLE_POWER_W_FIELD_NUMBER: _builtins.int
     MAX_POWER_W_FIELD_NUMBER: _builtins.int
     MAX_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    CORE_GMACS_PER_S_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Table name, for example "a100-40gb"."""
     product_name: _builtins.str
@@ -133,6 +136,10 @@ class GpuType(_message.Message):
     """Default power limit. Unit: W."""
     max_clock_mhz: _builtins.int
     """Highest SM clock. Unit: MHz."""
+    core_gmacs_per_s: _builtins.float
+    """CPU cores only (type "cpu-<cores>"): multiply-accumulates that one core does, measured when the
+    agent first started there with a large matrix product. Unit: 1e9/s.
+    """
     @_builtins.property
     def profiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___SliceProfile]:
         """Sizes of slice; exactly one, "whole", without MIG."""
@@ -148,10 +155,11 @@ class GpuType(_message.Message):
         idle_power_w: _builtins.float = ...,
         max_power_w: _builtins.float = ...,
         max_clock_mhz: _builtins.int = ...,
+        core_gmacs_per_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["idle_power_w", b"idle_power_w", "max_clock_mhz", b"max_clock_mhz", "max_power_w", b"max_power_w", "memory_slices", b"memory_slices", "name", b"name", "product_name", b"product_name", "profiles", b"profiles", "sm_count", b"sm_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["core_gmacs_per_s", b"core_gmacs_per_s", "idle_power_w", b"idle_power_w", "max_clock_mhz", b"max_clock_mhz", "max_power_w", b"max_power_w", "memory_slices", b"memory_slices", "name", b"name", "product_name", b"product_name", "profiles", b"profiles", "sm_count", b"sm_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -222,11 +230,11 @@ class Gpu(_message.Message):
     LOCKED_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
     CLOCK_LOCKABLE_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
-    """NVML UUID, for example "GPU-6b0d..."."""
+    """NVML UUID, for example "GPU-6b0d..."; "CPU-..." for the cores of a node."""
     index: _builtins.int
     """Index on the node; may change over a reset, so never an identity."""
     mig_enabled: _builtins.bool
-    """MIG is in force. False: one "whole" slice."""
+    """MIG is in force. False: one "whole" slice. True for CPU cores."""
     clock_mhz: _builtins.int
     """Current SM clock. Unit: MHz."""
     locked_clock_mhz: _builtins.int
@@ -396,12 +404,18 @@ class Node(_message.Message):
     SIMULATED_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
+    PUE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Node name of the deployment file."""
     zone: _builtins.str
     """Electricity zone."""
     simulated: _builtins.bool
     """True where the GPUs are simulated."""
+    pue: _builtins.float
+    """Power usage effectiveness, measured with a meter of the node's wall power: wall energy over the
+    energy of all its GPUs, over the last minutes, within 1..3. Unset: nobody measures, and the
+    deployment file's value holds. Unit: 1.
+    """
     @_builtins.property
     def gpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gpu]:
         """The GPUs this agent may touch."""
@@ -418,12 +432,15 @@ class Node(_message.Message):
         simulated: _builtins.bool = ...,
         gpus: _abc.Iterable[Global___Gpu] | None = ...,
         segments: _abc.Iterable[Global___Segment] | None = ...,
+        pue: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_pue", b"_pue", "pue", b"pue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpus", b"gpus", "name", b"name", "segments", b"segments", "simulated", b"simulated", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pue", b"_pue", "gpus", b"gpus", "name", b"name", "pue", b"pue", "segments", b"segments", "simulated", b"simulated", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__pue: _TypeAlias = _typing.Literal["pue"]  # noqa: Y015
+    _WhichOneofArgType__pue: _TypeAlias = _typing.Literal["_pue", b"_pue"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__pue) -> _WhichOneofReturnType__pue | None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
 
@@ -442,6 +459,7 @@ class GpuEnergy(_message.Message):
     POWER_W_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
+    ERROR_RATIO_FIELD_NUMBER: _builtins.int
     gpu_uuid: _builtins.str
     """The GPU."""
     total_j: _builtins.float
@@ -453,7 +471,9 @@ class GpuEnergy(_message.Message):
     power_w: _builtins.float
     """Power now. Unit: W."""
     method: _builtins.str
-    """How total_j was obtained: "counter", "integrated" or "model"."""
+    """How total_j was obtained: "counter", "integrated", "rapl" (a CPU's counter) or "model"."""
+    error_ratio: _builtins.float
+    """|sum of the parts - total_j| / total_j since the beginning: the account's check of itself."""
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentEnergy]:
         """Per segment that ran on this GPU, those that have ended included."""
@@ -468,10 +488,11 @@ class GpuEnergy(_message.Message):
         power_w: _builtins.float = ...,
         segments: _abc.Iterable[Global___SegmentEnergy] | None = ...,
         method: _builtins.str = ...,
+        error_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_ratio", b"error_ratio", "gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -488,6 +509,9 @@ class SegmentEnergy(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     BUSY_S_FIELD_NUMBER: _builtins.int
     BATCHES_FIELD_NUMBER: _builtins.int
+    IDLE_SHARE_J_FIELD_NUMBER: _builtins.int
+    GRANTED_J_FIELD_NUMBER: _builtins.int
+    SLICE_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment."""
     model: _builtins.str
@@ -502,6 +526,14 @@ class SegmentEnergy(_message.Message):
     """Busy time summed over its workers. Unit: s."""
     batches: _builtins.int
     """Batches its workers ran, answered or not: what busy_s and active_j went into."""
+    idle_share_j: _builtins.float
+    """Idle energy shared to it, as `nodes.<n>.idle_share` says: part of the GPU's idle_j, told beside
+    active_j and never in it. Unit: J.
+    """
+    granted_j: _builtins.float
+    """Energy that its workers told in receipts; it follows active_j. Unit: J."""
+    slice: _builtins.str
+    """The slice it ran on, for example "3g.20gb@4". Empty: ended segments of one variant in sum."""
     def __init__(
         self,
         *,
@@ -512,10 +544,13 @@ class SegmentEnergy(_message.Message):
         requests: _builtins.int = ...,
         busy_s: _builtins.float = ...,
         batches: _builtins.int = ...,
+        idle_share_j: _builtins.float = ...,
+        granted_j: _builtins.float = ...,
+        slice: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "batches", b"batches", "busy_s", b"busy_s", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "batches", b"batches", "busy_s", b"busy_s", "granted_j", b"granted_j", "idle_share_j", b"idle_share_j", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "slice", b"slice", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

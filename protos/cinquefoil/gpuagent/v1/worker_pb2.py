@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/gpuagent/v1/worker.proto\x12\x16\x63inquefoil.gpuagent.v1\"S\n\x0e\x45xecuteRequest\x12*\n\x04work\x18\x01 \x03(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Work\x12\x15\n\rcancelled_ids\x18\x02 \x03(\x04\"_\n\x04Work\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x13\n\x0bremaining_s\x18\x03 \x01(\x01\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x10\n\x08waited_s\x18\x05 \x01(\x01\"\x93\x01\n\x0f\x45xecuteResponse\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Hello\x12/\n\x07results\x18\x02 \x03(\x0b\x32\x1e.cinquefoil.gpuagent.v1.Result\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\"^\n\x05Hello\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\x12\x10\n\x08metadata\x18\x05 \x01(\x0c\"\x87\x01\n\x06Result\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08response\x18\x04 \x01(\x0c\x12\x30\n\x07receipt\x18\x05 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Receipt\x12\x0c\n\x04more\x18\x06 \x01(\x08\"\x81\x01\n\x07Receipt\x12\x10\n\x08\x65nergy_j\x18\x01 \x01(\x01\x12\x15\n\ridle_energy_j\x18\x02 \x01(\x01\x12\x15\n\renergy_method\x18\x03 \x01(\t\x12\x0f\n\x07queue_s\x18\x04 \x01(\x01\x12\x11\n\tcompute_s\x18\x05 \x01(\x01\x12\x12\n\nbatch_size\x18\x06 \x01(\r2o\n\rWorkerService\x12^\n\x07\x45xecute\x12&.cinquefoil.gpuagent.v1.ExecuteRequest\x1a\'.cinquefoil.gpuagent.v1.ExecuteResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#cinquefoil/gpuagent/v1/worker.proto\x12\x16\x63inquefoil.gpuagent.v1\"S\n\x0e\x45xecuteRequest\x12*\n\x04work\x18\x01 \x03(\x0b\x32\x1c.cinquefoil.gpuagent.v1.Work\x12\x15\n\rcancelled_ids\x18\x02 \x03(\x04\"\x85\x01\n\x04Work\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0f\n\x07request\x18\x02 \x01(\x0c\x12\x13\n\x0bremaining_s\x18\x03 \x01(\x01\x12\x13\n\x0btraceparent\x18\x04 \x01(\t\x12\x10\n\x08waited_s\x18\x05 \x01(\x01\x12\x12\n\ntracestate\x18\x06 \x01(\t\x12\x10\n\x08in_parts\x18\x07 \x01(\x08\"\x93\x01\n\x0f\x45xecuteResponse\x12,\n\x05hello\x18\x01 \x01(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Hello\x12/\n\x07results\x18\x02 \x03(\x0b\x32\x1e.cinquefoil.gpuagent.v1.Result\x12\x10\n\x08\x64raining\x18\x03 \x01(\x08\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\"q\n\x05Hello\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x0f\n\x07\x63redits\x18\x04 \x01(\r\x12\x10\n\x08metadata\x18\x05 \x01(\x0c\x12\x11\n\tdecoupled\x18\x06 \x01(\x08\"\x87\x01\n\x06Result\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x10\n\x08response\x18\x04 \x01(\x0c\x12\x30\n\x07receipt\x18\x05 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Receipt\x12\x0c\n\x04more\x18\x06 \x01(\x08\"\xe5\x01\n\x07Receipt\x12\x10\n\x08\x65nergy_j\x18\x01 \x01(\x01\x12\x15\n\ridle_energy_j\x18\x02 \x01(\x01\x12\x15\n\renergy_method\x18\x03 \x01(\t\x12\x0f\n\x07queue_s\x18\x04 \x01(\x01\x12\x11\n\tcompute_s\x18\x05 \x01(\x01\x12\x12\n\nbatch_size\x18\x06 \x01(\r\x12\r\n\x05items\x18\x07 \x01(\r\x12\x14\n\x0cinput_tokens\x18\x08 \x01(\r\x12\x15\n\routput_tokens\x18\t \x01(\r\x12\x15\n\rfirst_token_s\x18\n \x01(\x01\x12\x0f\n\x07token_s\x18\x0b \x01(\x01\x32o\n\rWorkerService\x12^\n\x07\x45xecute\x12&.cinquefoil.gpuagent.v1.ExecuteRequest\x1a\'.cinquefoil.gpuagent.v1.ExecuteResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +33,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_EXECUTEREQUEST']._serialized_start=63
   _globals['_EXECUTEREQUEST']._serialized_end=146
-  _globals['_WORK']._serialized_start=148
-  _globals['_WORK']._serialized_end=243
-  _globals['_EXECUTERESPONSE']._serialized_start=246
-  _globals['_EXECUTERESPONSE']._serialized_end=393
-  _globals['_HELLO']._serialized_start=395
-  _globals['_HELLO']._serialized_end=489
-  _globals['_RESULT']._serialized_start=492
-  _globals['_RESULT']._serialized_end=627
-  _globals['_RECEIPT']._serialized_start=630
-  _globals['_RECEIPT']._serialized_end=759
-  _globals['_WORKERSERVICE']._serialized_start=761
-  _globals['_WORKERSERVICE']._serialized_end=872
+  _globals['_WORK']._serialized_start=149
+  _globals['_WORK']._serialized_end=282
+  _globals['_EXECUTERESPONSE']._serialized_start=285
+  _globals['_EXECUTERESPONSE']._serialized_end=432
+  _globals['_HELLO']._serialized_start=434
+  _globals['_HELLO']._serialized_end=547
+  _globals['_RESULT']._serialized_start=550
+  _globals['_RESULT']._serialized_end=685
+  _globals['_RECEIPT']._serialized_start=688
+  _globals['_RECEIPT']._serialized_end=917
+  _globals['_WORKERSERVICE']._serialized_start=919
+  _globals['_WORKERSERVICE']._serialized_end=1030
 # @@protoc_insertion_point(module_scope)

@@ -55,6 +55,8 @@ class Work(_message.Message):
     REMAINING_S_FIELD_NUMBER: _builtins.int
     TRACEPARENT_FIELD_NUMBER: _builtins.int
     WAITED_S_FIELD_NUMBER: _builtins.int
+    TRACESTATE_FIELD_NUMBER: _builtins.int
+    IN_PARTS_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Unique on this stream; echoed in the result."""
     request: _builtins.bytes
@@ -65,7 +67,14 @@ class Work(_message.Message):
     """W3C trace context of the request; empty where there is none."""
     waited_s: _builtins.float
     """Time since the request came to the caller of this stream: the worker adds its own, and so
-    knows the latency without asking. Unit: s.
+    knows the latency without asking; it also says how much waits there, for the division of
+    credits. Unit: s.
+    """
+    tracestate: _builtins.str
+    """W3C tracestate that goes with `traceparent`; empty where there is none."""
+    in_parts: _builtins.bool
+    """The caller takes an answer in parts (ModelStreamInfer). Where not, a model that generates
+    gives its whole answer at the end.
     """
     def __init__(
         self,
@@ -75,10 +84,12 @@ class Work(_message.Message):
         remaining_s: _builtins.float = ...,
         traceparent: _builtins.str = ...,
         waited_s: _builtins.float = ...,
+        tracestate: _builtins.str = ...,
+        in_parts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent", "waited_s", b"waited_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "in_parts", b"in_parts", "remaining_s", b"remaining_s", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate", "waited_s", b"waited_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -129,6 +140,7 @@ class Hello(_message.Message):
     VARIANT_FIELD_NUMBER: _builtins.int
     CREDITS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
+    DECOUPLED_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -139,6 +151,8 @@ class Hello(_message.Message):
     """Requests that may be in flight on this stream at first."""
     metadata: _builtins.bytes
     """A serialized inference.ModelMetadataResponse of the loaded file, without the model's name."""
+    decoupled: _builtins.bool
+    """The model answers in parts: a work may have several results, or one that is empty."""
     def __init__(
         self,
         *,
@@ -147,10 +161,11 @@ class Hello(_message.Message):
         variant: _builtins.str = ...,
         credits: _builtins.int = ...,
         metadata: _builtins.bytes = ...,
+        decoupled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -173,12 +188,16 @@ class Result(_message.Message):
     message: _builtins.str
     """When not OK: what went wrong, safe to show to the client."""
     response: _builtins.bytes
-    """When OK: a serialized inference.ModelInferResponse."""
+    """When OK: a serialized inference.ModelInferResponse. Empty only in the last result of a work of
+    a decoupled model, where all was said before.
+    """
     more: _builtins.bool
     """Further results of the same work follow: a model that answers in parts."""
     @_builtins.property
     def receipt(self) -> Global___Receipt:
-        """When OK: what it cost. With the last result of a work only."""
+        """What it cost, where energy was spent on it: when OK, and when it failed after it ran. With the
+        last result of a work only.
+        """
 
     def __init__(
         self,
@@ -208,6 +227,11 @@ class Receipt(_message.Message):
     QUEUE_S_FIELD_NUMBER: _builtins.int
     COMPUTE_S_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    FIRST_TOKEN_S_FIELD_NUMBER: _builtins.int
+    TOKEN_S_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Active energy of this request: its share of its batch's. Unit: J."""
     idle_energy_j: _builtins.float
@@ -220,6 +244,16 @@ class Receipt(_message.Message):
     """Time its batch was executing. Unit: s."""
     batch_size: _builtins.int
     """Items in its batch."""
+    items: _builtins.int
+    """Of them: its own. 0: not told, taken for 1."""
+    input_tokens: _builtins.int
+    """Tokens of the prompt, where the model generates text. Unit: tokens."""
+    output_tokens: _builtins.int
+    """Tokens that were generated, the one that ends the text included. Unit: tokens."""
+    first_token_s: _builtins.float
+    """From when the request came to the caller of this stream to its first generated token. Unit: s."""
+    token_s: _builtins.float
+    """Mean time between generated tokens, after the first. 0: there were less than two. Unit: s."""
     def __init__(
         self,
         *,
@@ -229,10 +263,15 @@ class Receipt(_message.Message):
         queue_s: _builtins.float = ...,
         compute_s: _builtins.float = ...,
         batch_size: _builtins.int = ...,
+        items: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        first_token_s: _builtins.float = ...,
+        token_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "compute_s", b"compute_s", "energy_j", b"energy_j", "energy_method", b"energy_method", "idle_energy_j", b"idle_energy_j", "queue_s", b"queue_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "compute_s", b"compute_s", "energy_j", b"energy_j", "energy_method", b"energy_method", "first_token_s", b"first_token_s", "idle_energy_j", b"idle_energy_j", "input_tokens", b"input_tokens", "items", b"items", "output_tokens", b"output_tokens", "queue_s", b"queue_s", "token_s", b"token_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

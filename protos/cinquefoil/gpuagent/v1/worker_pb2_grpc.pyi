@@ -39,8 +39,9 @@ class WorkerServiceStub:
     The worker speaks first: `hello` says what it serves and how many requests may be in flight
     on this stream (its credits). The caller sends work up to its credits; the last result of each
     work gives one back. Results come in any order. The worker's credits are divided among its
-    streams; as streams come and go, `credits` says how many this one has from now on, and a
-    caller that holds more waits for results. A worker that drains sends `draining` once, refuses
+    streams in proportion to demand, at least one each; as that changes, `credits` says how many
+    this one has from now on, and a caller that holds more waits for results. A caller that sends
+    more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
     later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
     A stream that breaks loses nothing: work without a result may be executed again elsewhere.
@@ -57,8 +58,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     The worker speaks first: `hello` says what it serves and how many requests may be in flight
     on this stream (its credits). The caller sends work up to its credits; the last result of each
     work gives one back. Results come in any order. The worker's credits are divided among its
-    streams; as streams come and go, `credits` says how many this one has from now on, and a
-    caller that holds more waits for results. A worker that drains sends `draining` once, refuses
+    streams in proportion to demand, at least one each; as that changes, `credits` says how many
+    this one has from now on, and a caller that holds more waits for results. A caller that sends
+    more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
     later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
     A stream that breaks loses nothing: work without a result may be executed again elsewhere.
@@ -78,8 +80,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         The worker speaks first: `hello` says what it serves and how many requests may be in flight
         on this stream (its credits). The caller sends work up to its credits; the last result of each
         work gives one back. Results come in any order. The worker's credits are divided among its
-        streams; as streams come and go, `credits` says how many this one has from now on, and a
-        caller that holds more waits for results. A worker that drains sends `draining` once, refuses
+        streams in proportion to demand, at least one each; as that changes, `credits` says how many
+        this one has from now on, and a caller that holds more waits for results. A caller that sends
+        more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
         later work with status UNAVAILABLE, and ends the stream when its last result is sent.
 
         A stream that breaks loses nothing: work without a result may be executed again elsewhere.

@@ -246,6 +246,26 @@ class PlanInputs(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class StalenessSEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
@@ -253,6 +273,7 @@ class PlanInputs(_message.Message):
     ACCURACY_FLOOR_FIELD_NUMBER: _builtins.int
     GOALS_FIELD_NUMBER: _builtins.int
     LOAD_FORECAST_FIELD_NUMBER: _builtins.int
+    STALENESS_S_FIELD_NUMBER: _builtins.int
     carbon_weight: _builtins.float
     """CLOVER's lambda: weight of carbon against accuracy, 0..1."""
     accuracy_floor: _builtins.float
@@ -277,6 +298,10 @@ class PlanInputs(_message.Message):
     def load_forecast(self) -> _containers.MessageMap[_builtins.str, Global___LoadForecast]:
         """What `demand_rps` was chosen from, by model; absent where it was given by hand."""
 
+    @_builtins.property
+    def staleness_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """How old the knowledge of each zone's intensity was, grid time. Unit: seconds."""
+
     def __init__(
         self,
         *,
@@ -287,10 +312,11 @@ class PlanInputs(_message.Message):
         accuracy_floor: _builtins.float = ...,
         goals: Global___Goals | None = ...,
         load_forecast: _abc.Mapping[_builtins.str, Global___LoadForecast] | None = ...,
+        staleness_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["goals", b"goals"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_floor", b"accuracy_floor", "carbon_weight", b"carbon_weight", "demand_rps", b"demand_rps", "goals", b"goals", "gpus", b"gpus", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "load_forecast", b"load_forecast", "staleness_s", b"staleness_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -640,6 +666,7 @@ class ModelRoutes(_message.Message):
     SLO_PERCENTILE_FIELD_NUMBER: _builtins.int
     INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
+    DISCIPLINE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """What clients name in `model_name`."""
     accuracy_unit: _builtins.str
@@ -649,7 +676,11 @@ class ModelRoutes(_message.Message):
     slo_percentile: _builtins.float
     """Percentile of the objective, for example 95."""
     instance_choice: _builtins.str
-    """Instance choice: "idle_longest" or "shares"."""
+    """Who takes the next request: "shares", "idle_longest", "least_expected_completion"; where GPUs
+    differ also "carbondis", "carbon_aware", "highperf" or "lowenergy".
+    """
+    discipline: _builtins.str
+    """Which request is the next: "fcfs", "edf" or "priority". Empty: "fcfs"."""
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
         """Workers that may take its requests."""
@@ -663,10 +694,11 @@ class ModelRoutes(_message.Message):
         slo_percentile: _builtins.float = ...,
         instance_choice: _builtins.str = ...,
         instances: _abc.Iterable[Global___Instance] | None = ...,
+        discipline: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_unit", b"accuracy_unit", "instance_choice", b"instance_choice", "instances", b"instances", "model", b"model", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_unit", b"accuracy_unit", "discipline", b"discipline", "instance_choice", b"instance_choice", "instances", b"instances", "model", b"model", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -686,6 +718,7 @@ class Instance(_message.Message):
     CREDITS_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     PUE_FIELD_NUMBER: _builtins.int
+    GPU_IDLE_POWER_W_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """Where to dial."""
     segment_id: _builtins.str
@@ -702,6 +735,10 @@ class Instance(_message.Message):
     """Electricity zone of its node."""
     pue: _builtins.float
     """Power usage effectiveness of its node: wall energy per device energy, >= 1."""
+    gpu_idle_power_w: _builtins.float
+    """Idle power of the whole GPU it is on; tells high-end GPUs from low-end ones. 0: not known.
+    Unit: W.
+    """
     def __init__(
         self,
         *,
@@ -713,10 +750,11 @@ class Instance(_message.Message):
         credits: _builtins.int = ...,
         zone: _builtins.str = ...,
         pue: _builtins.float = ...,
+        gpu_idle_power_w: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "gpu_idle_power_w", b"gpu_idle_power_w", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -783,6 +783,62 @@ class SetObjectiveResponse(_message.Message):
 Global___SetObjectiveResponse: _TypeAlias = SetObjectiveResponse  # noqa: Y015
 
 @_typing.final
+class SetPolicyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    DISCIPLINE_FIELD_NUMBER: _builtins.int
+    INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Required. The model."""
+    discipline: _builtins.str
+    """Which request is the next: "fcfs", "edf" or "priority". Empty: unchanged."""
+    instance_choice: _builtins.str
+    """Who takes it: "shares", "idle_longest" or "least_expected_completion". Empty: unchanged."""
+    reset: _builtins.bool
+    """First go back to what the deployment file says."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        discipline: _builtins.str = ...,
+        instance_choice: _builtins.str = ...,
+        reset: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "instance_choice", b"instance_choice", "model", b"model", "reset", b"reset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyRequest: _TypeAlias = SetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class SetPolicyResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISCIPLINE_FIELD_NUMBER: _builtins.int
+    INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
+    discipline: _builtins.str
+    """In force by now."""
+    instance_choice: _builtins.str
+    """In force by now."""
+    def __init__(
+        self,
+        *,
+        discipline: _builtins.str = ...,
+        instance_choice: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "instance_choice", b"instance_choice"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetPolicyResponse: _TypeAlias = SetPolicyResponse  # noqa: Y015
+
+@_typing.final
 class JoinRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1012,6 +1068,8 @@ class ModelLoad(_message.Message):
     QUEUE_DEPTH_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
     ANSWERED_BY_VARIANT_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    OVERLOADED_S_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -1024,6 +1082,12 @@ class ModelLoad(_message.Message):
     """Answered, but later than the SLO."""
     queue_depth: _builtins.int
     """Requests waiting for an instance now."""
+    refused: _builtins.int
+    """Of `failed`: refused, or dropped from the queue, because too much waits."""
+    overloaded_s: _builtins.float
+    """Time in the window in which the model had more to do than it gets done: who came had to wait
+    for half of the SLO or longer, and variants without a share served as well. Unit: s.
+    """
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles over the window, "50", "95", "99" and the SLO's percentile. Unit: s."""
@@ -1043,10 +1107,12 @@ class ModelLoad(_message.Message):
         queue_depth: _builtins.int = ...,
         latency_s: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         answered_by_variant: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        refused: _builtins.int = ...,
+        overloaded_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "late", b"late", "latency_s", b"latency_s", "model", b"model", "queue_depth", b"queue_depth"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "late", b"late", "latency_s", b"latency_s", "model", b"model", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

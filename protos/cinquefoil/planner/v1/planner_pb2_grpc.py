@@ -95,6 +95,11 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.FromString,
                 _registered_method=True)
+        self.SetPolicy = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/SetPolicy',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyResponse.FromString,
+                _registered_method=True)
         self.Join = channel.stream_stream(
                 '/cinquefoil.planner.v1.PlannerService/Join',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.JoinRequest.SerializeToString,
@@ -238,6 +243,17 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetPolicy(self, request, context):
+        """Changes how routers serve a model, at once and over restarts. Nothing that waits is lost.
+
+        Errors:
+        NOT_FOUND        no such model
+        INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Join(self, request_iterator, context):
         """Agents dial in here: reports up, steps down.
 
@@ -325,6 +341,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.SetObjective,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.SerializeToString,
+            ),
+            'SetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPolicy,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyResponse.SerializeToString,
             ),
             'Join': grpc.stream_stream_rpc_method_handler(
                     servicer.Join,
@@ -662,6 +683,33 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/SetObjective',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/SetPolicy',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

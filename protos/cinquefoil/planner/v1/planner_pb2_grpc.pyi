@@ -110,6 +110,13 @@ class PlannerServiceStub:
     Errors:
       INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
     """
+    SetPolicy: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetPolicyRequest, _planner_pb2.SetPolicyResponse]
+    """Changes how routers serve a model, at once and over restarts. Nothing that waits is lost.
+
+    Errors:
+      NOT_FOUND        no such model
+      INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+    """
     Join: _grpc.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]
     """Agents dial in here: reports up, steps down.
 
@@ -209,6 +216,13 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
+    """
+    SetPolicy: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetPolicyRequest, _planner_pb2.SetPolicyResponse]  # type: ignore[assignment]
+    """Changes how routers serve a model, at once and over restarts. Nothing that waits is lost.
+
+    Errors:
+      NOT_FOUND        no such model
+      INVALID_ARGUMENT no such discipline or instance choice; nothing changes
     """
     Join: _aio.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]  # type: ignore[assignment]
     """Agents dial in here: reports up, steps down.
@@ -378,6 +392,19 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
+        """
+
+    @_abc_1.abstractmethod
+    def SetPolicy(
+        self,
+        request: _planner_pb2.SetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.SetPolicyResponse, _abc.Awaitable[_planner_pb2.SetPolicyResponse]]:
+        """Changes how routers serve a model, at once and over restarts. Nothing that waits is lost.
+
+        Errors:
+          NOT_FOUND        no such model
+          INVALID_ARGUMENT no such discipline or instance choice; nothing changes
         """
 
     @_abc_1.abstractmethod

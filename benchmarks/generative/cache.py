@@ -1,0 +1,149 @@
+"""The semantic cache on real prompts: how often it hits, how right it is, how long it takes.
+
+Prompts arrive one after the other, and each one's true length is told before the next arrives.
+Beside each hit stands what the proxy model said of the same prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any, Final, NamedTuple, TypeVar
+
+from benchmarks.harness import Figures, Report, Skipped
+from services.predictor.cache.cache import Bounds, SemanticCache
+from services.predictor.embedding.minilm import SIZE, MiniLm
+from services.predictor.histories import Histories
+from services.predictor.rivals import Rivals
+
+DATA: Final = Path(__file__).parents[3] / "shared" / "data" / "prompts"
+SETS: Final = ("gpteacher", "oasst_eval", "sharegpt_first_turn")
+THRESHOLDS: Final = (0.7, 0.8, 0.9)
+_NOTE: Final = (
+    "right: share of right classes among hits; model: the proxy model's share of the same prompts; "
+    "chosen: of whoever was right more often before, which is what the service answers"
+)
+_PROMPTS, _QUICK, _SEED = 3000, 300, 1
+_WEEK_S: Final = 604_800.0
+
+T = TypeVar("T")
+
+
+class Asked(NamedTuple):
+    """A prompt that a model answered, and how long the answer was."""
+
+    model: str
+    prompt: str
+    tokens: int
+
+
+def measure(*, quick: bool = False) -> Report:
+    """Measure every set at every threshold.
+
+    Raises:
+        Skipped: The data are not there.
+    """
+    if not DATA.is_dir():
+        raise Skipped(f"no prompts in {DATA}")
+    found: dict[str, dict[str, Any]] = {}
+    for name in SETS:
+        asked = _read(DATA / f"{name}.jsonl", _QUICK if quick else _PROMPTS)
+        embedder = _Remembering(MiniLm())
+        found[name] = {f"{each:g}": _Day(asked, each, embedder).run() for each in THRESHOLDS}
+    rows = [
+        {"set": name, "threshold": threshold, **figures}
+        for name, by_threshold in found.items()
+        for threshold, figures in by_threshold.items()
+    ]
+    return Report([Figures("Semantic cache", rows, _NOTE)], {"cache": found})
+
+
+def _read(path: Path, count: int) -> list[Asked]:
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    random.Random(_SEED).shuffle(rows)
+    return [Asked(row["model"], row["prompt"], row["output_tokens"]) for row in rows[:count]]
+
+
+class _Remembering:
+    """An embedder that need not look at a prompt twice; times what it computes."""
+
+    def __init__(self, embedder: MiniLm) -> None:
+        self._embedder = embedder
+        self._vectors: dict[str, Any] = {}
+        self.took_s: list[float] = []
+
+    def embed(self, prompt: str) -> Any:
+        if prompt not in self._vectors:
+            self._vectors[prompt] = _timed(self.took_s, lambda: self._embedder.embed(prompt))
+        return self._vectors[prompt]
+
+
+class _Day:
+    """One run over a set's prompts."""
+
+    def __init__(self, asked: Sequence[Asked], threshold: float, embedder: _Remembering) -> None:
+        models = sorted({each.model for each in asked})
+        self._asked, self._embedder = asked, embedder
+        self._cache = SemanticCache(models, Bounds(10_000, 2**30, _WEEK_S, threshold), SIZE)
+        self._knowledge = Histories.of(None, models)
+        self._rivals: dict[str, Rivals] = defaultdict(Rivals)
+        self._right: dict[str, list[bool]] = defaultdict(list)
+        self._exact_s: list[float] = []
+        self._search_s: list[float] = []
+
+    def run(self) -> dict[str, float | None]:
+        """Return the figures."""
+        for now_s, each in enumerate(self._asked):
+            self._ask(each, float(now_s))
+        return {
+            "exact_rate": len(self._right["exact"]) / len(self._asked),
+            "exact_right": _share(self._right["exact"]),
+            "exact_model": _share(self._right["model, exact"]),
+            "semantic_rate": len(self._right["semantic"]) / len(self._asked),
+            "semantic_right": _share(self._right["semantic"]),
+            "semantic_model": _share(self._right["model, semantic"]),
+            "semantic_chosen": _share(self._right["chosen"]),
+            "exact_us": 1e6 * median(self._exact_s),
+            "search_ms": 1e3 * median(self._search_s),
+            "embed_ms": 1e3 * median(self._embedder.took_s),
+        }
+
+    def _ask(self, asked: Asked, now_s: float) -> None:
+        model, prompt, tokens = asked
+        cache, knowledge, key = self._cache, self._knowledge, prompt.encode(errors="replace")
+        vector, kind = self._embedder.embed(prompt), "exact"
+        hit = _timed(self._exact_s, lambda: cache.exact(model, key, now_s))
+        if hit is None:
+            kind, hit = "semantic", _timed(self._search_s, lambda: cache.near(model, vector, now_s))
+        said, true_class = knowledge.predict(model, prompt), knowledge.class_of(model, tokens)
+        if hit is not None:
+            told_class = knowledge.class_of(model, hit.lengths.mean_tokens)
+            self._right[kind].append(told_class == true_class)
+            self._right[f"model, {kind}"].append(said.class_ == true_class)
+            if kind == "semantic":
+                cache.judge(model, hit.key, right=not hit.lengths.far(tokens))
+                rivals = self._rivals[model]
+                chosen = told_class if rivals.cache_leads else said.class_
+                self._right["chosen"].append(chosen == true_class)
+                self._rivals[model] = rivals.then(
+                    cache_class=told_class, model_class=said.class_, true_class=true_class
+                )
+        cache.learn(model, key, tokens, now_s, vector)
+        knowledge.observe(model, said, tokens)
+
+
+def _timed(took_s: list[float], work: Callable[[], T]) -> T:
+    began_s = time.perf_counter()
+    done = work()
+    took_s.append(time.perf_counter() - began_s)
+    return done
+
+
+def _share(right: Sequence[bool]) -> float | None:
+    return mean(right) if right else None

@@ -1,0 +1,183 @@
+"""Speculative shortest job first against first come, first served, and others, in virtual time.
+
+An answer takes 0.1 s and 0.02 s per token; lengths and predictions are those of real answers, drawn
+at random. SSJF is the router's own dispatcher, learning boosts from nothing; the others are a heap.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+
+from benchmarks.generative.serving import Jobs, Seconds, ranked, routed
+from benchmarks.generative.traces import Trace, artifact, ours
+from benchmarks.harness import Figures, Report, Row
+
+LOADS = (0.5, 0.7, 0.9, 0.95)
+JOBS, SEEDS = 20_000, 20
+SLO_S = 20.0
+OVERTAKING_S = 10 * SLO_S
+"""What the router takes for an objective of `SLO_S`, where nothing else is said."""
+
+BURSTY = 3.0
+"""Deviation of the gaps between bursty arrivals, over their mean; Poisson: 1."""
+
+AGING = 10.0
+"""Of shortest job first with aging: a second of waiting makes up for 1/10 s of service."""
+
+TRUE_THETA = 0.6
+"""Theta over gamma of the boosts by true lengths: with 1 the tail is lighter, the mean larger."""
+
+_FCFS = "FCFS"
+_SSJF = "SSJF (router)"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is measured at once.
+
+    Attributes:
+        trace: Whose answers.
+        load: Mean work that comes in over what can be done, 0..1.
+        cv: Deviation of the gaps between arrivals, over their mean.
+        slots: Answers at a time; each as fast as if it was alone.
+        others: Compare with other orders, too.
+        seeds: Streams of `JOBS` jobs.
+    """
+
+    trace: Trace
+    load: float
+    cv: float = 1.0
+    slots: int = 1
+    others: bool = False
+    seeds: int = SEEDS
+
+
+def measure(*, quick: bool = False) -> Report:
+    """Compare; quick: one load, and fewer streams.
+
+    Raises:
+        Skipped: The data is not there.
+    """
+    settings = _settings(quick=quick)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        rows = [row for found in pool.map(rows_of, settings) for row in found]
+    headline = {
+        f"rho_{row['load']:g}": {
+            key: row[key] for key in ("mean_cut_pct", "p99_ratio", "p999_ratio", "max_ratio")
+        }
+        for row in rows
+        if (row["order"], row["arrivals"], row["slots"]) == (_SSJF, "Poisson", 1)
+        and row["answers"] == settings[0].trace.name
+    }
+    note = (
+        f"{settings[0].seeds} streams of {JOBS} jobs; statistics of each, then their means, over"
+        f" FCFS's. Nobody is overtaken by who came more than {OVERTAKING_S:g} s later."
+    )
+    table = Figures("Time in the system against first come, first served", rows, note)
+    return Report([table], {"ssjf": headline, "scheduling": [dict(row) for row in rows]})
+
+
+def _settings(*, quick: bool) -> list[Setting]:
+    theirs = artifact()
+    if quick:
+        return [Setting(theirs, 0.9, others=True, seeds=3)]
+    return [
+        *(Setting(theirs, load, others=True) for load in LOADS),
+        Setting(theirs, 0.7, BURSTY, others=True),
+        *(Setting(theirs, load, slots=8) for load in LOADS),
+        Setting(theirs, 0.7, BURSTY, slots=8),
+        *(Setting(trace, load) for trace in ours() for load in (0.7, 0.9)),
+    ]
+
+
+def rows_of(setting: Setting) -> list[Row]:
+    """Return a row for each order."""
+    found: dict[str, list[Sequence[float]]] = {}
+    for seed in range(setting.seeds):
+        jobs, true = stream(setting, seed)
+        for order, times_s in _orders(setting, jobs, true).items():
+            found.setdefault(order, []).append(_statistics(jobs, times_s))
+    means = {order: np.mean(statistics, axis=0) for order, statistics in found.items()}
+    first = means[_FCFS]
+    return [
+        {
+            "answers": setting.trace.name,
+            "slots": setting.slots,
+            "arrivals": "Poisson" if setting.cv == 1 else f"bursty (cv {setting.cv:g})",
+            "load": setting.load,
+            "order": order,
+            "mean_s": float(mean[0]),
+            "mean_cut_pct": 100 * float(1 - mean[0] / first[0]),
+            "p99_ratio": float(mean[1] / first[1]),
+            "p999_ratio": float(mean[2] / first[2]),
+            "max_ratio": float(mean[3] / first[3]),
+            "throughput_ratio": float(mean[4] / first[4]),
+        }
+        for order, mean in means.items()
+    ]
+
+
+def stream(setting: Setting, seed: int) -> tuple[Jobs, Jobs]:
+    """Return jobs with the classes foretold, and the same with their true ones."""
+    rng = np.random.default_rng(seed)
+    trace = setting.trace
+    drawn = rng.integers(0, len(trace.services_s), JOBS)
+    gap_s = trace.services_s.mean() / setting.slots / setting.load
+    shape = setting.cv**-2
+    arrivals_s = np.cumsum(rng.gamma(shape, gap_s / shape, JOBS))
+    told = Jobs(arrivals_s, trace.services_s[drawn], trace.told[drawn])
+    return told, replace(told, classes=trace.true[drawn])
+
+
+def _orders(setting: Setting, jobs: Jobs, true: Jobs) -> Mapping[str, Seconds]:
+    """Return times in the system by order."""
+    slots = setting.slots
+    found = {
+        _FCFS: ranked(jobs, slots, jobs.arrivals_s),
+        _SSJF: routed(jobs, slots, OVERTAKING_S),
+    }
+    if setting.others:
+        found |= {
+            "SSJF (router), true classes": routed(true, slots, OVERTAKING_S),
+            "boosts by true lengths": ranked(jobs, slots, jobs.arrivals_s - _boosts_s(jobs)),
+            "SJF, no bound": ranked(jobs, slots, jobs.classes * 1e9 + jobs.arrivals_s),
+            "SJF with aging": ranked(jobs, slots, jobs.arrivals_s + AGING * _means_s(jobs)),
+        }
+    return found
+
+
+def _statistics(jobs: Jobs, times_s: Seconds) -> Sequence[float]:
+    span_s = float((jobs.arrivals_s + times_s).max())
+    p99_s, p999_s = np.percentile(times_s, (99, 99.9))
+    return (float(times_s.mean()), p99_s, p999_s, float(times_s.max()), len(times_s) / span_s)
+
+
+def _means_s(jobs: Jobs) -> Seconds:
+    """Return for each job the mean service time of its class, s."""
+    sums = np.bincount(jobs.classes, jobs.services_s)
+    return (sums / np.maximum(np.bincount(jobs.classes), 1))[jobs.classes]
+
+
+def _boosts_s(jobs: Jobs) -> Seconds:
+    """Return the boosts of gamma-Boost for known lengths, one server, s.
+
+    Source: Yu, Scully, "Strongly Tail-Optimal Scheduling in the Light-Tailed M/G/1", 2024.
+    """
+    services_s = jobs.services_s
+    rate_rps = len(services_s) / jobs.arrivals_s[-1]
+
+    def excess(gamma: float) -> float:
+        return float(rate_rps * np.mean(np.expm1(gamma * services_s)) - gamma)
+
+    high = 1e-3
+    while excess(high) < 0:
+        high *= 1.5
+    theta = TRUE_THETA * float(brentq(excess, 1e-9, high))
+    boosts_s: Seconds = -np.log(-np.expm1(-theta * services_s)) / theta
+    return boosts_s

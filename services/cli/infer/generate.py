@@ -1,0 +1,94 @@
+"""Sends one prompt and shows the text as it is generated."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from rich.console import Console
+
+from inference import grpc_service_pb2 as oip
+from services.cli.client import Clients, connected, explain
+from services.cli.infer.answer import Answer
+from services.cli.infer.render import render
+from services.cli.tensors import parameters_of, texts_of
+from services.kit.deployment import Deployment
+from services.kit.errors import from_status
+from services.kit.settings import load
+
+INPUT, OUTPUT = "text_input", "text_output"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How text is generated; None: as the model's deployment says."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    seed: int | None = None
+    stop: str | None = None
+
+
+async def generate(
+    config: Path, model: str, prompt: str, sampling: Sampling, *, as_json: bool
+) -> None:
+    """Send `prompt` to `model`; print the text as it comes, then who gave it and what it cost.
+
+    Raises:
+        ServiceError: The router's answer, in one sentence.
+    """
+    deployment = load(config)
+    console, text = Console(), ""
+    answer = Answer(model, 0.0, {}, {})
+    began_s = time.perf_counter()
+    async with connected(deployment) as clients:
+        async for response in _responses(clients, deployment, request(model, prompt, sampling)):
+            said = "".join(texts_of(response, OUTPUT))
+            text += said
+            if not as_json:
+                console.print(said, end="", markup=False, highlight=False, soft_wrap=True)
+            answer = replace(answer, parameters=parameters_of(response))
+    answer = replace(answer, latency_s=time.perf_counter() - began_s)
+    answer.parameters.pop("triton_final_response", None)
+    if as_json:
+        console.print_json(json.dumps(asdict(replace(answer, outputs={OUTPUT: [text]}))))
+        return
+    console.print("\n")
+    console.print(render(answer))
+
+
+def request(model: str, prompt: str, sampling: Sampling) -> oip.ModelInferRequest:
+    """Return a request for text."""
+    data = prompt.encode()
+    asked = oip.ModelInferRequest(model_name=model)
+    asked.inputs.add(name=INPUT, datatype="BYTES", shape=[1])
+    asked.raw_input_contents.append(len(data).to_bytes(4, "little") + data)
+    kinds: dict[type, str] = {int: "int64_param", float: "double_param", str: "string_param"}
+    for name, value in asdict(sampling).items():
+        if value is not None:
+            setattr(asked.parameters[name], kinds[type(value)], value)
+    return asked
+
+
+async def _responses(
+    clients: Clients, deployment: Deployment, asked: oip.ModelInferRequest
+) -> AsyncIterator[oip.ModelInferResponse]:
+    """Yield the parts of the answer to one request."""
+    call: Any = clients.inference.ModelStreamInfer()
+    try:
+        await call.write(asked)
+        await call.done_writing()
+        async for part in call:
+            if part.error_message:
+                status = part.infer_response.parameters["cinquefoil_status"].string_param
+                raise from_status(status or "UNKNOWN", f"router: {part.error_message} ({status})")
+            yield part.infer_response
+    except grpc.aio.AioRpcError as error:
+        raise explain("router", deployment.router.dial, error) from error
+    finally:
+        call.cancel()

@@ -1,0 +1,1 @@
+"""What `cinquefoil predictor` does."""

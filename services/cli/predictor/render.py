@@ -1,0 +1,30 @@
+"""What the predictor knows, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import RenderableType
+
+from cinquefoil.predictor.v1.predictor_pb2 import ModelStatistics, Source
+from services.cli.tables import table
+from services.cli.words import percent
+
+
+def render(models: Iterable[ModelStatistics]) -> RenderableType:
+    """Return one row per model and source; a cache hit is "exact" or "semantic"."""
+    rows = table(
+        "Lengths foretold",
+        *("model", ">known", ">observed", "source", ">predictions", ">mean ms", ">class right"),
+    )
+    for model in models:
+        head = (model.model, str(model.cache_entries), str(model.observed))
+        for each in model.sources:
+            mean_ms = each.total_s / each.predictions * 1e3 if each.predictions else 0.0
+            right = percent(each.right / each.judged) if each.judged else "-"
+            source = Source.Name(each.source).removeprefix("SOURCE_").lower()
+            rows.add_row(*head, source, str(each.predictions), f"{mean_ms:.2f}", right)
+            head = ("", "", "")
+        if not model.sources:
+            rows.add_row(*head, "-", "0", "-", "-")
+    return rows

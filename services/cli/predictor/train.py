@@ -1,0 +1,98 @@
+"""Trains a predictor, or judges one; prints a table, writes the report and its picture."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from services.cli.predictor import chart
+from services.cli.predictor.judged import judged
+from services.kit.errors import InvalidArgument
+from services.predictor.proxy import DEFAULT, Proxy
+from services.predictor.training.baselines import baselines
+from services.predictor.training.export import to_onnx
+from services.predictor.training.fit import STEPS, edges_tokens, fit
+from services.predictor.training.report import Report, judge
+from services.predictor.training.rows import read, split
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    out: Path
+    test_share: float
+    seed: int
+    as_json: bool
+
+
+def train(data: Path, options: Options) -> None:
+    """Train on most prompts of a file, judge on the others.
+
+    Raises:
+        InvalidArgument: The file cannot be used, or has too few prompts.
+    """
+    training, testing = split(read(data), options.test_share, options.seed)
+    known = {row.model for row in training}
+    testing = [row for row in testing if row.model in known]
+    if not testing:
+        raise InvalidArgument(f"{data}: too few prompts to keep some for testing", field="data")
+    with _progress(options.as_json) as bar:
+        task = bar.add_task("", total=STEPS + 2)
+
+        def step(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+
+        trained = fit(training, seed=options.seed, progress=step)
+        step("training simple predictors")
+        beside = baselines(training, testing, trained.edges_tokens)
+        step("judging")
+        options.out.mkdir(parents=True, exist_ok=True)
+        file = options.out / "predictor.onnx"
+        file.write_bytes(to_onnx(trained))
+        report = judge(Proxy(file), testing, trained.edges_tokens, beside)
+        bar.update(task, completed=STEPS + 2, description="done")
+    _show(report, options.out, "predictor.onnx, ", as_json=options.as_json)
+
+
+def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> None:
+    """Judge a predictor on all prompts of a file.
+
+    Raises:
+        InvalidArgument: The file of answers cannot be used.
+        FailedPrecondition: The predictor cannot.
+    """
+    rows = read(data)
+    report = judge(Proxy(model or DEFAULT), rows, edges_tokens(rows))
+    out.mkdir(parents=True, exist_ok=True)
+    _show(report, out, "", as_json=as_json)
+
+
+def _show(report: Report, out: Path, written: str, *, as_json: bool) -> None:
+    document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
+    (out / "report.json").write_text(document, encoding="utf-8")
+    chart.draw(report.confusion, out / "confusion.png")
+    if as_json:
+        sys.stdout.write(document)
+        return
+    console = Console()
+    console.print(judged(report))
+    console.print(Text(f"\n{out}: {written}report.json, confusion.png"))
+
+
+def _progress(as_json: bool) -> Progress:
+    console = Console(stderr=as_json)
+    return Progress(
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        disable=not console.is_terminal,
+    )

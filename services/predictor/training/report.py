@@ -1,0 +1,75 @@
+"""A predictor judged on prompts that it was not trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.predictor.estimate import CLASS_COUNT
+from services.predictor.proxy import Proxy
+from services.predictor.training.fit import Edges, true_classes
+from services.predictor.training.measures import Measures, confusion, measure
+from services.predictor.training.rows import Row, by_model
+
+MODE, ORDINAL = "predictor", "predictor, ordinal"
+"""The likeliest class; and the mean class, rounded, which is nearer where it is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How good predictors are on the same prompts.
+
+    Attributes:
+        rows: How many answers were tested, by served model.
+        measures: By served model and predictor.
+        confusion: Of all models' answers: true classes (rows), called classes, shape (5, 5).
+    """
+
+    rows: dict[str, int]
+    measures: dict[str, dict[str, Measures]]
+    confusion: NDArray[np.int64]
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return {
+            "answers": self.rows,
+            "measures": {
+                model: {name: asdict(each) for name, each in found.items()}
+                for model, found in self.measures.items()
+            },
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def judge(
+    proxy: Proxy,
+    tested: Sequence[Row],
+    edges: Edges,
+    beside: dict[str, dict[str, Measures]] | None = None,
+) -> Report:
+    """Return how good a predictor is.
+
+    Args:
+        proxy: Predicts.
+        tested: Answers to prompts it was not trained with.
+        edges: Of each served model's classes, tokens.
+        beside: Measures of other predictors, by served model and name.
+    """
+    measures: dict[str, dict[str, Measures]] = {}
+    counts = np.zeros((CLASS_COUNT, CLASS_COUNT), np.int64)
+    for model, rows in by_model(tested).items():
+        likely = np.array([proxy.probabilities(row.prompt, edges[model]) for row in rows])
+        true = true_classes(rows, edges)
+        tokens = np.array([row.tokens for row in rows], np.float64)
+        called, mean = likely.argmax(axis=1), likely @ np.arange(CLASS_COUNT)
+        measures[model] = {
+            **(beside or {}).get(model, {}),
+            ORDINAL: measure(true, tokens, np.rint(mean).astype(np.int64), mean),
+            MODE: measure(true, tokens, called, mean),
+        }
+        counts += confusion(true, called)
+    return Report({m: len(rows) for m, rows in by_model(tested).items()}, measures, counts)

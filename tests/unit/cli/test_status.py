@@ -1,0 +1,45 @@
+"""`cinquefoil status`: what a person must know is there in words."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
+from cinquefoil.planner.v1 import planner_pb2
+from services.cli.status import convert, view
+from services.cli.status.render import render
+
+
+def _shown(*segments: pb.Segment) -> str:
+    gpu = pb.Gpu(uuid="GPU-1", type=pb.GpuType(name="a100-40gb"))
+    for start in (0, 4):
+        gpu.slices.add(placement=pb.Placement(profile="3g.20gb", start=start))
+    fleet = planner_pb2.FleetNode(node=pb.Node(name="rack-7", gpus=[gpu], segments=segments))
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(view.Status(gpus=tuple(convert.gpus(fleet)))))
+    return console.export_text()
+
+
+def _segment(start: int, state: pb.SegmentState.ValueType, reason: str) -> pb.Segment:
+    placement = pb.Placement(profile="3g.20gb", start=start)
+    spec = pb.SegmentSpec(model="digits", variant="large", gpu_uuid="GPU-1", placement=placement)
+    return pb.Segment(spec=spec, state=state, reason=reason)
+
+
+def test_a_segment_that_was_given_up_says_why() -> None:
+    text = _shown(
+        _segment(0, pb.SEGMENT_STATE_READY, ""),
+        _segment(4, pb.SEGMENT_STATE_QUARANTINED, "worker s-2.0 ended: cannot load the model"),
+    )
+
+    assert (
+        "digits/large on rack-7/0 3g.20gb@4 is quarantined: worker s-2.0 ended: cannot load the "
+        "model"
+    ) in text
+    assert "is ready:" not in text
+
+
+def test_segments_that_are_well_need_no_words() -> None:
+    assert " is " not in _shown(_segment(0, pb.SEGMENT_STATE_READY, ""))

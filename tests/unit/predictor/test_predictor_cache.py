@@ -1,0 +1,189 @@
+"""The semantic cache: bounds, separation of models, correction, forgetting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from services.predictor.cache.cache import ENTRY_BYTES, Bounds, SemanticCache
+from services.predictor.cache.vectors import Vector, coded, decoded
+
+SIZE = 32
+MODELS = ("a", "b")
+ROOMY = Bounds(entries=100, size_bytes=2**20, unused_s=1000.0, similarity=0.8)
+
+
+def vector(seed: int) -> Vector:
+    made = np.random.default_rng(seed).normal(size=SIZE).astype(np.float32)
+    return made / np.float32(np.linalg.norm(made))
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def near(one: Vector, cosine: float) -> Vector:
+    """Return a vector with this cosine to `one`."""
+    other = vector(999)
+    across = other - (other @ one) * one
+    across /= np.linalg.norm(across)
+    made: Vector = (cosine * one + np.sqrt(1 - cosine**2) * across).astype(np.float32)
+    return made
+
+
+def cache(bounds: Bounds = ROOMY) -> SemanticCache:
+    return SemanticCache(MODELS, bounds, SIZE)
+
+
+def test_the_same_prompt_is_known_by_its_key_and_a_like_one_by_its_vector() -> None:
+    known = cache()
+    known.learn("a", key(1), 100, 0.0, vector(1))
+
+    exact, like = known.exact("a", key(1), 1.0), known.near("a", near(vector(1), 0.9), 1.0)
+    assert exact is not None
+    assert exact.lengths.mean_tokens == 100
+    assert like is not None
+    assert like.key == key(1)
+    assert like.similarity == pytest.approx(0.9, abs=0.01)
+
+
+@given(st.floats(-1, 0.78))
+def test_a_prompt_less_like_than_the_threshold_is_not_taken_for_it(cosine: float) -> None:
+    known = cache()
+    known.learn("a", key(1), 100, 0.0, vector(1))
+
+    assert known.near("a", near(vector(1), cosine), 1.0) is None
+
+
+@given(st.integers(1, 40), st.integers(0, 2**31))
+@settings(max_examples=30)
+def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
+    """A search agrees with numpy's own cosines, within rounding."""
+    known = cache(Bounds(100, 2**20, 1000.0, 1e-6))
+    vectors = [vector(seed + i) for i in range(count)]
+    for i, each in enumerate(vectors):
+        known.learn("a", key(i), i, 0.0, each)
+    asked = vector(seed - 1 if seed else 10**9)
+    cosines = [float(each @ asked) for each in vectors]
+
+    hit = known.near("a", asked, 1.0)
+
+    if max(cosines) > 0.01:
+        assert hit is not None
+        assert cosines[int.from_bytes(hit.key, "big")] >= max(cosines) - 1e-4
+
+
+def test_a_like_prompt_answered_wrongly_three_times_in_net_loses_its_teller() -> None:
+    known = cache()
+    known.learn("a", key(1), 100, 0.0, vector(1))
+    for right in (True, False, False, False):
+        known.judge("a", key(1), right=right)
+
+    assert known.exact("a", key(1), 1.0) is None
+    assert known.near("a", vector(1), 1.0) is None
+
+
+def test_memory_is_shared_out_among_the_models_whatever_the_bound_on_entries() -> None:
+    known = cache(Bounds(100, 6 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8))
+    for i in range(20):
+        known.learn("a", key(i), 1, float(i), vector(i))
+
+    assert known.entries("a") == 3
+    assert known.size_bytes("a") <= 3 * (ENTRY_BYTES + 4 * SIZE)
+
+
+def test_what_nobody_asks_about_goes_and_what_is_asked_about_stays() -> None:
+    known = cache()
+    for i in range(3):
+        known.learn("a", key(i), 1, 0.0, vector(i))
+    known.exact("a", key(1), 900.0)
+
+    assert known.expire(1500.0) == 2
+    assert known.exact("a", key(1), 1500.0) is not None
+
+
+def test_forgetting_a_model_leaves_the_others() -> None:
+    known = cache()
+    for model in MODELS:
+        known.learn(model, key(1), 1, 0.0, vector(1))
+
+    assert known.forget("a", float("inf")) == 1
+    assert known.near("a", vector(1), 1.0) is None
+    assert known.near("b", vector(1), 1.0) is not None
+
+
+def test_changes_that_could_not_be_written_are_asked_for_again() -> None:
+    known = cache()
+    known.learn("a", key(1), 1, 0.0)
+    known.learn("a", key(2), 1, 0.0)
+    known.take_changes()
+    known.learn("a", key(1), 1, 0.0)
+    known.forget("a", float("inf"))
+    known.learn("a", key(2), 1, 0.0)
+
+    ((changes, _),) = known.take_changes().values()
+    assert known.take_changes() == {}
+    known.give_back("a", changes)
+
+    ((again, entries),) = known.take_changes().values()
+    assert (again.written, again.dropped) == ({key(2)}, {key(1)})
+    assert entries.keys() == {key(2)}
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Whatever happens: bounds hold, and no model is told another's lengths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = cache(Bounds(5, 2**20, 50.0, 0.8))
+        self.now_s = 0.0
+
+    @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12), embedded=st.booleans())
+    def learn(self, model: str, number: int, embedded: bool) -> None:
+        """Lengths of model a are even, of model b odd: who told a length shows."""
+        self.now_s += 1
+        tokens = 2 * number + (model == "b")
+        made = vector(number) if embedded else None
+        self.cache.learn(model, key(number), tokens, self.now_s, made)
+        assert self.cache.holds(model, key(number))
+
+    @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12))
+    def ask(self, model: str, number: int) -> None:
+        for hit in (
+            self.cache.exact(model, key(number), self.now_s),
+            self.cache.near(model, vector(number), self.now_s),
+        ):
+            if hit is not None:
+                assert hit.lengths.mean_tokens % 2 == (model == "b")
+                assert hit.similarity >= 0.8
+
+    @rule(model=st.sampled_from(MODELS), number=st.integers(0, 12), right=st.booleans())
+    def judge(self, model: str, number: int, right: bool) -> None:
+        self.cache.judge(model, key(number), right=right)
+
+    @rule(model=st.sampled_from((*MODELS, None)), age_s=st.integers(0, 20))
+    def forget(self, model: str | None, age_s: int) -> None:
+        self.cache.forget(model, self.now_s - age_s)
+
+    @invariant()
+    def bounded(self) -> None:
+        assert all(self.cache.entries(model) <= 5 for model in MODELS)
+
+
+TestCache = CacheMachine.TestCase
+TestCache.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+def test_a_vector_of_nothing_is_like_nothing() -> None:
+    known = cache()
+    known.learn("a", key(1), 1, 0.0, vector(1))
+
+    assert known.near("a", np.zeros(SIZE, np.float32), 1.0) is None
+
+
+@given(st.integers(0, 10_000))
+def test_bytes_keep_a_vectors_direction_within_half_a_degree(seed: int) -> None:
+    assert float(decoded(coded(vector(seed))) @ vector(seed)) > np.cos(np.radians(0.5))

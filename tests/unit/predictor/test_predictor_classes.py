@@ -1,0 +1,123 @@
+"""A served model's classes follow its answers, and so does what the proxy's words mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.errors import InvalidArgument
+from services.predictor.classes import SHARES, Classes
+from services.predictor.estimate import CLASS_RANKS
+from services.predictor.sketch import BUCKETS, MIDDLES_TOKENS, Sketch, bucket
+
+PRIOR = np.ones(BUCKETS)
+LIKELY = st.lists(st.floats(0, 1), min_size=5, max_size=5)
+LENGTHS = st.lists(st.integers(0, 2_000_000), max_size=60)
+
+
+def taught(lengths: list[int], said: list[float] | None = None) -> Classes:
+    classes = Classes(PRIOR)
+    for tokens in lengths:
+        classes.observe(tokens, said or ())
+    return classes
+
+
+@given(LENGTHS, LIKELY)
+def test_an_estimate_is_in_order_whatever_was_seen_and_said(
+    lengths: list[int], said: list[float]
+) -> None:
+    """Low <= high, everything finite and positive, and classes that are."""
+    found = taught(lengths, said).estimate(said)
+    assert 0 < found.low_tokens <= found.high_tokens < 1.1e6
+    assert 0 < found.expected_tokens < 1.1e6
+    assert found.class_ in range(5)
+    assert found.probabilities == tuple(said)
+
+
+@given(LENGTHS)
+def test_edges_ascend_and_classes_are_cut_at_them(lengths: list[int]) -> None:
+    classes = taught(lengths)
+    edges = classes.edges_tokens
+    assert list(edges) == sorted(edges)
+    found = [classes.class_of(tokens) for tokens in sorted(lengths)]
+    assert found == sorted(found)
+    assert all(classes.class_of(edge) <= place for place, edge in enumerate(edges))
+
+
+def test_edges_become_the_percentiles_of_what_is_observed() -> None:
+    """Within a bucket and what is left of the prior."""
+    lengths = np.random.default_rng(0).lognormal(5, 1, 4000)
+    classes = Classes(PRIOR)
+    for tokens in lengths:
+        classes.observe(tokens)
+    assert classes.edges_tokens == pytest.approx(np.quantile(lengths, CLASS_RANKS), rel=0.12)
+
+
+def test_edges_follow_a_model_that_changes() -> None:
+    """What was seen 15,000 answers ago no longer counts."""
+    classes = taught([100] * 300 + [1000] * 15_000)
+    assert classes.edges_tokens[0] == pytest.approx(1000, rel=0.03)
+
+
+def test_a_new_model_has_the_prior() -> None:
+    prior = Sketch()
+    for tokens in (10, 100, 1000):
+        prior.add(tokens)
+    said = Classes(prior.weights).estimate()
+    assert said.source == "prior"
+    assert said.expected_tokens == pytest.approx(370, rel=0.02)
+    assert said.class_ == 1
+
+
+def test_a_proxy_that_knows_nothing_is_soon_not_believed() -> None:
+    """Sure and always wrong about which: the classes' own shares are told instead."""
+    random = np.random.default_rng(1)
+    classes = Classes(PRIOR)
+    for _ in range(3000):
+        said = np.full(5, 0.02)
+        said[random.integers(0, 4)] = 0.92
+        classes.observe(random.lognormal(5, 1), said.tolist())
+    assert classes.calibrated([0.92, 0.02, 0.02, 0.02, 0.02]) == pytest.approx(SHARES, abs=0.12)
+
+
+def test_a_proxy_that_is_one_class_off_is_put_right() -> None:
+    """A shift is learned: it says "shorter" of every answer, and the classes come out right."""
+    random = np.random.default_rng(2)
+    classes, right = Classes(PRIOR), []
+    for number in range(4000):
+        tokens = random.lognormal(5, 1)
+        true = classes.class_of(tokens)
+        weights = np.exp(-1.5 * np.abs(np.arange(5) - true) - 1.5 * np.arange(5))
+        said = (weights / weights.sum()).tolist()
+        if number >= 3000:
+            right.append(classes.estimate(said).class_ == true)
+        classes.observe(tokens, said)
+    assert np.mean(right) > 0.9
+
+
+def test_a_longer_class_means_more_tokens() -> None:
+    classes = taught(list(range(10, 500)))
+    expected = [classes.estimate(each).expected_tokens for each in np.eye(5).tolist()]
+    assert expected == sorted(expected)
+
+
+@given(LENGTHS, LIKELY)
+def test_what_was_learned_survives_being_written(lengths: list[int], said: list[float]) -> None:
+    classes = taught(lengths, said)
+    back = Classes.from_bytes(classes.to_bytes(), PRIOR)
+    assert back.answers == classes.answers
+    assert back.edges_tokens == pytest.approx(classes.edges_tokens, rel=0.031)
+    assert back.calibrated(said) == pytest.approx(classes.calibrated(said), abs=1e-4)
+
+
+@pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + BUCKETS))], ids=len)
+def test_what_was_not_written_here_is_refused(spoil: bytes) -> None:
+    with pytest.raises(InvalidArgument, match="classes"):
+        Classes.from_bytes(spoil, PRIOR)
+
+
+@given(st.floats(1, 1e6))
+def test_a_bucket_stands_for_lengths_within_1_5_percent(tokens: float) -> None:
+    assert MIDDLES_TOKENS[bucket(tokens)] == pytest.approx(tokens, rel=0.016)

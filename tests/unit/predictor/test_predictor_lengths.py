@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.predictor.cache.lengths import Lengths
+
+TOKENS = st.integers(0, 100_000)
+
+
+def after(*tokens: float) -> Lengths:
+    lengths = Lengths.of(tokens[0])
+    for each in tokens[1:]:
+        lengths = lengths.then(each)
+    return lengths
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=30))
+def test_the_mean_stays_among_what_was_seen_and_the_range_holds_it(tokens: list[int]) -> None:
+    lengths = after(*tokens)
+
+    low, high = lengths.range_tokens()
+    assert min(tokens) - 1e-6 <= lengths.mean_tokens <= max(tokens) + 1e-6
+    assert 0 <= low <= lengths.mean_tokens <= high
+
+
+def test_of_like_answers_the_mean_is_their_mean() -> None:
+    assert after(100, 110, 90, 100).mean_tokens == pytest.approx(100)
+    assert after(100, 110, 90, 100).deviation_tokens == pytest.approx(7.07, abs=0.01)
+
+
+def test_one_odd_answer_moves_the_mean_and_a_second_in_a_row_replaces_what_was_known() -> None:
+    """A model that was exchanged is believed after two answers."""
+    once = after(100, 100, 100, 1000)
+    assert once.count == 4
+    assert 100 < once.mean_tokens < 1000
+
+    twice = once.then(1000)
+    assert twice == Lengths.of(1000)
+
+
+def test_odd_answers_that_are_not_in_a_row_replace_nothing() -> None:
+    assert after(100, 100, 100, 100, 1000, 200, 1000, 300).count == 8

@@ -1,0 +1,142 @@
+"""The cache's file: what survives, what does not, and who may read it."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.kit.errors import FailedPrecondition
+from services.predictor.cache.cache import Bounds, SemanticCache
+from services.predictor.cache.store import Store
+
+SIZE = 8
+MARK = np.linspace(-1, 1, SIZE).astype(np.float32)
+
+
+def cache(*models: str) -> SemanticCache:
+    return SemanticCache(models, Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+
+
+def saved(path: Path, known: SemanticCache) -> None:
+    store = Store.opened(path, "e")
+    store.save(known.take_changes(), {"m": b"state"})
+    store.close()
+
+
+def restored(path: Path, *models: str) -> SemanticCache:
+    known = cache(*models)
+    store = Store.opened(path, "e")
+    store.restore(known)
+    store.close()
+    return known
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "predictor.sqlite3"
+
+
+def test_entries_vectors_histories_and_the_secret_survive(path: Path) -> None:
+    known = cache("m")
+    known.learn("m", b"k" * 16, 100, 5.0, MARK)
+    known.learn("m", b"l" * 16, 7, 6.0)
+    first = Store.opened(path, "e")
+    first.save(known.take_changes(), {"m": b"state"})
+    secret = first.secret
+    first.close()
+
+    again, second = cache("m"), Store.opened(path, "e")
+    second.restore(again)
+
+    assert second.secret == secret
+    assert second.histories() == {"m": b"state"}
+    assert again.exact("m", b"l" * 16, 7.0) is not None
+    hit = again.near("m", MARK, 7.0)
+    assert hit is not None
+    assert (hit.key, hit.lengths.mean_tokens) == (b"k" * 16, 100)
+    second.close()
+
+
+def test_only_the_owner_may_read_the_file_and_its_journal(path: Path) -> None:
+    """Also where the file existed with a wider permission."""
+    path.parent.mkdir()
+    path.touch(0o644)
+    modes = []
+    store = Store.opened(path, "e")
+    database = store._database
+    database.execute("BEGIN")
+    database.execute("INSERT INTO history VALUES ('m', x'00')")
+    modes = [stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()]
+    database.execute("COMMIT")
+    store.close()
+
+    assert set(modes) == {0o600}
+
+
+def test_nothing_of_what_was_forgotten_is_left_in_the_file(path: Path) -> None:
+    known = cache("m")
+    known.learn("m", b"secret-prompt-ky", 100, 5.0, MARK)
+    saved(path, known)
+    assert b"secret-prompt-ky" in path.read_bytes()
+
+    known.forget("m", float("inf"))
+    saved(path, known)
+
+    assert b"secret-prompt-ky" not in path.read_bytes()
+    assert restored(path, "m").entries("m") == 0
+
+
+def test_prompts_of_a_model_that_the_deployment_no_longer_names_are_deleted(path: Path) -> None:
+    known = cache("m", "gone")
+    known.learn("m", b"k" * 16, 1, 1.0)
+    known.learn("gone", b"gone-gone-gone-g", 1, 1.0)
+    saved(path, known)
+
+    assert restored(path, "m").entries("m") == 1
+    assert b"gone-gone-gone-g" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b"SQLite format 3\0garbage"])
+def test_a_damaged_file_is_begun_anew(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+
+    assert restored(path, "m").entries("m") == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_vectors_of_another_embedder_are_not_compared(path: Path) -> None:
+    known = cache("m")
+    known.learn("m", b"k" * 16, 100, 5.0, MARK)
+    saved(path, known)
+
+    store, again = Store.opened(path, "other"), cache("m")
+    store.restore(again)
+    store.close()
+
+    assert again.entries("m") == 0
+
+
+def test_a_file_that_another_process_holds_is_refused(path: Path) -> None:
+    holder = Store.opened(path, "e")
+    with pytest.raises(FailedPrecondition, match="locked"):
+        Store.opened(path, "e")
+    holder.close()
+
+
+def test_a_save_that_fails_changes_nothing(path: Path) -> None:
+    known = cache("m")
+    known.learn("m", b"k" * 16, 100, 5.0)
+    store = Store.opened(path, "e")
+    store._database.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+    )
+    with pytest.raises(sqlite3.Error, match="disk full"):
+        store.save(known.take_changes(), {"m": b""})
+    store.close()
+
+    assert restored(path, "m").entries("m") == 0
