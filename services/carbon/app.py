@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import httpx
 from prometheus_client import REGISTRY
 from prometheus_client.registry import Collector
 
@@ -14,21 +16,35 @@ from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
 from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
 from services.carbon.board import Board
 from services.carbon.follow import follow
+from services.carbon.live import Live, live_sources, polls
 from services.carbon.metrics import IntensityCollector
 from services.carbon.monitor import Monitor
+from services.carbon.mqtt import conversation, spoken
 from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.build import build
 from services.carbon.sources.source import Source
 from services.kit import metrics
-from services.kit.clock import Clock, ScaledClock
+from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.deployment import Carbon, Deployment
 from services.kit.rpc import Serving, serving
 
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
 
 
+@dataclass(frozen=True, slots=True)
+class _Zones:
+    """What is followed. Attributes: deployment, monitors (by zone), live (live sources)."""
+
+    deployment: Deployment
+    monitors: Mapping[str, Monitor]
+    live: tuple[Live, ...]
+
+
 async def run(
-    deployment: Deployment, stop: asyncio.Event, started: Callable[[int], None] | None = None
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+    clock: Clock | None = None,
 ) -> None:
     """Tell what electricity is worth until `stop` is set, then end every watch and drain.
 
@@ -37,30 +53,41 @@ async def run(
         stop: Ends the service.
         started: Called with the port once the service listens. Health says SERVING when every
             source has given a value.
+        clock: Grid time; None: as the deployment file says.
 
     Raises:
-        ConfigError: A trace file cannot be used.
+        ConfigError: A trace file, or a key, cannot be used.
     """
     settings = deployment.carbon
-    start, sources = await asyncio.to_thread(build, settings, datetime.now(UTC))
-    clock = ScaledClock(start, settings.replay.speedup)
-    monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
-    board = Board(monitors)
-    servicer = CarbonServicer(board, clock)
-    with metrics.exposed(settings.metrics), _measured(IntensityCollector(board, clock)):
-        async with serving(
-            settings.listen,
-            lambda server: add_CarbonServiceServicer_to_server(servicer, server),
-            (_SERVICE,),
-            tls=deployment.tls,
-            ready=False,
-        ) as server:
-            if started is not None:
-                started(server.port)
-            try:
-                await _work(monitors, board, clock, server, stop)
-            finally:
-                board.close()
+    now = datetime.now(UTC) if clock is None else clock.now()
+    start, sources = await asyncio.to_thread(build, settings, now)
+    clock = clock or _clock(settings, start)
+    async with httpx.AsyncClient() as client:
+        live = await asyncio.to_thread(live_sources, settings, sources, client, start)
+        monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
+        board = Board(monitors)
+        servicer = CarbonServicer(board, clock)
+        with metrics.exposed(settings.metrics), _measured(IntensityCollector(board, clock)):
+            async with serving(
+                settings.listen,
+                lambda server: add_CarbonServiceServicer_to_server(servicer, server),
+                (_SERVICE,),
+                tls=deployment.tls,
+                ready=False,
+            ) as server:
+                if started is not None:
+                    started(server.port)
+                try:
+                    await _work(_Zones(deployment, monitors, live), board, clock, server, stop)
+                finally:
+                    board.close()
+
+
+def _clock(carbon: Carbon, start: datetime) -> Clock:
+    """Return grid time; where a zone is live, the machine's, which may be set."""
+    if any(zone.live for zone in carbon.zones.values()):
+        return RealClock()
+    return ScaledClock(start, carbon.replay.speedup)
 
 
 def _monitors(carbon: Carbon, sources: Mapping[str, Source], now: datetime) -> dict[str, Monitor]:
@@ -74,19 +101,24 @@ def _monitors(carbon: Carbon, sources: Mapping[str, Source], now: datetime) -> d
 
 
 async def _work(
-    monitors: Mapping[str, Monitor],
+    zones: _Zones,
     board: Board,
     clock: Clock,
     server: Serving,
     stop: asyncio.Event,
 ) -> None:
     """Follow every zone until `stop`; a follower that crashes ends the service."""
+    heard = {each.zone: asyncio.Event() for each in zones.live}
+    loops = [
+        (f"carbon.follow[{zone}]", follow(monitor, board, clock, heard.get(zone)))
+        for zone, monitor in zones.monitors.items()
+    ]
+    loops += polls(zones.live, zones.monitors, heard, clock)
+    by_topic = spoken(zones.live, zones.monitors, heard, clock)
+    loops += conversation(zones.deployment, board, by_topic, clock)
+    loops.append(("carbon.ready", _report_ready(board, server)))
     async with asyncio.TaskGroup() as tasks:
-        background = [
-            tasks.create_task(follow(monitor, board, clock), name=f"carbon.follow[{zone}]")
-            for zone, monitor in monitors.items()
-        ]
-        background.append(tasks.create_task(_report_ready(board, server), name="carbon.ready"))
+        background = [tasks.create_task(loop, name=name) for name, loop in loops]
         await stop.wait()
         for task in background:
             task.cancel()

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from services.carbon.domain import Forecast, Intensity
 from services.carbon.forecast import LONGEST
 from services.carbon.monitor import Monitor
-from services.kit.errors import InvalidArgument, NotFound, Unavailable
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 
 
 class Board:
@@ -90,10 +90,13 @@ class Board:
         Raises:
             InvalidArgument: `zone` is empty, or `horizon` is not within 0..LONGEST.
             NotFound: `zone` is not followed.
+            FailedPrecondition: It tells percentiles.
             Unavailable: Its source has not given a value yet.
         """
         monitor = self._followed(zone)
         check_horizon(horizon)
+        if monitor.latest is not None and monitor.latest.signal == "percentile":
+            raise FailedPrecondition(f"zone {zone!r} tells percentiles, which are not forecast")
         found = monitor.forecast(now, horizon)
         if found is None:
             raise Unavailable(f"zone {zone!r} has no value yet", reason="NO_VALUE_YET")

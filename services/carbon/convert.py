@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from google.protobuf.duration_pb2 import Duration
@@ -12,23 +13,37 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from services.carbon.domain import Forecast, Intensity, Period
 from services.kit.errors import InvalidArgument
 
-_SIGNALS = {"average": pb.SIGNAL_AVERAGE, "marginal": pb.SIGNAL_MARGINAL}
+_SIGNALS = {
+    "average": pb.SIGNAL_AVERAGE,
+    "marginal": pb.SIGNAL_MARGINAL,
+    "percentile": pb.SIGNAL_PERCENTILE,
+}
+_PROVENANCES = {
+    "measured": pb.PROVENANCE_MEASURED,
+    "estimated": pb.PROVENANCE_ESTIMATED,
+    "forecast": pb.PROVENANCE_FORECAST,
+    "held": pb.PROVENANCE_HELD,
+    "assumed": pb.PROVENANCE_ASSUMED,
+}
 
 
 def intensity_to_wire(
     intensity: Intensity, now: datetime, forecast: Forecast | None = None
 ) -> pb.Intensity:
     """Return the message for `intensity` as sent at `now`, grid time."""
+    value, ranked = intensity.sample.intensity_gco2e_per_kwh, intensity.signal == "percentile"
     return pb.Intensity(
         zone=intensity.zone,
         signal=_SIGNALS[intensity.signal],
-        intensity_gco2e_per_kwh=intensity.sample.intensity_gco2e_per_kwh,
+        intensity_gco2e_per_kwh=math.nan if ranked else value,
         since=_timestamp(intensity.sample.since),
-        average_gco2e_per_kwh=intensity.average_gco2e_per_kwh,
-        ratio=intensity.ratio,
+        average_gco2e_per_kwh=math.nan if ranked else intensity.average_gco2e_per_kwh,
+        ratio=math.nan if ranked else intensity.ratio,
         source=intensity.source,
-        staleness=_duration(max(now - intensity.sample.since, timedelta())),
+        staleness=_duration(intensity.age(now)),
         forecast=None if forecast is None else forecast_to_wire(forecast),
+        provenance=_PROVENANCES[intensity.sample.provenance],
+        percentile=value if ranked else None,
     )
 
 

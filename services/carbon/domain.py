@@ -6,7 +6,25 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-Signal = Literal["average", "marginal"]
+Signal = Literal["average", "marginal", "percentile"]
+"""What a source's numbers mean; they are never mixed.
+
+A percentile is a rank among the zone's own marginal intensities, 0 (clean) .. 100. It weighs
+nothing: no carbon can be counted with it.
+"""
+
+Provenance = Literal["measured", "estimated", "forecast", "held", "assumed"]
+"""How a value is known.
+
+measured    the source says what was
+estimated   the source says so, of what it did not measure (all of it)
+forecast    the source had foretold it, and has not yet said what came true
+held        nobody has said anything for too long: what was last known stands
+assumed     nor is that worth anything any more: the deployment file's word for such a time
+"""
+
+HIGHEST_GCO2E_PER_KWH = 5000.0
+"""No plant emits more; the dirtiest, of oil shale and peat, emit less than half of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +33,19 @@ class Sample:
 
     Attributes:
         since: Grid time, UTC.
-        intensity_gco2e_per_kwh: Carbon intensity (CI), >= 0.
+        intensity_gco2e_per_kwh: Carbon intensity (CI), >= 0. In a zone whose signal is
+            "percentile": the rank, 0..100.
+        provenance: How it is known.
+        source: Which of the zone's sources says so; empty: it has one.
+        as_of: Instant that it tells of; None: `since`. A fallback's value holds from when it took
+            over, and is older.
     """
 
     since: datetime
     intensity_gco2e_per_kwh: float
+    provenance: Provenance = "measured"
+    source: str = ""
+    as_of: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +65,10 @@ class Intensity:
     sample: Sample
     average_gco2e_per_kwh: float
     source: str
+
+    def age(self, now: datetime) -> timedelta:
+        """Return how old the knowledge is at `now`; never negative, whatever clocks do."""
+        return max(now - (self.sample.as_of or self.sample.since), timedelta())
 
     @property
     def ratio(self) -> float:

@@ -1,15 +1,29 @@
-"""The board as Prometheus reads it."""
+"""The board, and what became of asking sources, as Prometheus reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import Metric
+from prometheus_client import Counter, Gauge, Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from services.carbon.board import Board
+from services.carbon.domain import Intensity
 from services.kit.clock import Clock
+
+_OF_SOURCE = ("zone", "source")
+UP = Gauge(
+    "cinquefoil_carbon_source_up", "Whether a live source answered when last asked.", _OF_SOURCE
+)
+POLLS = Counter(
+    "cinquefoil_carbon_polls", "Questions to live sources, by outcome.", (*_OF_SOURCE, "outcome")
+)
+REFUSED = Counter(
+    "cinquefoil_carbon_values_refused", "Values of live sources that cannot be.", _OF_SOURCE
+)
+
+_OF_ZONE = ("zone", "signal")
 
 
 class IntensityCollector(Collector):
@@ -23,26 +37,43 @@ class IntensityCollector(Collector):
         self._clock = grid_clock
 
     def collect(self) -> Iterator[Metric]:
-        """Yield CI, CIR and age of every zone that has a value."""
-        intensity = GaugeMetricFamily(
+        """Yield CI, CIR, age and provenance of every zone that has a value."""
+        latest = self._board.latest.values()
+        weighed = [value for value in latest if value.signal != "percentile"]
+        ranked = [value for value in latest if value.signal == "percentile"]
+        now = self._clock.now()
+        yield _family(
             "cinquefoil_carbon_intensity_gco2e_per_kwh",
             "Carbon intensity (CI) now in force.",
-            labels=["zone", "signal"],
+            {value: value.sample.intensity_gco2e_per_kwh for value in weighed},
         )
-        ratio = GaugeMetricFamily(
+        yield _family(
+            "cinquefoil_carbon_intensity_percentile",
+            "Rank of the marginal intensity now in force, 0 (clean) to 100.",
+            {value: value.sample.intensity_gco2e_per_kwh for value in ranked},
+        )
+        yield _family(
             "cinquefoil_carbon_intensity_ratio",
             "Carbon intensity over its average (CIR).",
-            labels=["zone", "signal"],
+            {value: value.ratio for value in weighed},
         )
-        staleness = GaugeMetricFamily(
+        yield _family(
             "cinquefoil_carbon_staleness_seconds",
-            "Age of the intensity, in grid time.",
-            labels=["zone", "signal"],
+            "Age of what is known, in grid time.",
+            {value: value.age(now).total_seconds() for value in latest},
         )
-        now = self._clock.now()
-        for zone, value in self._board.latest.items():
-            labels = [zone, value.signal]
-            intensity.add_metric(labels, value.sample.intensity_gco2e_per_kwh)
-            ratio.add_metric(labels, value.ratio)
-            staleness.add_metric(labels, (now - value.sample.since).total_seconds())
-        yield from (intensity, ratio, staleness)
+        provenance = GaugeMetricFamily(
+            "cinquefoil_carbon_provenance",
+            "1: how the intensity now in force is known, and who says so.",
+            labels=["zone", "source", "provenance"],
+        )
+        for value in latest:
+            provenance.add_metric([value.zone, value.source, value.sample.provenance], 1)
+        yield provenance
+
+
+def _family(name: str, text: str, values: dict[Intensity, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=_OF_ZONE)
+    for value, number in values.items():
+        family.add_metric([value.zone, value.signal], number)
+    return family

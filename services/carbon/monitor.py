@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from services.carbon.average import MovingAverage
 from services.carbon.domain import Forecast, Intensity, Sample, Signal
 from services.carbon.forecast import DEPTH, forecast
+from services.carbon.provided import provided
 from services.carbon.sources.source import Source, samples
 
 HISTORY = DEPTH
@@ -40,6 +42,7 @@ class Monitor:
         self.zone = zone
         self._source = source
         self._signal: Signal = signal
+        self._window = average_window
         self._average = MovingAverage(average_window)
         self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
         self._forecast: Forecast | None = None
@@ -52,13 +55,37 @@ class Monitor:
         return self._history[-1] if self._history else None
 
     def advance(self, now: datetime) -> Intensity | None:
-        """Take in, in order, what the source said up to `now`; return the newest if it is news."""
+        """Take in, in order, what the source said up to `now`; return the newest if it is news.
+
+        Where the clock was set back nothing is news until it is past where it was.
+        """
         before = self.latest
         for sample in samples(self._source, self._seen_until, now):
-            if self.latest is None or sample.since > self.latest.sample.since:
+            latest = self.latest
+            if latest is None or sample.since > latest.sample.since:
                 self._observe(sample)
+            elif sample.since == latest.sample.since and sample != latest.sample:
+                self._history[-1] = replace(latest, sample=sample, source=self._name(sample))
         self._seen_until = now
         return None if self.latest is before else self.latest
+
+    def revise(self, since: datetime, now: datetime) -> None:
+        """Learn anew what the source says of `since` and later: it has changed its mind.
+
+        Args:
+            since: From where on the past is not what it was.
+            now: Grid time.
+        """
+        while self._history and self._history[-1].sample.since > since:
+            self._history.pop()
+        if self._history:  # that in force at `since`: it may have got a successor, or a revision
+            since = self._history.pop().sample.since
+        self._average = MovingAverage(self._window)
+        for sample in self._recent(since - self._window):
+            self._average.push(sample)
+        self._forecast = None
+        self._seen_until = min(self._seen_until, since)
+        self.advance(now)
 
     def next_change(self) -> datetime | None:
         """Return when to call `advance` again; None: never."""
@@ -93,13 +120,30 @@ class Monitor:
         known = self._forecast
         if known is None or not _in_force(known, latest.sample, now):
             known = self._forecast = forecast(self._observed(), now)
+        found = self._source.foretold(now)
+        if found is not None:
+            name, outlook = found
+            known = provided(known, outlook, name)
         return known.until(now + horizon)
+
+    def _recent(self, begin: datetime) -> list[Sample]:
+        """Return the samples kept that were in force at `begin` or later, oldest first."""
+        found = []
+        for intensity in reversed(self._history):
+            found.append(intensity.sample)
+            if intensity.sample.since <= begin:
+                break
+        return found[::-1]
 
     def _observed(self) -> tuple[Sample, ...]:
         """Return what really was seen; the newest in any case."""
         begin = self._source.begins
         samples = (intensity.sample for intensity in self._history)
-        seen = tuple(sample for sample in samples if begin is None or sample.since >= begin)
+        seen = tuple(
+            sample
+            for sample in samples
+            if (begin is None or sample.since >= begin) and sample.provenance != "assumed"
+        )
         return seen or (self._history[-1].sample,)
 
     def _observe(self, sample: Sample) -> None:
@@ -108,11 +152,14 @@ class Monitor:
             signal=self._signal,
             sample=sample,
             average_gco2e_per_kwh=self._average.push(sample),
-            source=self._source.name,
+            source=self._name(sample),
         )
         self._history.append(intensity)
         while self._history[0].sample.since < sample.since - HISTORY:
             self._history.popleft()
+
+    def _name(self, sample: Sample) -> str:
+        return sample.source or self._source.name
 
 
 def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:

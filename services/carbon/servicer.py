@@ -78,7 +78,7 @@ class CarbonServicer(CarbonServiceServicer):
 
     def _to_wire(self, intensity: Intensity, horizon: timedelta | None) -> pb.Intensity:
         now = self._clock.now()
-        if horizon is None:
+        if horizon is None or intensity.signal == "percentile":
             return intensity_to_wire(intensity, now)
         forecast = self._board.forecast(intensity.zone, horizon, now)
         return intensity_to_wire(intensity, now, forecast)

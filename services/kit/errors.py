@@ -13,6 +13,8 @@ as INTERNAL.
     ├── ResourceExhausted     a bound is reached; retry later
     ├── Unavailable           cannot be answered now; retry
     ├── DeadlineExceeded      the time to answer is over
+    ├── Unimplemented         a call that this server, or this model, does not answer
+    ├── Internal              a peer failed on a request that looked right
     └── Cancelled             the caller has gone
 """
 
@@ -30,6 +32,7 @@ class ServiceError(Exception):
         reason: A stable UPPER_SNAKE word for programs (google.rpc.ErrorInfo.reason).
         field: Path of the offending field (google.rpc.BadRequest), or "".
         retry_after_s: When to try again (google.rpc.RetryInfo), or None.
+        trailers: What else the caller is told, as trailing metadata.
     """
 
     status: ClassVar[str] = "UNKNOWN"
@@ -47,6 +50,7 @@ class ServiceError(Exception):
         self.reason = reason or self.status
         self.field = field
         self.retry_after_s = retry_after_s
+        self.trailers: tuple[tuple[str, str], ...] = ()
 
 
 class InvalidArgument(ServiceError):
@@ -95,6 +99,18 @@ class DeadlineExceeded(ServiceError):
     """The time to answer is over."""
 
     status = "DEADLINE_EXCEEDED"
+
+
+class Unimplemented(ServiceError):
+    """A call that this server, or this model, does not answer."""
+
+    status = "UNIMPLEMENTED"
+
+
+class Internal(ServiceError):
+    """A peer failed on a request that looked right: its bug, or its model's."""
+
+    status = "INTERNAL"
 
 
 class Cancelled(ServiceError):

@@ -1,4 +1,4 @@
-"""The Prometheus endpoint, and the metrics that every service has."""
+"""The Prometheus endpoint."""
 
 from __future__ import annotations
 
@@ -8,19 +8,9 @@ from contextlib import contextmanager, suppress
 from socketserver import BaseServer
 from threading import Thread
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 
 from services.kit.net import split_address
-
-RPC_SECONDS = Histogram(
-    "cinquefoil_rpc_server_duration_seconds",
-    "Time from a call's arrival to its end.",
-    ["method"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
-)
-RPC_TOTAL = Counter(
-    "cinquefoil_rpc_server_calls_total", "Calls that ended, by status.", ["method", "status"]
-)
 
 
 @contextmanager

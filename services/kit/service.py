@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from services.kit import logs
+from services.kit import logs, telemetry
 from services.kit.deployment import Deployment
 from services.kit.rpc import serve_until
 from services.kit.settings import ConfigError, config_path, load
@@ -27,19 +27,29 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         config: Deployment file; see `services.kit.settings.config_path`.
 
     Returns:
-        0 after a drain, 2 where the deployment file, or one that it names, is wrong. A crash
-        raises.
+        0 after a drain, 2 where the deployment file, or one that it names, is wrong, or a library
+        is missing that the environment asks for. A crash raises.
     """
     status = 0
     try:
-        deployment = load(config_path(config))
-        logs.configure(service, level=deployment.log_level)
-        logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
-        uvloop.run(_until_stopped(run, deployment))
-    except* ConfigError as wrong:
+        serve(service, run, load(config_path(config)))
+    except* (ConfigError, telemetry.NotInstalled) as wrong:
         sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
         status = 2
     return status
+
+
+def serve(service: str, run: Run, deployment: Deployment) -> None:
+    """Run one service of a deployment until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: A file that the deployment names is wrong.
+        telemetry.NotInstalled: A library is missing that the environment asks for.
+    """
+    logs.configure(service, level=deployment.log_level)
+    logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
+    with telemetry.exported(service):
+        uvloop.run(_until_stopped(run, deployment))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

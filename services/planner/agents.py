@@ -199,7 +199,8 @@ class Agents:
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
             self._note(session.node, energy=tuple(request.energy))
-            self._books.read(session.node, {gpu.gpu_uuid: gpu.total_j for gpu in request.energy})
+            meters_j = {gpu.gpu_uuid: gpu.total_j for gpu in request.energy}
+            self._books.read(session.node, meters_j, self._fleet.pue(session.node))
             self._tally.metered(session.node, _counters(request.energy))
 
     def _note(self, node: str, **news: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from services.kit import logs
@@ -14,7 +14,8 @@ from services.planner.broadcast import Broadcast
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
 from services.planner.plan import Plan, PlannedSegment
-from services.planner.routing import RoutingTable, routes
+from services.planner.policies import Policies
+from services.planner.routing import RoutingTable, Told, routes
 from services.planner.store import Store
 
 _log = logs.get("announcer")
@@ -31,13 +32,17 @@ class Announcement:
 class Announcer:
     """The one writer of the routing table. A table is on the disk before anybody reads it."""
 
-    def __init__(self, deployment: Deployment, store: Store, fleet: Fleet) -> None:
+    def __init__(
+        self, deployment: Deployment, store: Store, fleet: Fleet, policies: Policies
+    ) -> None:
         self._deployment = deployment
+        self._policies = policies
         self._store = store
         self._fleet = fleet
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
+        self._told_before = Told()
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}))
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
@@ -49,6 +54,7 @@ class Announcer:
             plans: Those whose segments the table may name, the newest plan first.
         """
         plans = tuple(plans)
+        await self._policies.restore()
         table = await self._store.routing() or self.board.value.routing
         self.board.publish(Announcement(plans[0] if plans else None, table))
         self._remembered = table.endpoints()
@@ -58,6 +64,7 @@ class Announcer:
                 known = shares.get(instance.segment_id, 0.0)
                 shares[instance.segment_id] = known + instance.share
         planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
+        self._told_before = _told_in(table, planned)
         self._plan_version = table.plan_version
         self._serving = tuple(
             replace(planned[segment_id], share=share)
@@ -90,7 +97,13 @@ class Announcer:
             table = RoutingTable(
                 revision=now.revision,
                 plan_version=self._plan_version,
-                models=routes(self._deployment, self._serving, self._endpoints()),
+                models=routes(
+                    self._deployment,
+                    self._serving,
+                    self._endpoints(),
+                    self._policies.ordered,
+                    self._told(),
+                ),
             )
             if table != now:
                 table = replace(table, revision=now.revision + 1)
@@ -126,3 +139,33 @@ class Announcer:
             if segment.serves:
                 found[segment_id] = segment.endpoints
         return found
+
+    def _told(self) -> Told:
+        """Return what agents told; of nodes that have not come back since a restart, before it."""
+        fleet, before = self._fleet, self._told_before
+        away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
+        pues = {name: fleet.pue(name) for name in self._deployment.nodes}
+        return Told({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
+
+
+def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> Told:
+    """Return what agents had told when a table was made.
+
+    Args:
+        table: The table.
+        planned: The segments that it may name, by id.
+    """
+    known = [
+        (planned[instance.segment_id], instance)
+        for model in table.models
+        for instance in model.instances
+        if instance.segment_id in planned
+    ]
+    return Told(
+        {segment.node: instance.pue for segment, instance in known},
+        {
+            segment.spec.gpu_uuid: instance.gpu_idle_power_w
+            for segment, instance in known
+            if instance.gpu_idle_power_w
+        },
+    )

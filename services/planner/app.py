@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
@@ -13,7 +13,7 @@ from services.kit import metrics
 from services.kit.clock import RealClock
 from services.kit.deployment import Deployment
 from services.kit.rpc import dial, serving
-from services.planner import grid
+from services.planner import grid, mqtt
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.books import Books
@@ -22,9 +22,11 @@ from services.planner.domain import Model
 from services.planner.executor import Executor
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
+from services.planner.grid_signal import GridSignal
 from services.planner.learner import Learner
 from services.planner.models import load_models
 from services.planner.planning import Planning
+from services.planner.policies import Policies
 from services.planner.questions import Questions
 from services.planner.reconciler import Parts, Reconciler
 from services.planner.routers import Routers
@@ -63,6 +65,7 @@ async def run(
         dial(deployment.carbon.dial, deployment.tls) as channel,
     ):
         planner = _Planner(deployment, models, store)
+        broker = mqtt.conversation(deployment.mqtt, planner.announcer.board, RealClock())
         await planner.reconciler.restore()
         with metrics.exposed(deployment.planner.metrics):
             async with serving(
@@ -75,7 +78,7 @@ async def run(
                 if started is not None:
                     started(server.port)
                 try:
-                    await _work(planner, CarbonServiceStub(channel), stop)
+                    await _work(planner, CarbonServiceStub(channel), broker, stop)
                 finally:
                     planner.servicer.drain()
         await planner.books.save()
@@ -93,10 +96,21 @@ class _Planner:
         demand = Demand(configured_rps, settings.load_forecast, lambda: clock.now().timestamp())
         aims = _aims(deployment)
         level = ServiceLevel(aims)
-        self.world = World(clock, fleet, demand, level, settings.objective, settings.strategy)
+        self.world = World(
+            clock,
+            fleet,
+            demand,
+            level,
+            settings.objective,
+            settings.strategy,
+            signal=GridSignal(
+                settings.triggers.intensity_dwell_s, deployment.carbon.replay.speedup
+            ),
+        )
         changed, intensity = self.world.changed, self.world.intensity_gco2e_per_kwh
         self.books = Books(store, clock, deployment.nodes, intensity, aims)
-        self.announcer = Announcer(deployment, store, fleet)
+        policies = Policies(deployment, store)
+        self.announcer = Announcer(deployment, store, fleet, policies)
         agents = Agents(fleet, self.books, self.world.tally, clock, changed)
         routers = Routers(demand, level, self.world.tally, clock, changed)
         executor = Executor(fleet, agents, routers, self.announcer, changed)
@@ -111,6 +125,7 @@ class _Planner:
             store=store,
             books=self.books,
             announcer=self.announcer,
+            policies=policies,
             agents=agents,
             routers=routers,
             reconciler=self.reconciler,
@@ -136,7 +151,12 @@ def _aims(deployment: Deployment) -> dict[str, Aim]:
     }
 
 
-async def _work(planner: _Planner, carbon: CarbonServiceAsyncStub, stop: asyncio.Event) -> None:
+async def _work(
+    planner: _Planner,
+    carbon: CarbonServiceAsyncStub,
+    broker: Iterable[tuple[str, Coroutine[Any, Any, None]]],
+    stop: asyncio.Event,
+) -> None:
     """Run the background tasks until `stop`; one that crashes ends the service."""
     world = planner.world
     async with asyncio.TaskGroup() as tasks:
@@ -147,6 +167,7 @@ async def _work(planner: _Planner, carbon: CarbonServiceAsyncStub, stop: asyncio
                 ("books", planner.books.keep()),
                 ("announcer", planner.announcer.follow(world.changed)),
                 ("reconciler", planner.reconciler.run()),
+                *broker,
             )
         ]
         await stop.wait()

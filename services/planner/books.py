@@ -64,8 +64,8 @@ class Books:
             self._version, self._outcome = active.version, active.outcome
             metrics.PLAN_VERSION.set(active.version)
 
-    def read(self, node: str, meters_j: Mapping[str, float]) -> None:
-        """Take in the meters of a node's GPUs, J.
+    def read(self, node: str, meters_j: Mapping[str, float], pue: float) -> None:
+        """Take in the meters of a node's GPUs, J, and its PUE.
 
         Before the zone's intensity is known nothing is booked: the meters keep it for later.
         """
@@ -74,9 +74,7 @@ class Books:
         if intensity is None:
             return
         before = self.total
-        self._account = self._account.read(
-            meters_j, pue=settings.pue, intensity_gco2e_per_kwh=intensity
-        )
+        self._account = self._account.read(meters_j, pue=pue, intensity_gco2e_per_kwh=intensity)
         spent = self.total - before
         metrics.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
         metrics.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))

@@ -27,6 +27,7 @@ class GpuType:
         idle_power_w: Power with nothing running, W.
         max_power_w: Default power limit, W.
         max_clock_mhz: Highest SM clock, MHz; 0: unknown, so that plans leave its clock alone.
+        core_gmacs_per_s: CPU cores only: multiply-accumulates of one core, measured, 1e9/s.
     """
 
     name: str
@@ -35,6 +36,7 @@ class GpuType:
     idle_power_w: float
     max_power_w: float
     max_clock_mhz: int = 0
+    core_gmacs_per_s: float = 0.0
 
     def __hash__(self) -> int:
         # Kinds and pools are dictionary keys everywhere; hashing a geometry each time is slow.
@@ -51,6 +53,7 @@ class GpuType:
             memory_bytes=kind.memory_bytes,
             idle_power_w=self.idle_power_w,
             max_power_w=self.max_power_w,
+            core_gmacs_per_s=self.core_gmacs_per_s,
         )
 
 

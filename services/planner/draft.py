@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.planner.decide import Decision, Snapshot
@@ -32,6 +32,7 @@ class Circumstances:
         load_forecast: What the demand was chosen from, by model.
         now: When, UTC.
         solve_s: Time the strategy took, s.
+        staleness_s: Age of what is known of each zone's intensity, grid time.
     """
 
     reason: str
@@ -39,6 +40,7 @@ class Circumstances:
     load_forecast: Mapping[str, LoadForecast]
     now: datetime
     solve_s: float
+    staleness_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def draft(decision: Decision, circumstances: Circumstances) -> Plan:
@@ -50,7 +52,7 @@ def draft(decision: Decision, circumstances: Circumstances) -> Plan:
         state=PlanState.PROPOSED,
         strategy=snapshot.strategy,
         reason=circumstances.reason,
-        inputs=_inputs(snapshot, circumstances.load_forecast),
+        inputs=_inputs(circumstances),
         segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
         prediction=Prediction(
             objective=score.objective,
@@ -74,7 +76,9 @@ def draft(decision: Decision, circumstances: Circumstances) -> Plan:
     )
 
 
-def _inputs(snapshot: Snapshot, load_forecast: Mapping[str, LoadForecast]) -> Inputs:
+def _inputs(circumstances: Circumstances) -> Inputs:
+    snapshot = circumstances.snapshot
+    zones = {gpu.pool.zone for gpu in snapshot.gpus}
     return Inputs(
         intensity_gco2e_per_kwh={
             gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus
@@ -84,7 +88,10 @@ def _inputs(snapshot: Snapshot, load_forecast: Mapping[str, LoadForecast]) -> In
         carbon_weight=snapshot.objective.carbon_weight,
         accuracy_floor=snapshot.objective.accuracy_floor,
         goals=snapshot.objective.goals,
-        load_forecast=load_forecast,
+        load_forecast=circumstances.load_forecast,
+        staleness_s={
+            zone: age_s for zone, age_s in circumstances.staleness_s.items() if zone in zones
+        },
     )
 
 

@@ -21,6 +21,9 @@ from services.planner.plan import SegmentSpec
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
 
+_PUE_STEP = 0.0625
+"""Plans see measured PUE in such steps; accounts and receipts see it as it is."""
+
 
 class SegmentState(IntEnum):
     """Where a segment stands in its life; values are the wire's."""
@@ -71,12 +74,20 @@ class NodeGpu:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as its agent reports it. Attributes: name, zone, gpus, segments that run now."""
+    """A node as its agent reports it.
+
+    Attributes:
+        name, zone: Of the deployment file.
+        gpus: What it has.
+        segments: What runs now.
+        pue: Wall energy per device energy, measured; None: nobody measures.
+    """
 
     name: str
     zone: str
     gpus: tuple[NodeGpu, ...]
     segments: tuple[RunningSegment, ...]
+    pue: float | None = None
 
 
 @dataclass(slots=True)
@@ -161,6 +172,12 @@ class Fleet:
         member = self._members.get(name)
         return member is not None and member.node is not None
 
+    def pue(self, name: str) -> float:
+        """Return a node's PUE: as last measured, else as the deployment file says."""
+        member = self._members.get(name)
+        measured = None if member is None or member.node is None else member.node.pue
+        return self._settings[name].pue if measured is None else measured
+
     def segments(self) -> dict[str, RunningSegment]:
         """Return what runs, by segment id, as last reported, by nodes out of reach too."""
         return {
@@ -168,6 +185,15 @@ class Fleet:
             for member in self._members.values()
             if member.node is not None
             for segment in member.node.segments
+        }
+
+    def idle_power_w(self) -> dict[str, float]:
+        """Return the idle power of every GPU that was ever reported, W, by UUID."""
+        return {
+            gpu.uuid: gpu.type.idle_power_w
+            for member in self._members.values()
+            if member.node is not None
+            for gpu in member.node.gpus
         }
 
     def gpus(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
@@ -184,7 +210,7 @@ class Fleet:
                 pool=Pool(
                     type=gpu.type,
                     zone=node.zone,
-                    pue=self._settings[node.name].pue,
+                    pue=self._settings[node.name].pue if node.pue is None else _coarse(node.pue),
                     intensity_gco2e_per_kwh=intensity[node.zone],
                 ),
                 slices=gpu.slices,
@@ -196,3 +222,8 @@ class Fleet:
 
     def _lost_after_s(self, name: str) -> float:
         return self._settings[name].orphan_timeout_s * _LOST_SHARE
+
+
+def _coarse(pue: float) -> float:
+    """Return a measured PUE such that nodes which hardly differ share a pool."""
+    return round(pue / _PUE_STEP) * _PUE_STEP

@@ -25,8 +25,10 @@ _log = logs.get("grid")
 class Learner(Protocol):
     """Who wants to know."""
 
-    def learn(self, intensity_gco2e_per_kwh: dict[str, float], /) -> None:
-        """Take in new intensities, by zone."""
+    def learn(
+        self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float], /
+    ) -> None:
+        """Take in new intensities, by zone, and how old they are, grid time."""
         ...
 
     def foresee(self, periods: tuple[Period, ...], /) -> None:
@@ -62,7 +64,11 @@ async def follow(
                 if forecasts.keys() == zones:
                     learner.foresee(outlook.periods(forecasts, horizon))
                 learner.learn(
-                    {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities}
+                    {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
+                    {
+                        each.zone: each.staleness.ToNanoseconds() / 1e9
+                        for each in response.intensities
+                    },
                 )
         except grpc.aio.AioRpcError as error:
             _log.warning("carbon is away", status=error.code().name, error=error.details())

@@ -127,6 +127,7 @@ class Inputs:
         accuracy_floor: Least mean accuracy relative to the best variant, 0..1.
         goals: Weights of the goals in the objective.
         load_forecast: What `demand_rps` was chosen from, by model; empty where it was given.
+        staleness_s: How old the knowledge of each zone's intensity was, grid time.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -136,6 +137,7 @@ class Inputs:
     accuracy_floor: float = 0.0
     goals: Goals = field(default_factory=Goals)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
+    staleness_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,7 @@ class Planning:
             load_forecast=self._load_forecast(),
             now=self._world.clock.now(),
             solve_s=solve_s,
+            staleness_s=self._world.signal.staleness_s(self._world.clock.monotonic()),
         )
         return Draft(draft(decision, circumstances), decision, snapshot)
 

@@ -6,7 +6,6 @@ difference to the plan; it never replays old steps.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -163,7 +162,7 @@ class Reconciler:
         """Wait for an order, or for a cause to plan that may be acted upon."""
         world = self._world
         while True:
-            count, now_s = world.changed.count, world.clock.monotonic()
+            count = world.changed.count
             order = self._orders.take()
             if order is not None:
                 return order.carry_out
@@ -172,7 +171,7 @@ class Reconciler:
                 return partial(self._resume, self._unfinished, seen)
             trigger = self._cause(seen) if seen is not None else None
             if seen is None or trigger is None:
-                delay_s = world.fleet.unsettled_s(now_s) or math.inf
+                delay_s = world.unsettled_s()
             else:
                 delay_s = self._wait_s(trigger)
                 if delay_s <= 0:

@@ -25,6 +25,7 @@ class LoadReport:
         latency_s: Latency at the SLO's percentile, by model, s.
         late: Answered, but later than the SLO, by model.
         by_variant: Answered, by model and variant.
+        refused: Not answered because too much waited, by model.
     """
 
     router_id: str
@@ -35,14 +36,22 @@ class LoadReport:
     latency_s: Mapping[str, float]
     late: Mapping[str, int] = field(default_factory=dict)
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """One router's open stream. Attributes: router_id ("" before its first report), revision."""
+    """One router's open stream.
+
+    Attributes:
+        router_id: Its name; "" before its first report.
+        revision: Revision of the routing table it uses.
+        answers: In its newest window, by model: how many, and their latency at the percentile, s.
+    """
 
     router_id: str = ""
     revision: int = 0
+    answers: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
 class Routers:
@@ -63,11 +72,25 @@ class Routers:
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
         self._demand.observe(report.router_id, report.arrivals, report.window_s)
-        self._level.observe(report.late, report.by_variant, self._clock.monotonic())
+        now_s = self._clock.monotonic()
+        self._level.observe(report.late, report.by_variant, now_s, report.refused)
         for model, latency_s in report.latency_s.items():
             count = sum(report.by_variant.get(model, {}).values())
             self._tally.answered(model, count, latency_s)
+            link.answers[model] = (count, latency_s)
         self._changed.notify()
+
+    def latency_s(self) -> dict[str, float]:
+        """Return the latency at the SLO's percentile over all routers, by model, s.
+
+        The mean over their newest windows, weighted by answers; see `trying.measuring.Answers`.
+        """
+        sums: dict[str, tuple[int, float]] = {}
+        for link in self._links:
+            for model, (count, latency_s) in link.answers.items():
+                known, weighted_s = sums.get(model, (0, 0.0))
+                sums[model] = (known + count, weighted_s + count * latency_s)
+        return {model: total_s / count for model, (count, total_s) in sums.items() if count}
 
     def leave(self, link: Link) -> None:
         """A stream ended. A router that has another one open keeps its load."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-from services.kit.deployment import Deployment
+from services.kit.deployment import Deployment, Discipline, InstanceChoice, Model
 from services.planner.plan import PlannedSegment
 
 
@@ -21,6 +22,7 @@ class Instance:
         credits: Requests that may be in flight.
         zone: Electricity zone of its node.
         pue: Wall energy per device energy, >= 1.
+        gpu_idle_power_w: Idle power of the whole GPU it is on, W; 0: not known.
     """
 
     endpoint: str
@@ -31,6 +33,44 @@ class Instance:
     credits: int
     zone: str
     pue: float
+    gpu_idle_power_w: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a model's requests are served.
+
+    Attributes:
+        discipline: Which request is the next.
+        instance_choice: Who takes it.
+    """
+
+    discipline: Discipline
+    instance_choice: InstanceChoice
+
+    @staticmethod
+    def of(model: Model) -> Policy:
+        """Return what the deployment says of a model."""
+        return Policy(model.discipline, model.instance_choice)
+
+
+_FROM_FILE: Mapping[str, Policy] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What agents told of their hardware.
+
+    Attributes:
+        pues: Of nodes whose PUE is not as the deployment says.
+        idle_power_w: Of whole GPUs, by UUID, W.
+    """
+
+    pues: Mapping[str, float] = field(default_factory=dict)
+    idle_power_w: Mapping[str, float] = field(default_factory=dict)
+
+
+_NOTHING_TOLD = Told()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +83,7 @@ class ModelRoutes:
     slo_percentile: float
     instance_choice: str
     instances: tuple[Instance, ...]
+    discipline: str = "fcfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +133,8 @@ def routes(
     deployment: Deployment,
     segments: Iterable[PlannedSegment],
     endpoints: Mapping[str, Sequence[str]],
+    policies: Mapping[str, Policy] = _FROM_FILE,
+    told: Told = _NOTHING_TOLD,
 ) -> tuple[ModelRoutes, ...]:
     """Return the routes of every model of the deployment.
 
@@ -101,21 +144,28 @@ def routes(
         endpoints: Workers of each segment that can take requests; a segment without is left out
             and the shares of the others grow in proportion. A segment's share is split equally
             over its workers.
+        policies: Of models that are not served as the deployment says.
+        told: What agents told.
     """
     segments = tuple(segments)
+    found = {name: Policy.of(model) for name, model in deployment.models.items()} | {**policies}
     return tuple(
         ModelRoutes(
             model=name,
             accuracy_unit=model.accuracy_unit,
             slo_latency_s=model.slo.latency_s,
             slo_percentile=model.slo.percentile,
-            instance_choice=model.instance_choice,
+            instance_choice=found[name].instance_choice,
+            discipline=found[name].discipline,
             instances=_scaled(
                 instance
                 for segment in segments
                 if segment.spec.model == name and segment.spec.variant in model.variants
                 for instance in _instances(
-                    deployment, segment, endpoints.get(segment.spec.segment_id, ())
+                    deployment,
+                    segment,
+                    endpoints.get(segment.spec.segment_id, ()),
+                    told,
                 )
             ),
         )
@@ -124,7 +174,10 @@ def routes(
 
 
 def _instances(
-    deployment: Deployment, segment: PlannedSegment, endpoints: Sequence[str]
+    deployment: Deployment,
+    segment: PlannedSegment,
+    endpoints: Sequence[str],
+    told: Told,
 ) -> Iterable[Instance]:
     spec, node = segment.spec, deployment.nodes[segment.node]
     for endpoint in endpoints:
@@ -136,7 +189,8 @@ def _instances(
             share=segment.share / len(endpoints),
             credits=spec.batch_size,
             zone=node.zone,
-            pue=node.pue,
+            pue=told.pues.get(segment.node, node.pue),
+            gpu_idle_power_w=told.idle_power_w.get(spec.gpu_uuid, 0.0),
         )
 
 

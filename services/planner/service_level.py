@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 _TIME_CONSTANT_S = 30.0
 _LEAST_ANSWERS = 50.0
@@ -20,6 +21,8 @@ _WEARS_OFF_S = 900.0
 _TOLERANCE = 0.002  # of accuracy, relative
 _FIRST_PATIENCE_S = 60.0
 _MOST_PATIENCE_S = 3600.0
+
+_NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Violation:
     Attributes:
         model: Whose requests.
         seen, promised: Shares, 0..1.
-        why: What an agent says of it, where it is one who noticed.
+        why: What an agent says of it, where it is one who noticed; or that requests were refused.
     """
 
     model: str
@@ -62,11 +65,13 @@ class _Seen:
 
     answered: float = 0.0
     late: float = 0.0
+    refused: float = 0.0
     accuracy_sum: float = 0.0
 
     def fade(self, keep: float) -> None:
         self.answered *= keep
         self.late *= keep
+        self.refused *= keep
         self.accuracy_sum *= keep
 
 
@@ -83,7 +88,11 @@ class ServiceLevel:
     _patience: tuple[float, float] = (0.0, 0.0)  # its length; when it ends
 
     def observe(
-        self, late: Mapping[str, int], answered: Mapping[str, Mapping[str, int]], now_s: float
+        self,
+        late: Mapping[str, int],
+        answered: Mapping[str, Mapping[str, int]],
+        now_s: float,
+        refused: Mapping[str, int] = _NONE,
     ) -> None:
         """Take in one router's counts since its last report.
 
@@ -91,18 +100,21 @@ class ServiceLevel:
             late: Answers later than the SLO, by model.
             answered: All answers, by model and variant.
             now_s: Now.
+            refused: Requests that were not answered because too much waited, by model: they are as
+                bad as late ones.
         """
         keep = math.exp(-max(now_s - self._seen_s, 0.0) / _TIME_CONSTANT_S)
         self._seen_s = now_s
         for seen in self._seen.values():
             seen.fade(keep)
-        for model, by_variant in answered.items():
+        for model in answered.keys() | refused.keys():
             aim = self.aims.get(model)
             if aim is None:
                 continue
             seen = self._seen.setdefault(model, _Seen())
             seen.late += late.get(model, 0)
-            for variant, count in by_variant.items():
+            seen.refused += refused.get(model, 0)
+            for variant, count in answered.get(model, {}).items():
                 seen.answered += count
                 seen.accuracy_sum += count * aim.accuracies.get(variant, 0.0)
 
@@ -116,17 +128,17 @@ class ServiceLevel:
         self._short.clear()
 
     def late(self) -> tuple[Violation, ...]:
-        """Return the models of which more requests are late than may be, beyond chance.
+        """Return the models of which more requests are late or refused than may be, beyond chance.
 
         And those of which an agent says that they are, or soon will be.
         """
         late = tuple(
-            Violation(model, seen.late / seen.answered, allowed)
+            Violation(model, (seen.late + seen.refused) / asked, allowed, _why(seen, asked, model))
             for model, seen in sorted(self._seen.items())
-            if seen.answered >= _LEAST_ANSWERS
-            and seen.late
-            > (allowed := self.aims[model].late_share) * seen.answered
-            + _SIGMAS * math.sqrt(seen.answered * allowed * (1 - allowed))
+            if (asked := seen.answered + seen.refused) >= _LEAST_ANSWERS
+            and seen.late + seen.refused
+            > (allowed := self.aims[model].late_share) * asked
+            + _SIGMAS * math.sqrt(asked * allowed * (1 - allowed))
         )
         known = {each.model for each in late}
         short = (
@@ -188,6 +200,14 @@ class ServiceLevel:
     def _factor(self, model: str, now_s: float) -> float:
         factor, since_s = self._headroom.get(model, (1.0, now_s))
         return 1.0 + (factor - 1.0) * _left(now_s - since_s)
+
+
+def _why(seen: _Seen, asked: float, model: str) -> str:
+    """Return what tells of an overload; empty: nobody was refused."""
+    if not seen.refused:
+        return ""
+    late, refused = 100 * seen.late / asked, 100 * seen.refused / asked
+    return f"{model} is overloaded: {refused:.1f} % refused, {late:.1f} % late"
 
 
 def _left(since_s: float) -> float:

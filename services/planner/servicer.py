@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
@@ -16,6 +17,7 @@ from services.planner.agents import Agents, Session
 from services.planner.announcer import Announcer
 from services.planner.books import Books
 from services.planner.decide import STRATEGIES
+from services.planner.policies import Policies
 from services.planner.questions import Questions
 from services.planner.reconciler import Reconciler
 from services.planner.routers import Link, Routers
@@ -39,6 +41,7 @@ class PlannerServicer(PlannerServiceServicer):
         store: Store,
         books: Books,
         announcer: Announcer,
+        policies: Policies,
         agents: Agents,
         routers: Routers,
         reconciler: Reconciler,
@@ -52,6 +55,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._store = store
         self._books = books
         self._announcer = announcer
+        self._policies = policies
         self._agents = agents
         self._routers = routers
         self._reconciler = reconciler
@@ -143,6 +147,16 @@ class PlannerServicer(PlannerServiceServicer):
         self._world.aim(weight, request.strategy)
         return pb.SetObjectiveResponse()
 
+    async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
+        """Change how routers serve a model."""
+        policy = await self._policies.order(
+            request.model, request.discipline, request.instance_choice, reset=request.reset
+        )
+        await self._announcer.refresh()
+        return pb.SetPolicyResponse(
+            discipline=policy.discipline, instance_choice=policy.instance_choice
+        )
+
     async def Join(
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
     ) -> AsyncIterator[pb.JoinResponse]:
@@ -183,7 +197,7 @@ class PlannerServicer(PlannerServiceServicer):
         async for request in requests:
             report = load_from(request, self._percentiles)
             self._routers.report(link, report)
-            self._books.answered(report)
+            self._books.answered(replace(report, latency_s=self._routers.latency_s()))
 
     async def _check_seen(self, version: int) -> None:
         newest = await self._store.newest_first(1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from services.kit.deployment import Triggers
@@ -42,6 +42,8 @@ class Observation:
 
     Attributes:
         intensity_gco2e_per_kwh: By zone.
+        steady_gco2e_per_kwh: Its lowest and highest within the settings' dwell, by zone; left
+            out: it has not changed within.
         demand_rps: By model.
         gpus: GPU type by (node, GPU UUID).
         segments: What runs; in an observation of the past: what was wanted.
@@ -61,6 +63,7 @@ class Observation:
     distrusted: frozenset[tuple[str, str]] = frozenset()
     late: tuple[Violation, ...] = ()
     inaccurate: tuple[Violation, ...] = ()
+    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
@@ -82,13 +85,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
         *_fleet(before, now),
         *_broken(now),
         *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
-        *_relative(
-            Kind.CARBON,
-            before.intensity_gco2e_per_kwh,
-            now.intensity_gco2e_per_kwh,
-            "gCO2e/kWh",
-            settings.intensity_change,
-        ),
+        *_carbon(before, now, settings.intensity_change),
     ]
     if not found:
         return None
@@ -176,6 +173,24 @@ def _relative(
                 change = _change(old, new)
                 share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
                 yield Trigger(kind, f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})")
+
+
+def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:
+    """Yield zones whose intensity has been different throughout the dwell.
+
+    Its value nearest to the old one must be beyond the limit: then all of them are, on one side.
+    """
+    old, new = before.intensity_gco2e_per_kwh, now.intensity_gco2e_per_kwh
+    lasting = dict(new)
+    for zone, (low, high) in now.steady_gco2e_per_kwh.items():
+        if zone in old and zone in new:
+            lasting[zone] = min(max(old[zone], low), high)
+    changed = {
+        zone: new[zone]
+        for zone, value in lasting.items()
+        if zone not in old or abs(_change(old[zone], value)) > limit
+    }
+    yield from _relative(Kind.CARBON, old, changed, "gCO2e/kWh", limit)
 
 
 def _change(old: float, new: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -11,6 +12,7 @@ from services.planner.distrust import Distrust
 from services.planner.domain import Period
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
+from services.planner.grid_signal import GridSignal
 from services.planner.notice import Notice
 from services.planner.service_level import ServiceLevel
 from services.planner.triggers import Kind, Observation, Trigger
@@ -29,6 +31,7 @@ class World:
         objective: What a good plan is.
         strategy: Who looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
+        signal: How old that is, and how steady.
         foreseen: Intensity in the periods to come, by zone, by the carbon service.
         distrust: Variants that agents gave up on.
         tally: What was done and how fast, by the agents' and the routers' reports.
@@ -42,6 +45,7 @@ class World:
     objective: Objective
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
+    signal: GridSignal = field(default_factory=GridSignal)
     foreseen: tuple[Period, ...] = ()
     distrust: Distrust = field(default_factory=Distrust)
     tally: Tally = field(default_factory=Tally)
@@ -55,9 +59,14 @@ class World:
         self.strategy = strategy or self.strategy
         self.changed.notify()
 
-    def learn(self, intensity_gco2e_per_kwh: dict[str, float]) -> None:
-        """Take in new intensities, by zone."""
+    def learn(
+        self,
+        intensity_gco2e_per_kwh: dict[str, float],
+        staleness_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Take in new intensities, by zone, and how old they are, grid time."""
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
+        self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
         self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
@@ -118,6 +127,11 @@ class World:
         """Return all counters as they are now."""
         return self.tally.reading(self.clock.monotonic())
 
+    def unsettled_s(self) -> float:
+        """Return after how long to look again although nobody says anything, s."""
+        now_s = self.clock.monotonic()
+        return min(self.fleet.unsettled_s(now_s) or math.inf, self.signal.settles_s(now_s))
+
     def observe(self) -> Observation | None:
         """Return what can cause a plan, or None where planning makes no sense now.
 
@@ -136,6 +150,7 @@ class World:
         self.distrust.learn((run for node in nodes for run in node.segments), now_s)
         return Observation(
             intensity_gco2e_per_kwh={node.zone: known[node.zone] for node in nodes},
+            steady_gco2e_per_kwh=self.signal.ranges(now_s),
             demand_rps=self.demand_rps(),
             gpus=gpus,
             segments=frozenset(run.spec for node in nodes for run in node.segments),

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from services.carbon.domain import Sample
+from services.carbon.sources.provider import Outlook
 
 
 class Source(Protocol):
@@ -32,6 +33,10 @@ class Source(Protocol):
 
     def next_change(self, when: datetime) -> datetime | None:
         """Return the first instant after `when` at which a new sample begins; None: never."""
+        ...
+
+    def foretold(self, now: datetime) -> tuple[str, Outlook] | None:
+        """Return who else foretells the source, and what; None: nobody does, or is asked."""
         ...
 
 

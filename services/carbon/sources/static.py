@@ -25,3 +25,7 @@ class StaticSource:
         """Return None: it never changes."""
         del when
         return None
+
+    def foretold(self, now: datetime) -> None:
+        """Return None: nobody foretells it."""
+        del now

@@ -77,6 +77,10 @@ class SyntheticSource:
         """Return the start of the step after the one that `when` lies in."""
         return _EPOCH + ((when - _EPOCH) // self._step + 1) * self._step
 
+    def foretold(self, now: datetime) -> None:
+        """Return None: nobody foretells it."""
+        del now
+
 
 def _normals(seed: int) -> Callable[[int], float]:
     """Return a function from the day since the epoch to its standard normal number."""

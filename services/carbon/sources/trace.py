@@ -52,6 +52,10 @@ class TraceSource:
             return self._starts[index] + shift
         return self._starts[0] + shift + self._period if self._period else None
 
+    def foretold(self, now: datetime) -> None:
+        """Return None: nobody foretells it."""
+        del now
+
     def _shift(self, when: datetime) -> timedelta:
         """Return how much later than recorded the repetition around `when` runs."""
         if not self._period:

@@ -12,16 +12,28 @@ from pydantic import Field, model_validator
 
 from services.kit.deployment.grid import (
     Carbon,
+    CarbonAwareSdkSource,
+    ElectricityMapsSource,
+    EntsoeSource,
+    KeyedSource,
+    LiveSource,
+    MqttSource,
+    NesoSource,
     Replay,
+    Signal,
     Source,
     StaticSource,
     SyntheticSource,
     TraceSource,
+    WattTimeSource,
     Zone,
 )
 from services.kit.deployment.model import (
     AnalyticProfile,
+    Discipline,
     ExternalRuntime,
+    GenerativeRuntime,
+    InstanceChoice,
     Model,
     OnnxRuntime,
     Profile,
@@ -30,7 +42,8 @@ from services.kit.deployment.model import (
     TableProfile,
     Variant,
 )
-from services.kit.deployment.node import Mps, Node, Workers
+from services.kit.deployment.mqtt import Mqtt, MqttTls, PowerMeters
+from services.kit.deployment.node import Cpu, Mps, Node, Workers
 from services.kit.deployment.planning import (
     Database,
     Dsn,
@@ -44,6 +57,7 @@ from services.kit.deployment.planning import (
     Strategy,
     Triggers,
 )
+from services.kit.deployment.predictor import Predictor, PromptCache
 from services.kit.deployment.section import (
     Address,
     ClockRatio,
@@ -60,20 +74,33 @@ __all__ = [
     "Address",
     "AnalyticProfile",
     "Carbon",
+    "CarbonAwareSdkSource",
     "ClockRatio",
+    "Cpu",
     "Database",
     "Deployment",
+    "Discipline",
     "Dsn",
+    "ElectricityMapsSource",
     "Endpoint",
+    "EntsoeSource",
     "ExternalRuntime",
     "Fraction",
+    "GenerativeRuntime",
     "Goals",
     "Horizon",
     "InfAdapter",
+    "InstanceChoice",
+    "KeyedSource",
+    "LiveSource",
     "LoadForecast",
     "Model",
     "Mps",
+    "Mqtt",
+    "MqttSource",
+    "MqttTls",
     "Name",
+    "NesoSource",
     "Node",
     "NonNegative",
     "Objective",
@@ -81,11 +108,15 @@ __all__ = [
     "OnnxRuntime",
     "Planner",
     "Positive",
+    "PowerMeters",
+    "Predictor",
     "Profile",
+    "PromptCache",
     "Replay",
     "Router",
     "Runtime",
     "Section",
+    "Signal",
     "Slo",
     "Source",
     "StaticSource",
@@ -96,6 +127,7 @@ __all__ = [
     "TraceSource",
     "Triggers",
     "Variant",
+    "WattTimeSource",
     "Workers",
     "Zone",
 ]
@@ -105,17 +137,47 @@ class Router(Endpoint):
     """The router service.
 
     Attributes:
+        processes: How many listen on the port; the kernel gives each connection to one of them.
+            Their metrics are at `metrics`, the next port, and so on.
         max_request_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
+        max_stream_requests: Requests of one ModelStreamInfer call that may be open at a time; the
+            next is read when an answer has left.
+        compression: Of answers, where the client takes it.
         report_interval_s: How often load is reported to the planner, s.
         max_attempts: Workers a request may meet before it fails with UNAVAILABLE.
+        worker_dead_after_s: A worker that shows no life for so long is given up, s; what it held
+            goes to another.
+        max_queue_mib: Size of all requests that may wait, over all models, MiB.
         default_timeout_s: Deadline of requests that bring none, s.
+        fair_clients: While a model is under pressure, its clients take turns.
+        retry_share: Requests that may be given to another worker because theirs failed, per
+            request of the model, 0..1.
+        retry_burst: And so many more at once.
+        slo_windows_s: Stretches of time over which the metrics judge the objective, s.
+        metrics_aliases: "triton": counts under `nv_inference_*` names, too.
     """
 
     listen: Address = "127.0.0.1:8464"
-    max_request_bytes: Annotated[int, Field(ge=1024)] = 16 * 2**20
+    processes: Annotated[int, Field(ge=1, le=256)] = 1
+    # Workers take messages of 64 MiB: a request and what the router says of it.
+    max_request_bytes: Annotated[int, Field(ge=1024, le=63 * 2**20)] = 16 * 2**20
+    max_stream_requests: Annotated[int, Field(ge=1)] = 256
+    compression: Literal["none", "deflate", "gzip"] = "none"
     report_interval_s: Positive = 1.0
     max_attempts: Annotated[int, Field(ge=1)] = 5
+    worker_dead_after_s: Annotated[float, Field(ge=2)] = 4.0
+    max_queue_mib: Positive = 1024.0
     default_timeout_s: Positive = 30.0
+    fair_clients: bool = True
+    retry_share: Fraction = 0.1
+    retry_burst: Annotated[int, Field(ge=0)] = 100
+    slo_windows_s: Annotated[tuple[Positive, ...], Field(min_length=1)] = (
+        300.0,
+        1800.0,
+        3600.0,
+        21600.0,
+    )
+    metrics_aliases: tuple[Literal["triton"], ...] = ()
 
 
 class Deployment(Section):
@@ -129,6 +191,8 @@ class Deployment(Section):
     models: Annotated[dict[Name, Model], Field(min_length=1)]
     planner: Planner = Planner()
     router: Router = Router()
+    predictor: Predictor | None = None
+    mqtt: Mqtt | None = None
 
     @model_validator(mode="after")
     def _zones_exist(self) -> Deployment:
@@ -138,4 +202,28 @@ class Deployment(Section):
                 raise ValueError(
                     f"nodes.{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _topics_have_a_broker(self) -> Deployment:
+        for name, zone in self.carbon.zones.items():
+            if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):
+                raise ValueError(f"carbon.zones.{name}.source: a topic needs a broker: give mqtt")
+        return self
+
+    @model_validator(mode="after")
+    def _one_signal(self) -> Deployment:
+        """Carbon of all nodes is added and compared: it must be counted in one way."""
+        by_signal: dict[str, str] = {}
+        for name, node in self.nodes.items():
+            signal = self.carbon.zones[node.zone].signal
+            if signal == "percentile":
+                raise ValueError(
+                    f"nodes.{name}.zone: {node.zone} tells percentiles, which are ranks: no carbon "
+                    "can be counted with them; choose a zone of average or marginal intensity"
+                )
+            by_signal[signal] = name
+        if len(by_signal) > 1:
+            told = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
+            raise ValueError(f"nodes: {told} intensities are never added; choose zones of one kind")
         return self

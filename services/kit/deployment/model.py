@@ -85,14 +85,35 @@ def _mentions_port(words: tuple[str, ...]) -> bool:
     return any("{port}" in word for word in words)
 
 
-Runtime = Annotated[OnnxRuntime | ExternalRuntime, Field(discriminator="kind")]
+class GenerativeRuntime(Section):
+    """A language model, run by the worker itself with llama.cpp (extra `generative`).
+
+    Attributes:
+        context_tokens: Of one request: prompt and answer. Each slot keeps memory for so many.
+        slots: Requests that are decoded at a time. None: the segment's batch size, which the
+            planner chooses.
+        max_tokens: Generated for a request that does not say how many.
+        chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
+        resource: "package/file" of an installed Python package, in `file`'s stead.
+    """
+
+    kind: Literal["generative"]
+    context_tokens: Annotated[int, Field(ge=64, le=1_048_576)] = 2048
+    slots: Annotated[int, Field(ge=1, le=256)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] = 256
+    chat: bool = True
+    resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
+
+
+Runtime = Annotated[OnnxRuntime | ExternalRuntime | GenerativeRuntime, Field(discriminator="kind")]
 
 
 class Variant(Section):
     """One trained network for a model's task.
 
     Attributes:
-        file: ONNX file; with an external runtime, whatever "{file}" stands for there, if anything.
+        file: ONNX file; GGUF where it generates; with an external runtime, whatever "{file}" stands
+            for there, if anything.
         accuracy: Measured accuracy, in the model's unit, > 0.
         profile: How fast it runs, and how much it draws, on which slice.
         load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
@@ -109,8 +130,11 @@ class Variant(Section):
     runtime: Runtime = OnnxRuntime()
 
     @model_validator(mode="after")
-    def _file_for_onnx(self) -> Variant:
-        if self.runtime.kind == "onnx" and self.file == Path():
+    def _file_to_load(self) -> Variant:
+        elsewhere = isinstance(self.runtime, ExternalRuntime) or (
+            isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
+        )
+        if not elsewhere and self.file == Path():
             raise ValueError("file: required")
         return self
 
@@ -122,6 +146,18 @@ class Slo(Section):
     latency_s: Positive
 
 
+Discipline = Literal["fcfs", "edf", "priority", "ssjf"]
+InstanceChoice = Literal[
+    "shares",
+    "idle_longest",
+    "least_expected_completion",
+    "carbondis",
+    "carbon_aware",
+    "highperf",
+    "lowenergy",
+]
+
+
 class Model(Section):
     """What clients name in `model_name`.
 
@@ -129,14 +165,31 @@ class Model(Section):
         slo: Latency objective.
         accuracy_unit: For example "top-1".
         demand_rps: Load to provide for before any is seen, and never less than, req/s.
-        instance_choice: "shares" (smooth weighted round robin) or "idle_longest" (CLOVER).
+        discipline: Who is served first: "fcfs" (first come), "edf" (earliest deadline),
+            "priority" (lowest `priority` parameter, then first come) or "ssjf" (short answers
+            somewhat earlier, as the predictor foretells them; without a predictor as "fcfs").
+        overtaking_s: Under "ssjf": nobody is served before who came more than this earlier, s.
+            None: ten times the objective's latency.
+        instance_choice: Who serves: by "shares" (smooth weighted round robin), "idle_longest"
+            (CLOVER), "least_expected_completion", or, where GPUs differ: "carbondis",
+            "carbon_aware" (least carbon in time), "highperf" or "lowenergy".
         max_queue: Requests that may wait; more are refused.
+        max_queue_mib: Their bodies' size, MiB; more are refused.
+        default_deadline_s: Time for requests that bring no deadline, s: with the objective's
+            latency here, nobody is served late. None: `router.default_timeout_s`.
+        hedge_after_s: A request that has no answer by then is given to a second worker too, where
+            one has nothing else to do, s. None: never.
         variants: By name.
     """
 
     slo: Slo
     accuracy_unit: str = "top-1"
     demand_rps: Positive
-    instance_choice: Literal["shares", "idle_longest"] = "shares"
+    discipline: Discipline = "fcfs"
+    overtaking_s: Positive | None = None
+    instance_choice: InstanceChoice = "shares"
     max_queue: Annotated[int, Field(ge=1)] = 1000
+    max_queue_mib: Positive = 256.0
+    default_deadline_s: Positive | None = None
+    hedge_after_s: Positive | None = None
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]

@@ -12,9 +12,12 @@ from services.kit.deployment.section import (
     ClockRatio,
     Endpoint,
     Name,
+    NonNegative,
     Positive,
     Section,
 )
+
+CoreId = Annotated[int, Field(ge=0)]
 
 
 class Workers(Section):
@@ -48,16 +51,41 @@ class Mps(Section):
     timeout_s: Positive = 10.0
 
 
+class Cpu(Section):
+    """The machine's cores as a device: slices are sets of cores. No simulation, no GPU.
+
+    Energy is RAPL's where the agent may read it, of all that runs on the machine; else modelled as
+    `idle_w` and `core_w` for every busy core, and labelled so.
+
+    Attributes:
+        cores: How many, the first that the agent may run on; or which, by number.
+        idle_w: Power with nothing running, W. None: 0.74 W per core.
+        core_w: Power that a busy core adds, W.
+    """
+
+    cores: Annotated[int, Field(ge=1)] | Annotated[tuple[CoreId, ...], Field(min_length=1)]
+    idle_w: NonNegative | None = None
+    core_w: Positive = 2.76
+
+    @model_validator(mode="after")
+    def _each_core_once(self) -> Cpu:
+        if isinstance(self.cores, tuple) and len(set(self.cores)) < len(self.cores):
+            raise ValueError(f"cores: each core once, got {list(self.cores)}")
+        return self
+
+
 class Node(Endpoint):
-    """A machine with GPUs and the agent on it.
+    """A machine with GPUs, or with cores to serve on, and the agent on it.
 
     Attributes:
         listen: Where the agent listens.
         zone: Electricity zone, a key of carbon.zones.
         simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
+        cpu: Offer cores instead of GPUs; for both, describe two nodes.
         gpus: UUIDs the agent may touch. None: all of the node's.
         control: The agent may change the node: slices, segments, clocks. None: yes where GPUs are
-            simulated; of real ones it reads inventory and energy only (docs/rights.md).
+            simulated, and of cores; of real GPUs it reads inventory and energy only
+            (docs/rights.md).
         pue: Power usage effectiveness: wall energy per device energy.
         state_dir: Journal, meters and (simulated) hardware state.
         worker_host: Address workers bind and routers dial.
@@ -69,6 +97,8 @@ class Node(Endpoint):
             reaches the top; far below two thirds, the same work takes more energy again.
         orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
         workers: Bounds of worker processes.
+        idle_share: How agents tell idle energy by segment, beside their active energy: "by_slice":
+            by the SMs that a segment's slice holds; "by_busy": by activity; "none": not at all.
         mps: How several processes share a slice. None: CUDA MPS as it comes with the driver, for
             real GPUs; simulated ones share without.
     """
@@ -76,6 +106,7 @@ class Node(Endpoint):
     listen: Address = "127.0.0.1:8463"
     zone: Name
     simulated: tuple[Name, ...] | None = None
+    cpu: Cpu | None = None
     gpus: tuple[str, ...] | None = None
     control: bool | None = None
     pue: Annotated[float, Field(ge=1)] = 1.0
@@ -87,17 +118,28 @@ class Node(Endpoint):
     clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
     workers: Workers = Workers()
+    idle_share: Literal["none", "by_slice", "by_busy"] = "none"
     mps: Mps | None = None
 
     @property
     def controlled(self) -> bool:
         """Whether the agent may change the node."""
-        return self.simulated is not None if self.control is None else self.control
+        if self.control is not None:
+            return self.control
+        return self.simulated is not None or self.cpu is not None
 
     @property
     def may_hold_clocks(self) -> bool:
         """Whether the agent may hold SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
+
+    @model_validator(mode="after")
+    def _cores_or_gpus(self) -> Node:
+        of_gpus = ("simulated", "gpus", "mps", "allow_mig_mode", "allow_clocks")
+        given = [name for name in of_gpus if getattr(self, name) not in (None, False)]
+        if self.cpu is not None and given:
+            raise ValueError(f"cpu: the node offers cores, and {given[0]} is of GPUs")
+        return self
 
     @model_validator(mode="after")
     def _loop_may_hold_clocks(self) -> Node:

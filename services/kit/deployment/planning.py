@@ -116,12 +116,15 @@ class Triggers(Section):
 
     Attributes:
         intensity_change: Relative change of a zone's intensity since the last plan (CLOVER: 5 %).
+        intensity_dwell_s: How long an intensity must have been so different without a break, s. In
+            between it may jump to and fro: noise is no cause to plan.
         demand_change: Relative change of a model's demand since the last plan.
         min_interval_s: Least time between plans, s. Changes meanwhile are taken together.
         settle_s: Time to wait for nodes before the first plan, s.
     """
 
     intensity_change: Positive = 0.05
+    intensity_dwell_s: NonNegative = 0.0
     demand_change: Positive = 0.2
     min_interval_s: Annotated[float, Field(ge=0)] = 30.0
     settle_s: Annotated[float, Field(ge=0)] = 2.0

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from services.kit import logs, tracing
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
-from services.kit.metrics import RPC_SECONDS, RPC_TOTAL
+from services.kit.rpc.calls import CALLS
 from services.kit.rpc.deadline import deadline_s
 from services.kit.rpc.status import to_wire
 
@@ -22,27 +22,44 @@ _UNREADABLE = "the request is not a valid protobuf message of this method"
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
+class _Method:
+    """What is the same for every call of a method.
+
+    Attributes:
+        name: "/package.Service/Method".
+        traced: A call without a trace begins one.
+        calls: Where they are counted.
+    """
+
+    def __init__(self, name: str, *, traced: bool = False) -> None:
+        self.name = name
+        self.traced = traced
+        self.calls = CALLS.of(name)
+
+
 class _Call:
     """Book-keeping of one call, as a context manager around its handler."""
 
-    def __init__(self, method: str, context: Context) -> None:
+    __slots__ = ("_context", "_method", "_span", "_started_s")
+
+    def __init__(self, method: _Method, context: Context) -> None:
         self._method = method
         self._context = context
-        self._started_s = time.perf_counter()
 
     def __enter__(self) -> None:
+        self._started_s = now_s = time.monotonic()
         metadata = self._context.invocation_metadata() or ()
-        header = next((str(value) for key, value in metadata if key == "traceparent"), "")
-        tracing.traceparent.set(tracing.accept(header) if header else "")
+        self._span = tracing.enter(self._method.name, metadata, may_begin=self._method.traced)
         left_s = self._context.time_remaining()
-        deadline_s.set(None if left_s is None else time.monotonic() + left_s)
+        deadline_s.set(None if left_s is None else now_s + left_s)
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         status = self._status(error)
-        elapsed_s = time.perf_counter() - self._started_s
-        RPC_SECONDS.labels(self._method).observe(elapsed_s)
-        RPC_TOTAL.labels(self._method, status).inc()
-        _log.debug("call", method=self._method, status=status, duration_ms=elapsed_s * 1e3)
+        elapsed_s = time.monotonic() - self._started_s
+        self._method.calls.end(status, elapsed_s)
+        if self._span is not None:
+            self._span.end(status)
+        _log.debug("call", method=self._method.name, status=status, duration_ms=elapsed_s * 1e3)
 
     def _status(self, error: BaseException | None) -> str:
         if error is None or isinstance(error, grpc.aio.AbortError):
@@ -63,13 +80,13 @@ def _meant(error: Exception, context: Context) -> ServiceError | None:
     return error if isinstance(error, ServiceError) else None
 
 
-async def _abort(method: str, context: Context, error: Exception) -> None:
+async def _abort(method: _Method, context: Context, error: Exception) -> None:
     """End the call with the status that `error` stands for; never returns normally."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
     meant = _meant(error, context)
     if meant is None:
-        _log.error("unhandled error", method=method, exc_info=error)
+        _log.error("unhandled error", method=method.name, exc_info=error)
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
     else:
         await context.abort(*to_wire(meant))
@@ -80,7 +97,7 @@ def _refuse_unreadable(request: Any) -> None:
         raise request
 
 
-def _guard_single(method: str, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
     async def guarded(request: Any, context: Context) -> Any:
         try:
             with _Call(method, context):
@@ -92,7 +109,7 @@ def _guard_single(method: str, behavior: Callable[..., Awaitable[Any]]) -> Calla
     return guarded
 
 
-def _guard_stream(method: str, behavior: Callable[..., Any]) -> Callable[..., Any]:
+def _guard_stream(method: _Method, behavior: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.iscoroutinefunction(behavior):  # it sends with context.write
         return _guard_single(method, behavior)
 
@@ -125,8 +142,11 @@ def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], An
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
 
 
-def guard(method: str, handler: Handler) -> Handler:
+def guard(name: str, handler: Handler) -> Handler:
     """Return `handler` with every error mapped, every call timed, every trace bound."""
+    # A stream may last for days, and health is asked all the time: no trace begins with them.
+    traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
+    method = _Method(name, traced=traced)
     read, write = handler.request_deserializer, handler.response_serializer
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(
@@ -144,7 +164,7 @@ def guard(method: str, handler: Handler) -> Handler:
         return grpc.stream_stream_rpc_method_handler(
             _guard_stream(method, handler.stream_stream), read, write
         )
-    raise TypeError(f"{method} has no behaviour")
+    raise TypeError(f"{name} has no behaviour")
 
 
 class GuardInterceptor(grpc.aio.ServerInterceptor):

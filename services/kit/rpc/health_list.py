@@ -1,14 +1,17 @@
 """The messages of grpc.health.v1.Health/List, which came to the protocol in 2025.
 
 grpcio-health-checking has them from 1.85 on, which asks for protobuf 7; with protobuf 6 they are
-declared here, as https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto does.
+declared here, and shown to reflection, as
+https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from google.protobuf.descriptor import FileDescriptor
 from grpc_health.v1 import health_pb2
 
 _FILE = """
@@ -32,10 +35,14 @@ KNOWN = hasattr(health_pb2, "HealthListResponse")
 """The library has the messages and registers the method by itself."""
 
 
+def _declared() -> descriptor_pb2.FileDescriptorProto:
+    return text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto())
+
+
 def _declare() -> tuple[Any, Any]:
     pool = descriptor_pool.Default()
     if not KNOWN:
-        pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
+        pool.Add(_declared())
     request, response = (
         message_factory.GetMessageClass(pool.FindMessageTypeByName(f"grpc.health.v1.{name}"))
         for name in ("HealthListRequest", "HealthListResponse")
@@ -44,3 +51,34 @@ def _declare() -> tuple[Any, Any]:
 
 
 HealthListRequest, HealthListResponse = _declare()
+
+
+def pool_with_list(symbols: Iterable[str]) -> descriptor_pool.DescriptorPool:
+    """Return what reflection may tell: these symbols and all they need, Health with List.
+
+    The library's Health cannot be changed where all of the process shares it: this is a copy.
+    """
+    default = descriptor_pool.Default()
+    if KNOWN:
+        return default
+    pool, copied = descriptor_pool.DescriptorPool(), set[str]()
+    for name in symbols:
+        _copy(default.FindFileContainingSymbol(name), pool, copied)
+    return pool
+
+
+def _copy(file: FileDescriptor, pool: descriptor_pool.DescriptorPool, copied: set[str]) -> None:
+    """Add a file to a pool after those that it imports."""
+    if file.name in copied:
+        return
+    copied.add(file.name)
+    for imported in file.dependencies:
+        _copy(imported, pool, copied)
+    proto = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(proto)
+    if file.name == health_pb2.DESCRIPTOR.name:
+        proto.message_type.extend(_declared().message_type)
+        types = {"input_type": "HealthListRequest", "output_type": "HealthListResponse"}
+        names = {field: f".{file.package}.{name}" for field, name in types.items()}
+        proto.service[0].method.add(name="List", **names)
+    pool.Add(proto)

@@ -7,22 +7,33 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import grpc
+from google.rpc import error_details_pb2
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from services.kit import logs
 from services.kit.net import is_loopback, split_address
-from services.kit.rpc.channel import MAX_MESSAGE_BYTES
+from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
 from services.kit.rpc.guard import GuardInterceptor
 from services.kit.rpc.health import HealthServicer, add_health
+from services.kit.rpc.health_list import pool_with_list
 
 if TYPE_CHECKING:
     from services.kit.deployment import Tls
 
 _log = logs.get("rpc")
+
+_COMPRESSIONS = {
+    "none": grpc.Compression.NoCompression,
+    "deflate": grpc.Compression.Deflate,
+    "gzip": grpc.Compression.Gzip,
+}
+
+_DEAD_AFTER_S = 20.0
+"""Time in which a client must show life, s; then its calls end, and what they hold is freed."""
 
 Register = Callable[[grpc.aio.Server], None]
 
@@ -58,6 +69,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     grace_s: float = 5.0,
     ready: bool = True,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
+    compression: Literal["none", "deflate", "gzip"] = "none",
+    shared_port: bool = False,
+    dead_after_s: float = _DEAD_AFTER_S,
 ) -> AsyncIterator[Serving]:
     """Run a server with health, reflection and mapped errors while the block runs.
 
@@ -72,6 +86,10 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         grace_s: Time calls in flight may take to end, s.
         ready: Report SERVING at once; otherwise call `Serving.set_ready` when it is true.
         max_message_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
+        compression: Of responses, where the caller takes it.
+        shared_port: Other processes listen on the port, too; the kernel gives each connection to
+            one of them. Otherwise a second server on a port is a mistake, and refused.
+        dead_after_s: Time in which a client must show life, s, >= 2; then its calls end.
 
     Raises:
         RuntimeError: The address cannot be bound.
@@ -81,16 +99,21 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     options = (
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
-        ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a load balancer
+        ("grpc.so_reuseport", int(shared_port)),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` asks no faster
+        *keepalive(dead_after_s),
     )
-    server = grpc.aio.server(interceptors=[GuardInterceptor()], options=options)
+    server = grpc.aio.server(
+        interceptors=[GuardInterceptor()], options=options, compression=_COMPRESSIONS[compression]
+    )
     register(server)
     servicer = HealthServicer()
     add_health(servicer, server)
     names = (*services, health.SERVICE_NAME)
-    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    shown = (*names, reflection.SERVICE_NAME)
+    pool = pool_with_list((*shown, error_details_pb2.ErrorInfo.DESCRIPTOR.full_name))
+    reflection.enable_server_reflection(shown, server, pool)
     host, _ = split_address(address)
     try:
         # Inside the try: a cancel during start must stop the server too.

@@ -27,7 +27,10 @@ def _details(error: ServiceError) -> list[Message]:
     return details
 
 
-def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+Trailers = tuple[tuple[str, str | bytes], ...]
+
+
+def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, Trailers]:
     """Return code, message and trailing metadata for `context.abort`.
 
     The code and message inside the details equal the call's: readers such as
@@ -44,7 +47,7 @@ def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, tuple[tuple[str,
     return (
         grpc.StatusCode[error.status],
         error.message,
-        ((DETAILS_KEY, status.SerializeToString()),),
+        (*error.trailers, (DETAILS_KEY, status.SerializeToString())),
     )
 
 

@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import grpc
 
-from services.kit.tracing import traceparent
+from services.kit.tracing import traceparent, tracestate
 
 
 class TracedChannel(grpc.aio.Channel):
-    """`channel`, with the metadata key `traceparent` added to calls made under a trace."""
+    """`channel`, with `traceparent` and `tracestate` added to calls made under a trace."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._channel = channel
@@ -72,6 +72,9 @@ def _traced(method: Callable[..., Any]) -> Callable[..., Any]:
         header = traceparent.get()
         if header:
             metadata = (*(metadata or ()), ("traceparent", header))
+            state = tracestate.get()
+            if state:
+                metadata = (*metadata, ("tracestate", state))
         return method(*args, metadata=metadata, **kwargs)
 
     return call

@@ -219,6 +219,17 @@ class Store:
         return version
 
     @whole
+    async def save_policies(self, policies: Mapping[str, tuple[str, str]]) -> None:
+        """Write how models are served by order: discipline and instance choice, by model."""
+        async with self.line.transaction() as connection:
+            await _put(connection, "policies", json.dumps(dict(policies)).encode())
+
+    async def policies(self) -> dict[str, tuple[str, str]]:
+        """Return how models are served by order: discipline and instance choice, by model."""
+        found = json.loads(await self._get("policies") or "{}")
+        return {model: (discipline, choice) for model, (discipline, choice) in found.items()}
+
+    @whole
     async def save_beliefs(self, beliefs: Beliefs) -> None:
         """Write what live measurements taught."""
         async with self.line.transaction() as connection:

@@ -87,4 +87,5 @@ def load_from(
         },
         late={load.model: load.late for load in message.models},
         by_variant={load.model: dict(load.answered_by_variant) for load in message.models},
+        refused={load.model: load.refused for load in message.models},
     )

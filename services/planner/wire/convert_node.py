@@ -24,12 +24,14 @@ from services.planner.placing.steps import (
 from services.planner.plan import SegmentSpec
 from services.planner.wire.mirror import from_message, to_message
 
+_HIGHEST_PUE = 3.0
+
 
 def node_from(message: inventory_pb2.Node) -> Node:
     """Return a node as its agent reports it.
 
     Raises:
-        InvalidArgument: It has no name, or a GPU or slice that cannot be.
+        InvalidArgument: It has no name, or a GPU, slice or PUE that cannot be.
     """
     if not message.name:
         raise InvalidArgument("node.name: required", field="node.name")
@@ -40,7 +42,18 @@ def node_from(message: inventory_pb2.Node) -> Node:
         zone=message.zone,
         gpus=gpus,
         segments=tuple(_running_from(segment, slices) for segment in message.segments),
+        pue=_pue_from(message),
     )
+
+
+def _pue_from(message: inventory_pb2.Node) -> float | None:
+    if not message.HasField("pue"):
+        return None
+    if not 1 <= message.pue <= _HIGHEST_PUE:  # not a number either
+        raise InvalidArgument(
+            f"node.pue: must be within 1..{_HIGHEST_PUE:g}, got {message.pue}", field="node.pue"
+        )
+    return message.pue
 
 
 def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:

@@ -1,0 +1,91 @@
+"""Electricity Maps, API version 3: average intensity of what a zone consumes.
+
+The present hour is an estimate, and revised later. Free accounts see one zone and no forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from pydantic import AwareDatetime, BaseModel, Field, SecretStr
+
+from services.carbon.domain import Sample
+from services.carbon.sources.live.allowed import Allowed
+from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
+from services.carbon.sources.provider import Outlook, Reading
+from services.kit.deployment import ElectricityMapsSource
+
+HOUR = timedelta(hours=1)
+
+
+class _Item(BaseModel):
+    value: float | None = Field(validation_alias="carbonIntensity")
+    when: AwareDatetime = Field(validation_alias="datetime")
+    estimated: bool = Field(default=False, validation_alias="isEstimated")
+
+
+class _History(BaseModel):
+    history: list[_Item]
+
+
+class _Forecast(BaseModel):
+    forecast: list[_Item]
+
+
+class ElectricityMaps:
+    """One zone.
+
+    Args:
+        http: To ask with.
+        source: Its settings.
+        key: Of the account.
+    """
+
+    def __init__(self, http: Http, source: ElectricityMapsSource, key: SecretStr) -> None:
+        self.name = source.label
+        self._http = http
+        self._url = source.url.rstrip("/")
+        self._key = key
+        self._query = query(
+            zone=source.zone,
+            emissionFactorType=source.factors,
+            disableEstimations=None if source.estimates else "true",
+        )
+        self._history = Allowed(HOUR)
+        self._forecast = Allowed(HOUR, wanted=source.forecast)
+
+    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
+        """Return the latest value; once an hour, and over gaps, the past day and the forecast."""
+        gap = known_until is None or now - known_until > 2 * HOUR
+        try:
+            latest = understood(_Item, await self._get("latest"), self.name)
+        except NotModified:
+            items = []
+        else:
+            items = [latest]
+        past = await self._history.ask(now, lambda: self._get("history"), anyway=gap)
+        if past is not None:
+            items = [*understood(_History, past, self.name).history, *items]
+        ahead = await self._forecast.ask(now, lambda: self._get("forecast"))
+        if ahead is None:
+            return Reading(self._samples(items))
+        expected = self._samples(understood(_Forecast, ahead, self.name).forecast)
+        return Reading(self._samples(items), Outlook(expected, HOUR, now))
+
+    async def _get(self, what: str) -> bytes:
+        url = f"{self._url}/carbon-intensity/{what}"
+        return await self._http.get(url, self._query, {"auth-token": self._key.get_secret_value()})
+
+    def _samples(self, items: Iterable[_Item]) -> tuple[Sample, ...]:
+        """Return the values that there are, oldest first; a null is a gap."""
+        found = (
+            Sample(
+                utc(item.when, self.name),
+                item.value,
+                "estimated" if item.estimated else "measured",
+            )
+            for item in items
+            if item.value is not None
+        )
+        return tuple(sorted(found, key=lambda sample: sample.since))

@@ -1,0 +1,203 @@
+"""One way to ask over HTTP: bounded in time and size, patient, and silent about keys."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import httpx
+import stamina
+from pydantic import TypeAdapter, ValidationError
+
+from services.carbon.sources.provider import Failing, SourceFailed
+
+# It logs whole URLs, and one provider wants its key there.
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+_MAX_BYTES = 16 * 2**20
+_ATTEMPTS = 3
+_LONGEST_WAIT_S = 10.0
+"""To wait for longer within a poll would hold up the next one."""
+
+_KINDS: Mapping[int, Failing] = {
+    HTTPStatus.BAD_REQUEST: "unknown",
+    HTTPStatus.NOT_FOUND: "unknown",
+    HTTPStatus.UNAUTHORIZED: "refused",
+    HTTPStatus.PAYMENT_REQUIRED: "refused",
+    HTTPStatus.FORBIDDEN: "refused",
+    HTTPStatus.REQUEST_TIMEOUT: "unreachable",
+    HTTPStatus.TOO_MANY_REQUESTS: "limited",
+}
+
+T = TypeVar("T")
+
+
+class NotModified(Exception):
+    """What was asked for is as it was when it was last asked for."""
+
+
+class Http:
+    """Asks one provider.
+
+    An answer's ETag or Last-Modified is sent along when the same is asked again.
+
+    Args:
+        client: Of the service; shared.
+        timeout_s: Longest that one request may take, s.
+        wait_s: Least wait before the first retry, s; the second waits for twice as long.
+    """
+
+    def __init__(self, client: httpx.AsyncClient, timeout_s: float, *, wait_s: float = 0.5) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._wait_s = wait_s
+        self._validators: dict[str, dict[str, str]] = {}
+
+    async def get(
+        self,
+        url: str,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: httpx.Auth | None = None,
+    ) -> bytes:
+        """Return the body of a good answer.
+
+        No connection, an error of the server and "too many requests" are tried again, a few times
+        and as late as the server asks for.
+
+        Raises:
+            SourceFailed: There is none.
+            NotModified: It is the same as last time.
+        """
+        request = self._client.build_request("GET", url, params=params, headers=headers)
+        key = str(request.url)
+        request.headers.update(self._validators.get(key, {}))
+        attempts = stamina.retry_context(
+            on=_again,
+            attempts=_ATTEMPTS,
+            timeout=2 * self._timeout_s,
+            wait_initial=self._wait_s,
+            wait_jitter=self._wait_s,
+        )
+        async for attempt in attempts:
+            with attempt:
+                response, body = await self._once(request, auth)
+        self._remember(key, response)
+        return body
+
+    async def _once(
+        self, request: httpx.Request, auth: httpx.Auth | None
+    ) -> tuple[httpx.Response, bytes]:
+        where = f"{request.url.host}{request.url.path}"
+        response = None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._client.send(request, auth=auth, stream=True)
+                body = await _bounded(response, where)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            what = type(error).__name__
+            raise SourceFailed("unreachable", f"{where}: {what}") from None
+        except TimeoutError:
+            late = f"{where}: no answer within {self._timeout_s:g} s"
+            raise SourceFailed("unreachable", late) from None
+        finally:
+            if response is not None:
+                await response.aclose()
+        _check(response, where)
+        return response, body
+
+    def _remember(self, key: str, response: httpx.Response) -> None:
+        """Keep what tells this answer from others; of the last few questions only."""
+        known = {
+            condition: response.headers[name]
+            for name, condition in (
+                ("etag", "if-none-match"),
+                ("last-modified", "if-modified-since"),
+            )
+            if name in response.headers
+        }
+        self._validators.pop(key, None)
+        if known:
+            self._validators[key] = known
+        while len(self._validators) > 8:
+            del self._validators[next(iter(self._validators))]
+
+
+def understood(kind: type[T], body: bytes, who: str) -> T:
+    """Return a JSON body as a record.
+
+    Raises:
+        SourceFailed: It is something else.
+    """
+    try:
+        return TypeAdapter(kind).validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "body"
+        message = f"{who}: its answer is not understood: {place}: {first['msg']}"
+        raise SourceFailed("garbled", message) from None
+
+
+def utc(when: datetime, who: str) -> datetime:
+    """Return an instant in UTC.
+
+    Raises:
+        SourceFailed: It lies outside the years 1..9999 there.
+    """
+    try:
+        return when.astimezone(UTC)
+    except OverflowError:
+        raise SourceFailed("garbled", f"{who}: its answer speaks of {when.isoformat()}") from None
+
+
+async def _bounded(response: httpx.Response, where: str) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > _MAX_BYTES:
+            raise SourceFailed("garbled", f"{where}: answers more than {_MAX_BYTES} bytes")
+    return bytes(body)
+
+
+def _check(response: httpx.Response, where: str) -> None:
+    status = response.status_code
+    if status == HTTPStatus.NOT_MODIFIED:
+        raise NotModified
+    if status == HTTPStatus.OK:
+        return
+    kind = _KINDS.get(status, "unreachable" if status >= 500 else "garbled")
+    wait_s = _retry_after_s(response.headers, datetime.now(UTC))
+    raise SourceFailed(kind, f"{where}: HTTP {status}", wait_s)
+
+
+def _retry_after_s(headers: httpx.Headers, now: datetime) -> float | None:
+    """Return what Retry-After asks for: seconds, or a date (RFC 9110, section 10.2.3)."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:9])
+    try:
+        when = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return max((when - now).total_seconds(), 0.0)
+
+
+def _again(error: Exception) -> bool | float:
+    """Tell stamina whether to try again, and after how long where the server says so."""
+    if not isinstance(error, SourceFailed) or error.kind not in ("unreachable", "limited"):
+        return False
+    wait_s = error.retry_after_s
+    if wait_s is None:
+        return True
+    return wait_s if wait_s <= _LONGEST_WAIT_S else False
+
+
+def query(**values: Any) -> dict[str, str]:
+    """Return the parameters that are set, as text."""
+    return {name: str(value) for name, value in values.items() if value is not None}

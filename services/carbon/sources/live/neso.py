@@ -1,0 +1,97 @@
+"""Great Britain's grid, as its operator tells it (NESO Carbon Intensity API, CC BY 4.0).
+
+Half hours in UTC, average intensity of generation and imports. For the whole of Great Britain the
+present half hour is forecast, and measured afterwards: a revision. Regions are only ever forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, Field
+
+from services.carbon.domain import Sample
+from services.carbon.sources.live.http import Http, NotModified, understood, utc
+from services.carbon.sources.provider import Outlook, Reading
+from services.kit.deployment import NesoSource
+
+STEP = timedelta(minutes=30)
+_PAST = timedelta(hours=24)
+_AHEAD = timedelta(hours=48)
+
+
+class _Value(BaseModel):
+    forecast: float | None = None
+    actual: float | None = None
+
+
+class _Region(BaseModel):
+    id: int = Field(validation_alias=AliasChoices("regionid", "id"))
+    intensity: _Value
+
+
+class _Period(BaseModel):
+    since: AwareDatetime = Field(validation_alias="from")
+    intensity: _Value | None = None
+    regions: list[_Region] = []
+
+    def value(self, region: int | None) -> _Value | None:
+        found = (each.intensity for each in self.regions if each.id == region)
+        return next(found, self.intensity)
+
+
+def _without_region(value: object) -> object:
+    """One region's periods come inside a record of the region, or inside a list of one."""
+    record = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return record["data"] if isinstance(record, dict) and "data" in record else value
+
+
+class _Answer(BaseModel):
+    data: Annotated[list[_Period], BeforeValidator(_without_region)]
+
+
+class Neso:
+    """Great Britain, or one of its regions.
+
+    Args:
+        http: To ask with.
+        source: Its settings.
+    """
+
+    def __init__(self, http: Http, source: NesoSource) -> None:
+        self.name = source.label
+        self._http = http
+        self._url = source.url.rstrip("/")
+        self._region = source.region
+
+    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
+        """Return the past day and the two to come: one small answer holds both."""
+        del known_until
+        start = now.astimezone(UTC).replace(minute=now.minute // 30 * 30, second=0, microsecond=0)
+        span = f"{_text(start - _PAST)}/{_text(start + _AHEAD)}"
+        path = f"/intensity/{span}"
+        if self._region is not None:
+            path = f"/regional/intensity/{span}/regionid/{self._region}"
+        try:
+            answer = understood(_Answer, await self._http.get(self._url + path), self.name)
+        except NotModified:
+            return Reading()
+        samples = tuple(self._samples(answer))
+        return Reading(
+            tuple(each for each in samples if each.since <= start),
+            Outlook(tuple(each for each in samples if each.since >= start), STEP, now),
+        )
+
+    def _samples(self, answer: _Answer) -> Iterator[Sample]:
+        for period in sorted(answer.data, key=lambda period: period.since):
+            value = period.value(self._region)
+            if value is not None and value.actual is not None:
+                yield Sample(utc(period.since, self.name), value.actual)
+            elif value is not None and value.forecast is not None:
+                yield Sample(utc(period.since, self.name), value.forecast, "forecast")
+
+
+def _text(when: datetime) -> str:
+    return when.strftime("%Y-%m-%dT%H:%MZ")

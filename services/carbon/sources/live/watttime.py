@@ -1,0 +1,132 @@
+"""WattTime, API version 3: what one more kWh would emit (MOER), or how that ranks.
+
+A login lasts for half an hour. Past values come as "historical", the present and the next days as
+"forecast". Free accounts see the rank (signal index) everywhere, and emissions in one region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+
+import httpx
+from pydantic import AwareDatetime, BaseModel, SecretStr
+
+from services.carbon.domain import Provenance, Sample
+from services.carbon.sources.live.allowed import Allowed
+from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
+from services.carbon.sources.provider import Outlook, Reading, SourceFailed
+from services.kit.deployment import WattTimeSource
+
+G_PER_KWH_OF_LB_PER_MWH = 0.45359237
+"""1 lb = 453.59237 g exactly (international avoirdupois pound, 1959)."""
+
+STEP = timedelta(minutes=5)
+_OVERLAP = timedelta(hours=1)  # revisions come within it
+_PAST = timedelta(hours=24)
+_SCALES = {"lbs_co2_per_mwh": G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
+_UNITS = {"co2_moer": "lbs_co2_per_mwh", "signal_index": "percentile"}
+
+
+class _Login(BaseModel):
+    token: SecretStr
+
+
+class _Point(BaseModel):
+    point_time: AwareDatetime
+    value: float
+    imputed_data_used: bool = False
+
+
+class _Meta(BaseModel):
+    units: str
+    region: str = ""
+
+
+class _Points(BaseModel):
+    data: list[_Point]
+    meta: _Meta
+
+
+class WattTime:
+    """One region.
+
+    Args:
+        http: To ask with.
+        source: Its settings.
+        password: Of the account.
+    """
+
+    def __init__(self, http: Http, source: WattTimeSource, password: SecretStr) -> None:
+        self.name = source.label
+        self._http = http
+        self._url = source.url.rstrip("/")
+        self._region = source.region
+        self._login = httpx.BasicAuth(source.username, password.get_secret_value())
+        self._signal = source.signal_type
+        self._token: SecretStr | None = None
+        self._past = Allowed(timedelta(), wanted=self._signal == "co2_moer")
+        self._foretell = source.forecast
+
+    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
+        """Return the present, what has come true of the past, and the forecast."""
+        if self._signal == "signal_index":
+            return await self._now(now, self._ask("/v3/signal-index"), ahead=False)
+        since = max((known_until or now) - _OVERLAP, now - _PAST) if known_until else now - _PAST
+        span = query(start=since.isoformat(), end=now.isoformat())
+        past = await self._past.ask(now, self._ask("/v3/historical", span), anyway=True)
+        found = await self._now(
+            now, self._ask("/v3/forecast", query(horizon_hours=48)), ahead=self._foretell
+        )
+        if past is None:
+            return found
+        seen = self._samples(past, "measured")
+        return Reading((*found.samples, *seen), found.outlook)
+
+    async def _now(
+        self, now: datetime, ask: Callable[[], Awaitable[bytes]], *, ahead: bool
+    ) -> Reading:
+        try:
+            samples = self._samples(await ask(), "forecast")
+        except NotModified:
+            return Reading()
+        past = tuple(each for each in samples if each.since <= now)
+        to_come = tuple(each for each in samples if each.since >= now - STEP)
+        return Reading(past, Outlook(to_come, STEP, now) if ahead and to_come else None)
+
+    def _samples(self, body: bytes, provenance: Provenance) -> tuple[Sample, ...]:
+        answer = understood(_Points, body, self.name)
+        units = answer.meta.units
+        if units != _UNITS[self._signal]:
+            raise SourceFailed(
+                "garbled", f"{self.name}: its unit must be {_UNITS[self._signal]}, got {units!r}"
+            )
+        return tuple(self._sorted(answer.data, _SCALES[units], provenance))
+
+    def _sorted(
+        self, points: Iterable[_Point], scale: float, provenance: Provenance
+    ) -> Iterator[Sample]:
+        for point in sorted(points, key=lambda point: point.point_time):
+            known: Provenance = "estimated" if point.imputed_data_used else provenance
+            yield Sample(utc(point.point_time, self.name), point.value * scale, known)
+
+    def _ask(self, path: str, span: dict[str, str] | None = None) -> Callable[[], Awaitable[bytes]]:
+        params = {"region": self._region, "signal_type": "co2_moer", **(span or {})}
+        return lambda: self._get(path, params)
+
+    async def _get(self, path: str, params: dict[str, str]) -> bytes:
+        """Ask; where a login has run out, log in again, once."""
+        bearer = await self._bearer()
+        try:
+            return await self._http.get(self._url + path, params, bearer)
+        except SourceFailed as error:
+            if error.kind != "refused" or "401" not in str(error):
+                raise
+        self._token = None
+        return await self._http.get(self._url + path, params, await self._bearer())
+
+    async def _bearer(self) -> dict[str, str]:
+        if self._token is None:
+            body = await self._http.get(f"{self._url}/login", auth=self._login)
+            self._token = understood(_Login, body, self.name).token
+        return {"authorization": f"Bearer {self._token.get_secret_value()}"}

@@ -1,0 +1,82 @@
+"""How routers serve each model, where an operator wants it otherwise than the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from services.kit import logs
+from services.kit.deployment import Deployment, Discipline, InstanceChoice
+from services.kit.errors import InvalidArgument, NotFound
+from services.planner.routing import Policy
+from services.planner.store import Store
+
+_log = logs.get("policies")
+
+_DISCIPLINES: Mapping[str, Discipline] = {name: name for name in get_args(Discipline)}
+_CHOICES: Mapping[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
+
+
+class Policies:
+    """Orders by model; they outlive a restart. Attributes: ordered (by model)."""
+
+    def __init__(self, deployment: Deployment, store: Store) -> None:
+        self.ordered: dict[str, Policy] = {}
+        self._deployment = deployment
+        self._store = store
+
+    async def restore(self) -> None:
+        """Take up what was ordered before a restart, of models that are still there."""
+        for model, (discipline, choice) in (await self._store.policies()).items():
+            if model in self._deployment.models:
+                self.ordered[model] = _checked(discipline, choice)
+
+    async def order(
+        self, model: str, discipline: str, instance_choice: str, *, reset: bool
+    ) -> Policy:
+        """Change how a model is served; return how it is by now.
+
+        Args:
+            model: Which.
+            discipline: Empty: unchanged.
+            instance_choice: Empty: unchanged.
+            reset: What is not given is as the deployment says.
+
+        Raises:
+            NotFound: No such model.
+            InvalidArgument: No such discipline, or choice.
+        """
+        if model not in self._deployment.models:
+            known = ", ".join(sorted(self._deployment.models))
+            raise NotFound(f"model: no model {model!r}; models are {known}", field="model")
+        said = Policy.of(self._deployment.models[model])
+        now = said if reset else self.ordered.get(model, said)
+        wanted = _checked(discipline or now.discipline, instance_choice or now.instance_choice)
+        ordered = {name: each for name, each in self.ordered.items() if name != model}
+        if wanted != said:
+            ordered[model] = wanted
+        await self._store.save_policies(
+            {name: (each.discipline, each.instance_choice) for name, each in ordered.items()}
+        )
+        self.ordered = ordered
+        _log.info(
+            "policy",
+            model=model,
+            discipline=wanted.discipline,
+            instance_choice=wanted.instance_choice,
+        )
+        return wanted
+
+
+def _checked(discipline: str, instance_choice: str) -> Policy:
+    if discipline not in _DISCIPLINES:
+        raise InvalidArgument(
+            f"discipline: must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}",
+            field="discipline",
+        )
+    if instance_choice not in _CHOICES:
+        raise InvalidArgument(
+            f"instance_choice: must be one of {', '.join(_CHOICES)}, got {instance_choice!r}",
+            field="instance_choice",
+        )
+    return Policy(_DISCIPLINES[discipline], _CHOICES[instance_choice])
