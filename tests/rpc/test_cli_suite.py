@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.cli.up.lineage import COOKIE, bearers
+from services.cli.up.lineage import COOKIE, PARENT, bearers
 from services.cli.up.process import State
 from services.cli.up.program import Program
 from services.cli.up.suite import Suite
@@ -174,3 +174,13 @@ async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert not alive(pid)
+
+
+async def test_a_process_whose_parent_died_before_it_could_ask_ends_by_itself() -> None:
+    """Between a start and the request to the kernel a killed supervisor is not told of."""
+    code = f"from services.cli.up.lineage import end_with_parent; end_with_parent(); {SLEEP}"
+    orphan = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, env={**os.environ, PARENT: "1"}
+    )
+
+    assert await asyncio.wait_for(orphan.wait(), 20) == -signal.SIGTERM

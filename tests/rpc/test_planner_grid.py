@@ -35,7 +35,9 @@ class Recorder:
         self.told: list[dict[str, float] | tuple[Period, ...]] = []
         self.heard = asyncio.Event()
 
-    def learn(self, intensity_gco2e_per_kwh: dict[str, float]) -> None:
+    def learn(
+        self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float]
+    ) -> None:
         self.told.append(intensity_gco2e_per_kwh)
         self.heard.set()
 

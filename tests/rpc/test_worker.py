@@ -15,7 +15,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.ledger import Grant
+from services.gpuagent.slots import Grant
 from services.gpuagent.worker.costs import CostCurve, Costs
 from services.gpuagent.worker.spec import ADDRESS_TAKEN
 from services.kit.rpc import dial
@@ -313,6 +313,25 @@ async def test_on_a_real_gpu_energy_is_the_granted_power_over_the_real_time(
     assert receipt.compute_s > 0
     assert receipt.energy_j == pytest.approx(80.0 * receipt.compute_s)
     assert slot.busy_s == pytest.approx(receipt.compute_s)
+
+
+async def test_before_a_real_gpu_was_measured_energy_is_the_profiles_and_says_so(
+    tmp_path: Path, model: Path
+) -> None:
+    costs = flat_costs(0.5, 30.0, batch_size=4)  # 60 W
+    async with (
+        worker(worker_spec(tmp_path, model, costs=costs, charged=False)) as running,
+        routed(running.spec.listen) as router,
+    ):
+        before = (await router.ask(infer_request([[0, 0]]), 1)).receipt
+        running.ledger.set_grant(0, Grant(busy_power_w=80.0, method="counter"))
+        after = (await router.ask(infer_request([[0, 0]]), 2)).receipt
+        told_j = running.ledger.slot(0).active_j
+
+    assert (before.energy_method, after.energy_method) == ("model", "counter")
+    assert before.energy_j == pytest.approx(60.0 * before.compute_s)
+    assert after.energy_j == pytest.approx(80.0 * after.compute_s)
+    assert told_j == pytest.approx(before.energy_j + after.energy_j)
 
 
 async def test_an_address_in_use_has_an_exit_status_of_its_own(tmp_path: Path, model: Path) -> None:

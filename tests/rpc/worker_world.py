@@ -19,7 +19,8 @@ from onnx import TensorProto, helper
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.ledger import Grant, Ledger, opened
+from services.gpuagent.ledger import Ledger, opened
+from services.gpuagent.slots import Grant
 from services.gpuagent.worker.costs import CostCurve, Costs
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit.net import free_port

@@ -7,7 +7,15 @@ from itertools import combinations
 
 import pytest
 
-from services.kit.mig import Geometry, Layout, Placement, SliceKind, layouts, maximal_layouts
+from services.kit.mig import (
+    Geometry,
+    Layout,
+    Placement,
+    SliceKind,
+    full_layouts,
+    layouts,
+    maximal_layouts,
+)
 
 
 def kinds(*rows: tuple[str, int, int, tuple[int, ...], int]) -> tuple[SliceKind, ...]:
@@ -39,8 +47,11 @@ A30 = Geometry(
     ),
 )
 NO_MIG = Geometry(1, kinds(("whole", 7, 1, (0,), 1)))
+CORES = Geometry(5, kinds(*((f"{n}c", n, n, tuple(range(6 - n)), 5 // n) for n in range(1, 6))))
 
-every_gpu = pytest.mark.parametrize("gpu", [A100, A30, NO_MIG], ids=["a100", "a30", "no mig"])
+every_gpu = pytest.mark.parametrize(
+    "gpu", [A100, A30, NO_MIG, CORES], ids=["a100", "a30", "no mig", "cores"]
+)
 
 
 def counts(layout: Layout) -> Counter[str]:
@@ -74,6 +85,16 @@ def test_no_layout_is_missing(gpu: Geometry) -> None:
     found = {frozenset(layout) for layout in layouts(gpu) if len(layout) < 4}
 
     assert found == {frozenset(subset) for subset in smaller}
+
+
+@every_gpu
+def test_full_layouts_are_those_that_no_other_contains(gpu: Geometry) -> None:
+    """Found without looking at all layouts, of which a large machine has too many."""
+    every = [frozenset(layout) for layout in layouts(gpu)]
+
+    found = [frozenset(layout) for layout in full_layouts(gpu)]
+
+    assert found == [one for one in every if not any(one < other for other in every)]
 
 
 @every_gpu

@@ -1,4 +1,4 @@
-"""W3C trace context: the trace goes on under a new parent, anything malformed is dropped."""
+"""W3C trace context: what is valid goes on as it came, anything malformed is dropped."""
 
 from __future__ import annotations
 
@@ -6,19 +6,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.tracing import accept, trace_id
+from services.kit.tracing import accept, enter, trace_id, traceparent, tracestate
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADER = f"00-{TRACE}-00f067aa0ba902b7-01"
 
 
-def test_a_child_keeps_trace_and_flags_and_has_an_id_of_its_own() -> None:
-    child = accept(HEADER)
+def test_a_valid_header_goes_on_as_it_came() -> None:
+    """Nobody here records: whoever does next is a child of the caller, not of a span unseen."""
+    assert enter("/m", [("traceparent", HEADER), ("tracestate", "a=1")], may_begin=True) is None
 
-    assert trace_id(child) == TRACE
-    assert child.endswith("-01")
-    assert child != HEADER
-    assert accept(child), "a child is itself a valid parent"
+    assert traceparent.get() == accept(HEADER) == HEADER
+    assert tracestate.get() == "a=1"
+    assert trace_id(HEADER) == TRACE
+
+
+@pytest.mark.parametrize(
+    ("metadata", "wanted"),
+    [
+        ([("traceparent", HEADER), ("tracestate", "a=1"), ("tracestate", "b=2")], "a=1,b=2"),
+        ([("traceparent", "broken"), ("tracestate", "a=1")], ""),
+        ([("tracestate", "a=1")], ""),
+        ([("traceparent", HEADER), ("tracestate", "a=" + "1" * 600)], ""),
+        ([("traceparent", HEADER)], ""),
+    ],
+    ids=["two lines", "broken parent", "no parent", "too long", "none"],
+)
+def test_the_state_goes_with_its_parent_or_not_at_all(
+    metadata: list[tuple[str, str | bytes]], wanted: str
+) -> None:
+    enter("/m", metadata, may_begin=False)
+
+    assert tracestate.get() == wanted
+
+
+def test_a_call_without_a_trace_forgets_the_one_before() -> None:
+    enter("/m", [("traceparent", HEADER), ("tracestate", "a=1")], may_begin=True)
+    enter("/m", [], may_begin=True)
+
+    assert (traceparent.get(), tracestate.get()) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from services.kit.deployment import (
 )
 from services.kit.mig import Placement
 from services.planner.plan import PlannedSegment, SegmentSpec
-from services.planner.routing import RoutingTable, by_capacity, routes
+from services.planner.routing import RoutingTable, Told, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
 DEPLOYMENT = Deployment(
@@ -66,6 +66,14 @@ def test_a_worker_is_described_in_full() -> None:
     assert (first.endpoint, second.endpoint) == ("h:1", "h:2")
     assert (first.segment_id, first.variant, first.accuracy) == ("s-1", "large", 0.99)
     assert (first.credits, first.zone, first.pue, first.share) == (8, "Z", 1.3, 0.5)
+
+
+def test_what_agents_told_of_their_hardware_goes_to_routers() -> None:
+    told = Told(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
+
+    (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, told=told)
+
+    assert [(each.pue, each.gpu_idle_power_w) for each in digits.instances] == [(1.5, 55.0)]
 
 
 def test_models_without_instances_are_listed_too() -> None:

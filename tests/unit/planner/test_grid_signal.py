@@ -1,0 +1,99 @@
+"""What the planner remembers of the grid: age, and noise that is no cause to plan."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.deployment import Triggers
+from services.planner.grid_signal import GridSignal
+from services.planner.triggers import Observation, cause
+
+DWELL_S = 60.0
+SETTINGS = Triggers(intensity_change=0.05, intensity_dwell_s=DWELL_S)
+
+
+def seen(signal: GridSignal, now_s: float, value: float) -> Observation:
+    return Observation(
+        intensity_gco2e_per_kwh={"Z": value},
+        demand_rps={},
+        gpus={},
+        segments=frozenset(),
+        strategy="exact",
+        carbon_weight=0.5,
+        steady_gco2e_per_kwh=signal.ranges(now_s),
+    )
+
+
+def causes(values: list[tuple[float, float]], until_s: float) -> list[float]:
+    """Return when, looking every second, there was a cause to plan; a plan is made at once."""
+    signal, found, value = GridSignal(DWELL_S), [], 0.0
+    planned: Observation | None = None
+    heard = dict(values)
+    for now_s in range(int(until_s)):
+        if now_s in heard:
+            value = heard[now_s]
+            signal.hear({"Z": value}, {}, now_s)
+        now = seen(signal, now_s, value)
+        if cause(planned, now, SETTINGS):
+            found.append(float(now_s))
+            planned = now
+    return found
+
+
+def test_a_change_is_a_cause_when_it_has_lasted() -> None:
+    assert causes([(0, 100.0), (10, 120.0)], 200) == [0.0, 70.0]
+
+
+def test_noise_that_comes_back_within_the_dwell_is_none() -> None:
+    """Up and down by a fifth, every half minute, for twenty minutes."""
+    noise = [(float(at), 120.0 if at % 60 else 100.0) for at in range(0, 1200, 30)]
+
+    assert causes(noise, 1200) == [0.0]
+
+
+def test_noise_around_a_new_level_does_not_hide_the_level() -> None:
+    """It never comes near the old one again."""
+    noise = [(0.0, 100.0), *((10.0 + at, 150.0 + at % 40) for at in range(0, 200, 20))]
+
+    assert causes(noise, 200) == [0.0, 70.0]
+
+
+def test_noise_to_both_sides_is_no_change() -> None:
+    """Far above, then far below: what it is now is not what it was throughout."""
+    noise = [(0.0, 100.0), *((10.0 + at, 150.0 if at % 40 else 60.0) for at in range(0, 200, 20))]
+
+    assert causes(noise, 200) == [0.0]
+
+
+@given(values=st.lists(st.floats(1, 1000), min_size=1, max_size=20))
+def test_without_a_dwell_every_change_counts_at_once(values: list[float]) -> None:
+    signal = GridSignal()
+    for at, value in enumerate(values):
+        signal.hear({"Z": value}, {}, at)
+
+    assert signal.ranges(len(values)) == {"Z": (values[-1], values[-1])}
+    assert signal.settles_s(len(values)) == math.inf
+
+
+def test_it_says_when_to_look_again() -> None:
+    signal = GridSignal(DWELL_S)
+    signal.hear({"Z": 100.0}, {}, 0.0)
+    signal.hear({"Z": 120.0}, {}, 10.0)
+
+    assert signal.settles_s(15.0) == pytest.approx(55.0)
+    signal.ranges(70.0)
+    assert signal.settles_s(70.0) == math.inf
+
+
+def test_knowledge_ages_with_silence_in_grid_time() -> None:
+    """A grid hour per minute: heard when it was 5 min old, 30 s of silence make half an hour."""
+    signal = GridSignal(speedup=60.0)
+    signal.hear({"Z": 1.0, "Y": 1.0}, {"Z": 300.0}, 100.0)
+
+    assert signal.staleness_s(130.0) == pytest.approx({"Z": 2100.0, "Y": 1800.0})
+    signal.hear({"Z": 2.0}, {"Z": 0.0}, 130.0)
+    assert signal.staleness_s(130.0) == pytest.approx({"Z": 0.0, "Y": 1800.0})
