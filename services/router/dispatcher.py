@@ -15,24 +15,18 @@ is known which, and those that were with it the first time are answered.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
-from services.router.carbondis.lanes import MOST, Grid
-from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
-from services.router.domain import (
-    InstanceId,
-    Limits,
-    ModelRoutes,
-    Request,
-)
+from services.router.carbondis.lanes import Grid
+from services.router.decisions import Decision, Dial, Fail, Release, Withdraw
+from services.router.domain import InstanceId, Limits, ModelRoutes, Request
+from services.router.handout import Handout
 from services.router.lane import Lane
 from services.router.pressure import Pressure
-from services.router.queueing import Queue
-from services.router.retries import Retries
 from services.router.roster import Roster
+from services.router.second import SecondChances
 from services.router.space import Space
 from services.router.ssjf import ShortestFirst
 from services.router.waiting import WaitingRoom
@@ -51,11 +45,11 @@ class Dispatcher:
         self.routes = routes
         self.limits = limits
         self._roster = Roster(routes.instance_choice, grid=grid)
-        self._look_s = math.inf
         self._room = WaitingRoom(routes, limits, space or Space())
+        self._handout = Handout(self._room, self._roster, routes)
         self._queue = self._room.queue
         self._suspects = self._room.suspects
-        self._retries = Retries(limits)
+        self._second = SecondChances(self._room, self._roster, limits)
         self._shortest = ShortestFirst(limits.overtaking_s)
         self._offered = 0
         # The newest time that was told. Late is safe: what waits is then given up later.
@@ -110,23 +104,26 @@ class Dispatcher:
         self._now_s = max(self._now_s, request.arrived_s)
         if self.foretells:
             self._shortest.arrive(self._now_s, self._roster.slots)
-        weighs = self._roster.weigher is not None
+        weighs = self._handout.weighs
         if not self._queue:
             lane = self._roster.free()
             if lane is not None and weighs:
                 self._queue.push(request)
-                return self._weigh()
+                return self._handout.weigh(self._now_s)
             if lane is not None:
-                return [self._give(lane, request)]
+                return [self._handout.give(lane, request, self._now_s)]
         displaced = self._room.admit(request, self._roster, self._now_s)
         if self._room.presses(self._roster, self._now_s):
             return [*self._end_displaced(displaced), *self._refresh()]
-        return [*self._end_displaced(displaced), *(self._weigh() if weighs else ())]
+        return [
+            *self._end_displaced(displaced),
+            *(self._handout.weigh(self._now_s) if weighs else ()),
+        ]
 
     def look(self, now_s: float) -> list[Decision]:
         """Decide anew for what waits by choice; at the time that a `Look` said."""
-        self._now_s, self._look_s = max(self._now_s, now_s), math.inf
-        return self._assign() if self._queue else []
+        self._now_s = max(self._now_s, now_s)
+        return self._handout.look(self._now_s)
 
     def reorder(self, request: Request) -> None:
         """Give a request that waits its place anew: what its discipline looks at has changed."""
@@ -209,27 +206,15 @@ class Dispatcher:
             self._roster.learn(lane, request, self._now_s - request.sent_s, energy_j)
             decisions += self._answer(request, lane)
         if self._queue or self._suspects:
-            decisions += self._assign()
+            decisions += self._handout.assign(self._now_s)
         return [*decisions, *self._leave(lane)] if lane.leaving else decisions
 
     def hedge(self, request: Request) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
 
-        Only where one has a free credit that nobody waits for, and within the budget for retries.
         The first to answer does; the other is told that its work is not wanted.
         """
-        if request.over or request.begun or request.holder is None or request.hedge is not None:
-            return []
-        lane = (
-            None
-            if self.queue_depth or request.deaths
-            else self._roster.free(besides=request.holder)
-        )
-        if lane is None or not self._retries.take(self._offered):
-            return []
-        request.hedge = lane.instance.id
-        self._roster.give(lane, request)
-        return [Send(lane.instance, request)]
+        return self._second.hedge(request, self._offered)
 
     # ---- instances -----------------------------------------------------------------------------
 
@@ -303,80 +288,16 @@ class Dispatcher:
     # ---- inside --------------------------------------------------------------------------------
 
     def _refresh(self) -> list[Decision]:
-        """Find out who may take work now, and give it."""
-        self._room.arrange(self.routes)
-        self._roster.refresh(self.routes.instance_choice, pressed=self.pressure.on)
-        return self._assign()
-
-    def _assign(self) -> list[Decision]:
-        """Give what waits to who has a credit; what waited in vain ends without taking one."""
-        decisions = self._assign_from(self._suspects, unsuspected=True) if self._suspects else []
-        weighs = self._roster.weigher is not None
-        decisions += self._weigh() if weighs else self._assign_from(self._queue)
-        if self.pressure.on and not self._queue:
-            self.pressure.end(self._now_s)
-            return [*decisions, *self._refresh()]
-        return decisions
-
-    def _assign_from(self, queue: Queue, *, unsuspected: bool = False) -> list[Decision]:
-        decisions: list[Decision] = []
-        lane: Lane | None = None
-        while queue:
-            lane = lane or self._roster.free(unsuspected=unsuspected)
-            if lane is None:
-                return decisions
-            request = queue.pop()
-            given = self._give_in_time(lane, request)
-            decisions.append(given)
-            lane = lane if isinstance(given, Fail) else None
-        return decisions
-
-    def _weigh(self) -> list[Decision]:
-        """Give what waits to the lanes that a policy picks; it may say that waiting is better."""
-        weigher, slo_s = self._roster.weigher, self.routes.slo_latency_s
-        decisions: list[Decision] = []
-        while weigher is not None and (front := self._queue.front(MOST)):
-            picked = weigher.pick(front, self._roster.eligible, self._now_s, slo_s)
-            if picked.request is None or picked.lane is None:
-                return [*decisions, *self._look_again(picked.again_s)]
-            self._queue.remove(picked.request)
-            decisions.append(self._give_in_time(picked.lane, picked.request))
-        return decisions
-
-    def _look_again(self, at_s: float | None) -> Iterable[Decision]:
-        if at_s is None or self._now_s < self._look_s <= at_s:  # that one has been asked for
-            return ()
-        self._look_s = at_s
-        return (Look(self.routes.model, at_s),)
-
-    def _give_in_time(self, lane: Lane, request: Request) -> Decision:
-        """Give a request to a lane, or end it where that is in vain."""
-        error = self._room.in_vain(request, lane, self._roster, self._now_s)
-        if error is None:
-            return self._give(lane, request)
-        request.over = True
-        return Fail(request, error)
-
-    def _give(self, lane: Lane, request: Request) -> Send:
-        request.holder, request.sent = lane.instance.id, False
-        request.sent_s = self._now_s
-        self._roster.give(lane, request)
-        return Send(lane.instance, request)
+        return self._handout.refresh(self.routes, self._now_s)
 
     def _answer(self, request: Request, lane: Lane) -> Iterable[Decision]:
-        """End a request whose answer is here; a second worker's is not wanted any more."""
         request.over = True
         lane.answered += 1
         if request.hedge is None:
             hold_s = self._now_s - request.sent_s
             lane.pace.observe(hold_s, request.place)
             self._shortest.learn(request, hold_s)
-            return (Reply(lane.instance, request),)
-        key = lane.instance.id
-        loser = request.hedge if request.holder == key else request.holder
-        if loser is None:
-            return (Reply(lane.instance, request),)
-        return (Reply(lane.instance, request), Withdraw(self.lanes[loser].instance, request))
+        return self._second.settle(request, lane)
 
     def _end_displaced(self, request: Request | None) -> list[Decision]:
         if request is None:
@@ -385,31 +306,7 @@ class Dispatcher:
         return [Fail(request, self._room.displaced())]
 
     def _return(self, request: Request, lane: Lane) -> Iterable[Decision]:
-        """Put a request back in its place, or end it where it has met too many instances.
-
-        Where a second instance has it, too, that one goes on.
-        """
-        key = lane.instance.id
-        answering = request.holder == key
-        if request.hedge is not None:
-            request.holder = request.hedge if answering else request.holder
-            request.hedge = None
-            if not (request.begun and answering):
-                return ()
-        request.holder = None
-        if request.over:
-            return ()
-        error = self._retries.refusal(
-            request,
-            blameless=lane.draining or not request.sent,
-            requests=self._offered,
-            retry_after_s=self.routes.slo_latency_s,
-        )
-        if error is None:
-            (self._suspects if request.deaths else self._queue).push(request)
-            return ()
-        request.over = True
-        return (Fail(request, error),)
+        return self._second.retry(request, lane, self._offered, self.routes.slo_latency_s)
 
     def _leave(self, lane: Lane) -> Iterable[Decision]:
         """Let go of an instance that left the table and holds nothing."""

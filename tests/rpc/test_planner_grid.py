@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from services.kit.deployment import Deployment
     from tests.conftest import Deploy
 
-HALF_HOURS_PER_S = 4
+HALF_HOURS_PER_S = 1
 ZONES = frozenset({"CAL", "US-CAL"})
 CARBON: dict[str, Any] = {
     "zones": {"CAL": {"source": {"kind": "synthetic", "seed": 3}}},

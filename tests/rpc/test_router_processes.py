@@ -54,12 +54,14 @@ class Fleet:
     stack: AsyncExitStack
 
     async def connect(self) -> tuple[str, grpc.aio.Channel]:
-        """Open a connection; return who answers on it."""
+        """Open a connection; return who answers on it, once it knows where requests go."""
         channel = await self.stack.enter_async_context(dial(self.world.address))
-        status = await RouterServiceStub(channel).GetStatus(
-            router_pb2.GetStatusRequest(), wait_for_ready=True, timeout=10
-        )
-        assert status.routing_revision > 0
+        stub, request = RouterServiceStub(channel), router_pb2.GetStatusRequest()
+        async with asyncio.timeout(10):
+            while not (
+                status := await stub.GetStatus(request, wait_for_ready=True)
+            ).routing_revision:
+                await asyncio.sleep(0.02)
         return status.router_id, channel
 
     async def one_each(self) -> dict[str, grpc.aio.Channel]:
@@ -114,11 +116,11 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def ask(channel: grpc.aio.Channel, times: int) -> Counter[str]:
-    """Ask one after another; return who answered."""
+async def ask(channel: grpc.aio.Channel, times: int, *, patient: bool = False) -> Counter[str]:
+    """Ask one after another; return who answered. Who is patient connects again and again."""
     stub, found = GRPCInferenceServiceStub(channel), Counter[str]()
     for _ in range(times):
-        answer = await stub.ModelInfer(REQUEST, timeout=20)
+        answer = await stub.ModelInfer(REQUEST, timeout=20, wait_for_ready=patient)
         found[answer.parameters["model_variant"].string_param] += 1
     return found
 
@@ -161,7 +163,7 @@ async def test_a_killed_process_takes_only_its_own_callers_with_it_and_another_c
         await until(lambda: all(worker.requests > 5 for worker in both.workers.values()))
         os.kill(pid_of(killed), signal.SIGKILL)
         errors: list[Any] = await asyncio.gather(*cut, return_exceptions=True)
-        again = await ask(lost, 5)  # the channel connects again, to whoever listens
+        again = await ask(lost, 5, patient=True)  # the channel connects again, to whoever listens
         untouched = await going_on
 
         assert [error.code() for error in errors] == [grpc.StatusCode.UNAVAILABLE] * 3

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
+from tests.rpc.agent_world import workers_in
 from tests.system.conftest import Running
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
@@ -33,14 +34,16 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     assert report["energy_j"] > 0
 
 
-async def test_nothing_accepted_is_lost_when_services_are_killed(running: Running) -> None:
+async def test_nothing_accepted_is_lost_when_services_are_killed(
+    running: Running, tmp_path: Path
+) -> None:
     """`kill -9` of carbon, planner, agent and a worker is not seen by clients at all."""
     load = asyncio.create_task(running.load(24, 30))
     await asyncio.sleep(2)
     for name in ("carbon", "planner", "gpuagent-node-0"):
         running.suite.kill(name)
         await asyncio.sleep(5)
-    _a_worker().kill()
+    workers_in(tmp_path)[0].kill()
 
     report = await load
 
@@ -59,13 +62,6 @@ async def test_a_killed_router_returns_and_clients_retry_what_it_held(running: R
 
     assert report["retries"] > 0, "the kill must have been felt"
     assert nothing_lost(report), report
-
-
-def _a_worker() -> psutil.Process:
-    for process in psutil.process_iter(["cmdline"]):
-        if "services.gpuagent.worker" in (process.info["cmdline"] or []):
-            return process
-    raise AssertionError("no worker runs")
 
 
 async def _replans(running: Running, version: int) -> bool:

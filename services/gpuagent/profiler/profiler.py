@@ -77,7 +77,7 @@ class Profiler:
         while remaining := sweep.remaining():
             seen(Step(remaining[0], last, len(sweep.measured), len(remaining)))
             last = await self._measure(model, variant, remaining[0])
-            await asyncio.to_thread(book.write, last)
+            await _written(book, last)
             sweep.add(last)
         seen(Step(None, last, len(sweep.measured), 0))
 
@@ -99,3 +99,13 @@ class Profiler:
                 raise
             return Measurement(**{**asdict(measurement), "reason": error.message})
         return Measurement(**{**asdict(measurement), **asdict(found)})
+
+
+async def _written(book: Logbook, measurement: Measurement) -> None:
+    """Write to the end, cancelled or not: what is measured is in the book, or it is not."""
+    writing = asyncio.create_task(asyncio.to_thread(book.write, measurement), name="profiler.write")
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await writing
+        raise
