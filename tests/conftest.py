@@ -19,7 +19,7 @@ from services.kit.deployment import Deployment
 from services.kit.settings import ENV_FILE, ENV_PREFIX, load
 
 # A busy machine must not fail a property for being slow; pytest's timeout bounds all.
-settings.register_profile("cinquefoil", deadline=None)
+settings.register_profile("cinquefoil", deadline=None, max_examples=50)
 settings.load_profile("cinquefoil")
 # pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
 settings.register_profile("thorough", deadline=None, max_examples=3000)

@@ -57,12 +57,12 @@ class Fleet:
         """Open a connection; return who answers on it, once it knows where requests go."""
         channel = await self.stack.enter_async_context(dial(self.world.address))
         stub, request = RouterServiceStub(channel), router_pb2.GetStatusRequest()
-        async with asyncio.timeout(10):
-            while not (
-                status := await stub.GetStatus(request, wait_for_ready=True)
-            ).routing_revision:
-                await asyncio.sleep(0.02)
-        return status.router_id, channel
+        for _ in range(200):
+            status = await stub.GetStatus(request, wait_for_ready=True, timeout=10)
+            if status.routing_revision:
+                return status.router_id, channel
+            await asyncio.sleep(0.05)
+        pytest.fail("a router process never learned where requests go")
 
     async def one_each(self) -> dict[str, grpc.aio.Channel]:
         """Return a connection to each process; which one gets a connection is the kernel's."""

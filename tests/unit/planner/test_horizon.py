@@ -71,7 +71,7 @@ WORTHS = st.integers(-20, 20).map(lambda number: number / 4)
 
 
 @given(data=st.data(), states=st.integers(1, 4), steps=st.integers(1, 5))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_best_way_is_what_trying_all_ways_finds(
     data: st.DataObject, states: int, steps: int
 ) -> None:

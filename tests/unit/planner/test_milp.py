@@ -40,7 +40,7 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
     """The first goal's optimum, then the second's among those; the last may be a gain."""
     monkeypatch.setattr(highs, "LARGE", large)
 
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=20)
     @given(rows, weights, weights)
     def check(
         demands: list[tuple[list[float], int]], first: list[float], last: list[float]
@@ -83,7 +83,7 @@ def test_what_time_cuts_short_is_not_called_proven() -> None:
     assert found.values.sum() == pytest.approx(5.0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(rows, weights, weights)
 def test_hoping_changes_no_answer(
     demands: list[tuple[list[float], int]], first: list[float], last: list[float]

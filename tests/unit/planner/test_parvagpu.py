@@ -88,7 +88,7 @@ def check(posed: Problem, found: Allocation) -> None:
     assert all(kind.latency_s <= 0.5 * slo_s[kind.model] for kind in found.segments)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(services(), st.booleans())
 def test_maps_are_valid_and_meet_the_demand_within_the_latency_rule(
     models: list[Model], optimise: bool
@@ -101,7 +101,7 @@ def test_maps_are_valid_and_meet_the_demand_within_the_latency_rule(
         assert not servable & set(found.unserved_rps)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(services(), st.floats(1.0, 20.0), st.integers(1, 3), st.integers(0, 3))
 def test_a_fleet_that_is_too_small_is_filled_up_and_the_rest_is_marked(
     models: list[Model], overload: float, large: int, small: int
@@ -132,7 +132,7 @@ def test_any_overload_is_answered(demand_rps: float) -> None:
     assert size(found) == (3, 21)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(services(), st.integers(0, 3), st.sampled_from(["rate", "latency"]), st.floats(0.4, 2.5))
 def test_a_model_that_changes_is_planned_alone(
     models: list[Model], which: int, what: str, factor: float
@@ -217,7 +217,7 @@ def test_strategies_answer_with_their_map_s_segments_and_all_of_the_load(
         assert unserved_rps[model.name] == pytest.approx(expected, abs=1e-6 * model.demand_rps)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(services())
 def test_optimisation_costs_neither_gpus_nor_gpcs(models: list[Model]) -> None:
     """Algorithm 2 as printed returns its result even where it is worse."""

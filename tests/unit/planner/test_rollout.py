@@ -105,7 +105,7 @@ def rolled(problem: Problem, target: Sequence[Segment]) -> tuple[Rollout, Replay
     return rollout, replay
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(configurations(), configurations(), configurations())
 def test_every_rollout_is_safe_and_ends_in_its_target(
     first: Configuration, second: Configuration, third: Configuration
@@ -140,7 +140,7 @@ def running_or(problem: Problem, segment: Segment) -> Segment:
     return next((s for s in problem.running if s.segment_id == segment.segment_id), segment)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(configurations(), configurations())
 def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
     before: Configuration, wanted: Configuration

@@ -132,7 +132,7 @@ def no_worse(one: Score, other: Score) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(cases())
 def test_exact_is_never_worse_than_any_other_strategy(case: Case) -> None:
     problem = case.problem
@@ -143,7 +143,7 @@ def test_exact_is_never_worse_than_any_other_strategy(case: Case) -> None:
         assert no_worse(mine, theirs), f"{name}: {theirs.worth} beats {mine.worth}"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(cases(), st.sampled_from(sorted(REGISTRY)))
 def test_every_strategy_answers_with_something_placeable_and_repeats_itself(
     case: Case, name: str
@@ -162,7 +162,7 @@ def test_every_strategy_answers_with_something_placeable_and_repeats_itself(
     assert dict(again.load_rps) == dict(found.load_rps)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(model=models, gpus=st.integers(1, 2), objective=objectives, clocks=st.booleans())
 def test_exact_equals_trying_everything(
     model: Model, gpus: int, objective: Objective, clocks: bool
