@@ -85,7 +85,8 @@ class Segments:
 
         Raises:
             AlreadyExists: The id is another segment's.
-            FailedPrecondition: It is being stopped, or its slice is taken by another.
+            FailedPrecondition: It is being stopped, or its slice is taken by another model's, or
+                by two.
             ResourceExhausted: The GPU's ledger has no free slots.
             Unavailable: The agent is stopping.
         """
@@ -102,12 +103,7 @@ class Segments:
                 if keeper.quarantined:
                     keeper.revive()
             return known
-        occupant = self.occupant(spec.gpu_uuid, spec.placement)
-        if occupant:
-            raise FailedPrecondition(
-                f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupant}",
-                reason="SLICE_TAKEN",
-            )
+        self._check_room(spec)
         await self._sharing.host(blueprint, _nobody)
         try:
             await self._remember(spec)
@@ -115,6 +111,20 @@ class Segments:
         except (OSError, ServiceError):
             await self._sharing.leave(blueprint)
             raise
+
+    def _check_room(self, spec: SegmentSpec) -> None:
+        """Make sure that a slice takes one more segment: the first, or a successor.
+
+        A variant's successor starts beside it and takes over (make before break). Whoever plans
+        that has made sure that both fit.
+        """
+        here = [r.spec for r in self.on(spec.gpu_uuid) if r.spec.placement == spec.placement]
+        if len(here) > 1 or any(each.model != spec.model for each in here):
+            occupants = ", ".join(each.segment_id for each in here)
+            raise FailedPrecondition(
+                f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupants}",
+                reason="SLICE_TAKEN",
+            )
 
     async def wait(self, running: Running, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every worker answers; a segment that fails to start is stopped again.

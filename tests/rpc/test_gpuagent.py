@@ -115,6 +115,25 @@ async def test_every_step_twice_is_the_step_once(
     assert (await planner.create("whole", 0, WHOLE_GPU)).ok
 
 
+async def test_a_successor_starts_beside_who_serves_and_nobody_else_does(
+    node: tuple[Planner, Agent],
+) -> None:
+    """Make before break inside one slice: what plans swap there never stops serving."""
+    planner, _ = node
+    assert (await planner.create("3g.20gb", 0)).ok
+    assert (await planner.start(segment_spec())).ok
+
+    successor = await planner.start(segment_spec("s-2", batch_size=8))
+    third = await planner.start(segment_spec("s-3"))
+
+    assert (successor.ok, third.ok, third.status) == (True, False, "FAILED_PRECONDITION")
+    assert "taken by segment s-1, s-2" in third.message
+    assert (await planner.stop("s-1")).ok
+    assert [(s.spec.segment_id, s.state) for s in planner.node.segments] == [
+        ("s-2", inventory_pb2.SEGMENT_STATE_READY)
+    ]
+
+
 async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner, Agent]) -> None:
     planner, _ = node
     assert (await planner.create("3g.20gb", 0)).ok
@@ -126,7 +145,6 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner
         "profile": await planner.create("9g.90gb", 0),
         "gpu": await planner.create("3g.20gb", 0, gpu="GPU-none"),
         "no slice": await planner.start(segment_spec("s-2", placement=placement("1g.5gb", 4))),
-        "taken": await planner.start(segment_spec("s-2")),
         "another": await planner.start(segment_spec("s-1", batch_size=8)),
         "variant": await planner.start(segment_spec("s-2", variant="w")),
         "path": await planner.start(segment_spec("../s-2")),
@@ -139,7 +157,6 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(node: tuple[Planner
         "profile": (False, "INVALID_ARGUMENT"),
         "gpu": (False, "NOT_FOUND"),
         "no slice": (False, "FAILED_PRECONDITION"),
-        "taken": (False, "FAILED_PRECONDITION"),
         "another": (False, "ALREADY_EXISTS"),
         "variant": (False, "NOT_FOUND"),
         "path": (False, "INVALID_ARGUMENT"),

@@ -254,7 +254,9 @@ class StartSegment(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def spec(self) -> _inventory_pb2.SegmentSpec:
-        """What to run."""
+        """What to run. A slice that a segment of the same model has takes one more, its successor: both
+        must fit, and the first is stopped soon. Any other slice in use: FAILED_PRECONDITION.
+        """
 
     def __init__(
         self,
