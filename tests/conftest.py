@@ -94,7 +94,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 # ---- nothing may hold the loop -----------------------------------------------------------------
 
-_HELD_S = 1.0
+_HELD_S = 2.0
 _run_handle = asyncio.Handle._run
 
 
