@@ -7,7 +7,7 @@ from typing import get_args
 
 from services.kit import logs
 from services.kit.deployment import Deployment, Discipline, InstanceChoice
-from services.kit.errors import InvalidArgument, NotFound
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
 from services.planner.routing import Policy
 from services.planner.store import Store
 
@@ -26,10 +26,14 @@ class Policies:
         self._store = store
 
     async def restore(self) -> None:
-        """Take up what was ordered before a restart, of models that are still there."""
+        """Take up what was ordered before a restart, as far as the deployment still allows it."""
         for model, (discipline, choice) in (await self._store.policies()).items():
-            if model in self._deployment.models:
-                self.ordered[model] = _checked(discipline, choice)
+            if model not in self._deployment.models:
+                continue
+            try:
+                self.ordered[model] = self._checked(discipline, choice)
+            except ServiceError as error:
+                _log.warning("a policy holds no longer", model=model, why=error.message)
 
     async def order(
         self, model: str, discipline: str, instance_choice: str, *, reset: bool
@@ -45,13 +49,14 @@ class Policies:
         Raises:
             NotFound: No such model.
             InvalidArgument: No such discipline, or choice.
+            FailedPrecondition: It needs a predictor, and the deployment has none.
         """
         if model not in self._deployment.models:
             known = ", ".join(sorted(self._deployment.models))
             raise NotFound(f"model: no model {model!r}; models are {known}", field="model")
         said = Policy.of(self._deployment.models[model])
         now = said if reset else self.ordered.get(model, said)
-        wanted = _checked(discipline or now.discipline, instance_choice or now.instance_choice)
+        wanted = self._checked(discipline or now.discipline, instance_choice or now.instance_choice)
         ordered = {name: each for name, each in self.ordered.items() if name != model}
         if wanted != said:
             ordered[model] = wanted
@@ -67,8 +72,17 @@ class Policies:
         )
         return wanted
 
+    def _checked(self, discipline: str, instance_choice: str) -> Policy:
+        if discipline == "ssjf" and self._deployment.predictor is None:
+            raise FailedPrecondition(
+                "discipline: ssjf orders by what a predictor foretells, and the deployment has"
+                " none; `predictor: {}` in its file adds one",
+                field="discipline",
+            )
+        return _policy(discipline, instance_choice)
 
-def _checked(discipline: str, instance_choice: str) -> Policy:
+
+def _policy(discipline: str, instance_choice: str) -> Policy:
     if discipline not in _DISCIPLINES:
         raise InvalidArgument(
             f"discipline: must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}",

@@ -56,8 +56,9 @@ async def test_a_policy_is_told_to_routers_and_holds_over_a_restart(
         (Order(model="dogs"), grpc.StatusCode.NOT_FOUND, "model"),
         (Order(discipline="lifo"), grpc.StatusCode.INVALID_ARGUMENT, "discipline"),
         (Order(instance_choice="dice"), grpc.StatusCode.INVALID_ARGUMENT, "instance_choice"),
+        (Order(discipline="ssjf"), grpc.StatusCode.FAILED_PRECONDITION, "discipline"),
     ],
-    ids=["model", "discipline", "choice"],
+    ids=["model", "discipline", "choice", "no-predictor"],
 )
 async def test_what_does_not_exist_is_refused_by_name_and_changes_nothing(
     tmp_path: Path, grid: Grid, changes: Order, status: grpc.StatusCode, field: str

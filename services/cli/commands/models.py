@@ -8,6 +8,18 @@ import typer
 
 from services.cli.commands.options import Config, Json
 
+# Written out: `--help` must not load the deployment's types. A test compares.
+DISCIPLINES = ("fcfs", "edf", "priority", "ssjf")
+CHOICES = (
+    "shares",
+    "idle_longest",
+    "least_expected_completion",
+    "carbondis",
+    "carbon_aware",
+    "highperf",
+    "lowenergy",
+)
+
 app = typer.Typer(name="models", help="How models are served.", no_args_is_help=True)
 
 
@@ -20,11 +32,11 @@ def models() -> None:
 def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="As cinquefoil.yaml names it.")],
     discipline: Annotated[
-        str, typer.Option(help="Which request is the next: fcfs, edf, priority or ssjf.")
+        str, typer.Option(help=f"Which request is the next: {', '.join(DISCIPLINES)}.")
     ] = "",
     choice: Annotated[
         str,
-        typer.Option(help="Who takes it: shares, idle_longest or least_expected_completion."),
+        typer.Option(help=f"Who takes it: {', '.join(CHOICES)}."),
     ] = "",
     reset: Annotated[
         bool, typer.Option("--reset", help="First go back to what cinquefoil.yaml says.")

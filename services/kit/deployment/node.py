@@ -59,8 +59,8 @@ class Cpu(Section):
 
     Attributes:
         cores: How many, the first that the agent may run on; or which, by number.
-        idle_w: Power with nothing running, W. None: 0.74 W per core.
-        core_w: Power that a busy core adds, W.
+        idle_w: Power with nothing running, W. None: 0.74 W per core, an assumption for servers.
+        core_w: Power that a busy core adds, W; its default is an assumption, too.
     """
 
     cores: Annotated[int, Field(ge=1)] | Annotated[tuple[CoreId, ...], Field(min_length=1)]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
+from services.cli.commands import models
 from services.cli.main import app
+from services.kit.deployment import Discipline, InstanceChoice
 
 COMMANDS = (
     *(("carbon", "serve"), ("planner", "serve"), ("gpuagent", "serve"), ("router", "serve")),
@@ -58,3 +61,8 @@ def test_an_agent_of_several_nodes_must_be_told_which(tmp_path: Path) -> None:
 def test_infer_takes_an_image_or_an_input_not_both() -> None:
     result = CliRunner().invoke(app, ["infer", "digits", "--image", "1", "--input", "x.npy"])
     assert result.exit_code == 2
+
+
+def test_the_policies_that_help_names_are_those_that_there_are() -> None:
+    assert models.DISCIPLINES == get_args(Discipline)
+    assert models.CHOICES == get_args(InstanceChoice)

@@ -249,6 +249,7 @@ class PlannerServiceServicer:
         Errors:
         NOT_FOUND        no such model
         INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+        FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

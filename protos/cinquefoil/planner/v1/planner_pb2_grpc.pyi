@@ -116,6 +116,7 @@ class PlannerServiceStub:
     Errors:
       NOT_FOUND        no such model
       INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+      FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
     """
     Join: _grpc.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]
     """Agents dial in here: reports up, steps down.
@@ -223,6 +224,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     Errors:
       NOT_FOUND        no such model
       INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+      FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
     """
     Join: _aio.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]  # type: ignore[assignment]
     """Agents dial in here: reports up, steps down.
@@ -405,6 +407,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           NOT_FOUND        no such model
           INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+          FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
         """
 
     @_abc_1.abstractmethod
