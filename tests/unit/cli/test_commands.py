@@ -64,5 +64,5 @@ def test_infer_takes_an_image_or_an_input_not_both() -> None:
 
 
 def test_the_policies_that_help_names_are_those_that_there_are() -> None:
-    assert models.DISCIPLINES == get_args(Discipline)
-    assert models.CHOICES == get_args(InstanceChoice)
+    assert get_args(Discipline) == models.DISCIPLINES
+    assert get_args(InstanceChoice) == models.CHOICES
