@@ -16,7 +16,7 @@ from services.kit.profiles.analytic import AnalyticProfile
 GPU = "v100"
 GMACS_PER_ITEM = 60.0
 BATCH_SIZE, PROCESSES = 16, 2
-LARGE = (32, 3)
+LARGE = (32, 4)
 """Batch size and processes of a segment that gains more from waiting."""
 
 PERCENTILE = 99.0
