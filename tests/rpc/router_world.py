@@ -324,6 +324,7 @@ def deployment(
     carbon_port: int,
     *,
     max_queue: int = 3,
+    default_deadline_s: float | None = None,
     hedge_after_s: float | None = None,
     predictor: str = "",
     **router: Any,
@@ -344,6 +345,7 @@ def deployment(
                     "slo": {"latency_s": 0.5, "percentile": 90},
                     "demand_rps": 1.0,
                     "max_queue": max_queue,
+                    "default_deadline_s": default_deadline_s,
                     "hedge_after_s": hedge_after_s,
                     "variants": {"v": {"file": "v.onnx", "accuracy": 0.9, "profile": profile}},
                 }

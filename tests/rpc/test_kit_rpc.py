@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +22,6 @@ from prometheus_client import REGISTRY
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit import errors, tracing
-from services.kit.deployment import Tls
 from services.kit.rpc import dial, serving, time_left_s
 from services.kit.rpc.health_list import HealthListResponse
 from tests.rpc.kit_service import ADDRESS, NAME, ROOT, scripted
@@ -394,72 +392,6 @@ async def test_a_wrong_deployment_file_ends_the_process_with_its_mistakes(
 
     assert running.returncode == 2
     assert said.decode() == f"{path}: line 1: sped: unknown key\n"
-
-
-# ---- TLS ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority, and NAME.crt and NAME.key that it signed for both sides."""
-    if OPENSSL is None:
-        pytest.skip("the openssl program, which makes the certificates, is not installed")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run([OPENSSL, *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ("req", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    for name in ("server", "client"):
-        openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", "names",
-            "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-        )  # fmt: skip
-    return folder
-
-
-def tls(folder: Path, name: str) -> Tls:
-    """Return the settings of the side called `name`."""
-    return Tls(
-        certificate_file=folder / f"{name}.crt",
-        key_file=folder / f"{name}.key",
-        ca_file=folder / "ca.crt",
-        require_client_certificate=True,
-    )
-
-
-async def test_mutual_tls_lets_in_who_shows_a_certificate(certificates: Path) -> None:
-    async with (
-        scripted(nothing, tls=tls(certificates, "server")) as (_, _, server),
-        dial(f"127.0.0.1:{server.port}", tls(certificates, "client")) as channel,
-    ):
-        stub = CarbonServiceStub(channel)
-        reply = await stub.GetIntensity(pb.GetIntensityRequest(zone="Z"), timeout=20)
-
-    assert reply.intensity.zone == "Z"
-
-
-@pytest.mark.parametrize("shown", ["nothing", "plaintext"])
-async def test_mutual_tls_keeps_out_who_does_not(certificates: Path, shown: str) -> None:
-    client = Tls(ca_file=certificates / "ca.crt") if shown == "nothing" else None
-    async with (
-        scripted(nothing, tls=tls(certificates, "server")) as (_, _, server),
-        dial(f"127.0.0.1:{server.port}", client) as channel,
-    ):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await CarbonServiceStub(channel).ListZones(pb.ListZonesRequest(), timeout=20)
-
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_server_without_its_key_does_not_start(certificates: Path) -> None:
-    half = Tls(certificate_file=certificates / "server.crt")
-    with pytest.raises(RuntimeError, match="needs certificate_file and key_file"):
-        async with serving(ADDRESS, lambda _: None, (), tls=half, grace_s=0):
-            pass
 
 
 async def test_a_port_in_use_is_an_error_not_a_second_server() -> None:
