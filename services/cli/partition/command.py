@@ -1,0 +1,130 @@
+"""Cuts a model, writes its stages, and checks them before anybody is told of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import onnx
+import typer
+from rich.console import Console
+
+from services.cli.partition import render
+from services.cli.partition.document import document, file_name
+from services.gpuagent import gpu_table
+from services.gpuagent.sensitivity.database import Database
+from services.gpuagent.sensitivity.measure import Measured, missing
+from services.gpuagent.sensitivity.roofline import Roofline
+from services.gpuagent.sensitivity.study import Study, study
+from services.kit.errors import InvalidArgument
+from services.kit.operators.feeds import Sizes
+from services.kit.operators.graph import Graph
+from services.kit.operators.read import load, read
+from services.kit.units import BYTES_PER_MIB
+from services.planner.partitioning.cutting import cut
+from services.planner.partitioning.domain import CutRules, Objective, Partitioning
+from services.planner.partitioning.partition import Wanted
+from services.planner.partitioning.partition import partition as partitioned
+from services.planner.partitioning.verify import verify
+
+_MOST_BYTES: Final = 2**31 - 1
+"""Protobuf's limit on a message; larger models keep weights in files of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The command line. Attributes: file, wanted, gpu, sizes, database, out."""
+
+    file: Path
+    wanted: Wanted
+    gpu: str
+    sizes: Sizes
+    database: Path
+    out: Path
+
+    @classmethod
+    def of(  # noqa: PLR0913 - the command's options
+        cls,
+        file: Path,
+        *,
+        stages: int,
+        gpu: str,
+        out: Path,
+        objective: Objective,
+        threshold: float,
+        memory_mib: float | None,
+        max_tensors: int,
+        max_item_kib: int,
+        batch: int,
+        length: int,
+        database: Path,
+    ) -> Self:
+        """Return a request of the command's options."""
+        memory = None if memory_mib is None else round(memory_mib * BYTES_PER_MIB)
+        rules = CutRules(max_tensors, max_item_kib * 1024)
+        wanted = Wanted(stages, objective, threshold, memory, rules)
+        return cls(file, wanted, gpu, Sizes(batch, length), database, out)
+
+
+def partition(request: Request, *, as_json: bool) -> None:
+    """Cut a model and print its stages.
+
+    Raises:
+        ServiceError: It cannot be read, or not be cut like that, or its stages answer otherwise.
+    """
+    model = load(request.file)
+    graph = read(model, request.file.stem, request.sizes)
+    times = _times(graph, request)
+    found = partitioned(graph, times.costs, request.wanted)
+    stages = [_serialized(each) for each in cut(model, found)]
+    agreement = verify(model, stages, _sizes(request.sizes, graph))
+    told = document(found, times, request.wanted.objective, agreement, request.out)
+    _write(request.out, found, stages, json.dumps(told, indent=2))
+    if as_json:
+        typer.echo(json.dumps(told, indent=2))
+        return
+    console = Console()
+    console.print(render.stages(found))
+    console.print(
+        f"{graph.name} on {times.device} ({times.method}), batch {graph.batch_size}, "
+        f"{len(found.clusters)} clusters at threshold {found.threshold:g}; answers as the whole "
+        f"does in {agreement.runs} runs (apart by {agreement.worst:.1g} of the largest)",
+        highlight=False,
+    )
+    for line in render.deployment_lines(found, request.out):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _times(graph: Graph, request: Request) -> Study:
+    """Return measured times where all are known, else the data sheet's: never some of each."""
+    table = gpu_table.load(request.gpu)
+    with Database(request.database) as database:
+        if not missing(graph, lambda bucket: database.find(bucket, table.name, "measured")):
+            return study(graph, Measured(table.name, {}), database, reuse=True)
+        return study(graph, Roofline.of(table), database, reuse=False)
+
+
+def _sizes(sizes: Sizes, graph: Graph) -> tuple[Sizes, ...]:
+    """Return the sizes to check at: one item, and more of them than were asked for."""
+    if not graph.batches:
+        return (sizes,)
+    return (Sizes(1, sizes.other), Sizes(sizes.batch + 1, sizes.other))
+
+
+def _serialized(model: onnx.ModelProto) -> bytes:
+    size = model.ByteSize()
+    if size > _MOST_BYTES:
+        raise InvalidArgument(f"{model.graph.name} has {size} bytes: more than 2 GiB in one file")
+    serialized: bytes = model.SerializeToString()
+    return serialized
+
+
+def _write(folder: Path, found: Partitioning, stages: Sequence[bytes], told: str) -> None:
+    """Write the files; stages.json last, so that what it names is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage, serialized in zip(found.stages, stages, strict=True):
+        (folder / file_name(stage)).write_bytes(serialized)
+    (folder / "stages.json").write_text(f"{told}\n", encoding="utf-8")

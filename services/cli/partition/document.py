@@ -1,0 +1,80 @@
+"""`stages.json`: what the stages of a model are, for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from services.gpuagent.sensitivity.study import Study
+from services.kit.operators.graph import Graph
+from services.planner.partitioning.domain import Objective, Partition, Partitioning
+from services.planner.partitioning.verify import Agreement
+
+_LEAST_SHARE: Final = 1e-4
+"""A stage that takes no time has a share, too: shares are > 0."""
+
+
+def file_name(stage: Partition) -> str:
+    """Return the file that holds a stage."""
+    return f"stage-{stage.index}.onnx"
+
+
+def document(
+    found: Partitioning, study: Study, objective: Objective, agreement: Agreement, folder: Path
+) -> dict[str, Any]:
+    """Return the document; times and sizes are of a batch, operations of an item.
+
+    `variant` is what the variant says in the deployment file.
+    """
+    whole_s = study.cost.latency_s or 1.0
+    return {
+        "version": 1,
+        "model": found.graph.name,
+        "gpu": study.device,
+        "method": study.method,
+        "batch_size": found.graph.batch_size,
+        "objective": objective,
+        "threshold": found.threshold,
+        "clusters": len(found.clusters),
+        "verified": {"runs": agreement.runs, "worst_relative_difference": agreement.worst},
+        "variant": {"stages": deployed(found, folder)},
+        "stages": [_stage(each, found.graph, whole_s) for each in found.stages],
+    }
+
+
+def deployed(found: Partitioning, folder: Path) -> list[dict[str, Any]]:
+    """Return the stages as a deployment file has them: `variants.<v>.stages`."""
+    whole_s = sum(stage.latency_s for stage in found.stages) or 1.0
+    return [
+        {
+            "file": str(folder / file_name(stage)),
+            "share": round(max(stage.latency_s / whole_s, _LEAST_SHARE), 4),
+            "clock_sensitivity": round(stage.clock_sensitivity, 3),
+        }
+        for stage in found.stages
+    ]
+
+
+def _stage(stage: Partition, graph: Graph, whole_s: float) -> Mapping[str, Any]:
+    return {
+        "file": file_name(stage),
+        "inputs": _tensors(stage.inputs, graph),
+        "outputs": _tensors(stage.outputs, graph),
+        "operators": stage.span.stop - stage.span.start,
+        "memory_bytes": stage.memory_bytes,
+        "latency_s": stage.latency_s,
+        "latency_share": stage.latency_s / whole_s,
+        "transfer_bytes": stage.transfer_bytes,
+        "sensitivity": stage.sensitivity,
+        "clock_sensitivity": stage.clock_sensitivity,
+        "gmacs_per_item": stage.item_flops / 2e9,
+    }
+
+
+def _tensors(names: Iterable[str], graph: Graph) -> list[Mapping[str, Any]]:
+    tensors = (graph.tensors[name] for name in names)
+    return [
+        {"name": each.name, "datatype": each.datatype, "shape": list(each.declared)}
+        for each in tensors
+    ]

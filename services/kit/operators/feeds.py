@@ -1,0 +1,94 @@
+"""Inputs drawn at random for a model whose free sizes somebody chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.kit.errors import InvalidArgument
+
+Array = NDArray[Any]
+
+DATATYPES: Final = {
+    "tensor(bool)": "bool",
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(double)": "float64",
+    **{f"tensor({name})": name for name in ("int8", "int16", "int32", "int64")},
+    **{f"tensor({name})": name for name in ("uint8", "uint16", "uint32", "uint64")},
+}
+"""numpy's name by ONNX Runtime's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a model's free sizes are. Attributes: batch (the first of a tensor), other."""
+
+    batch: int = 1
+    other: int = 16
+
+
+def drawn(inputs: Sequence[Any], sizes: Sizes, seed: int) -> Mapping[str, Array]:
+    """Return an array for each input.
+
+    Floats are normal. Integers are 0 or 1, and 1 first: masks and indices of any table take them.
+
+    Args:
+        inputs: As ONNX Runtime describes them (`InferenceSession.get_inputs()`).
+        sizes: For what the model leaves free.
+        seed: Draws the values.
+
+    Raises:
+        InvalidArgument: An input holds strings, or is no tensor.
+    """
+    rng = np.random.default_rng(seed)
+    return {each.name: _array(each, sizes, rng) for each in inputs}
+
+
+def batches(inputs: Sequence[Any]) -> bool:
+    """Return whether the first size of every input is free."""
+    return all(each.shape and not _fixed(each.shape[0]) for each in inputs)
+
+
+def free(inputs: Sequence[Any]) -> bool:
+    """Return whether any size is."""
+    return any(not _fixed(size) for each in inputs for size in each.shape)
+
+
+def _array(wanted: Any, sizes: Sizes, rng: np.random.Generator) -> Array:
+    shape = tuple(
+        size if _fixed(size) else sizes.other if axis else sizes.batch
+        for axis, size in enumerate(wanted.shape)
+    )
+    datatype = DATATYPES.get(wanted.type)
+    if datatype is None:
+        raise InvalidArgument(f"input {wanted.name} is {wanted.type}: numbers are needed")
+    values = _DRAW[np.dtype(datatype).kind](rng, shape).astype(datatype)
+    if values.size and np.dtype(datatype).kind != "f":
+        values.flat[0] = 1
+        values[..., :1] = 1
+    return values
+
+
+def _fixed(size: object) -> bool:
+    return isinstance(size, int) and size >= 0
+
+
+def _integers(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.integers(0, 2, shape)
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape)
+
+
+_DRAW: Final[Mapping[str, Callable[[np.random.Generator, tuple[int, ...]], Array]]] = {
+    "f": _normal,
+    "i": _integers,
+    "u": _integers,
+    "b": _integers,
+}

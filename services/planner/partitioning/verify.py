@@ -1,0 +1,104 @@
+"""Whether a chain of stages answers as the whole model does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from services.kit.errors import FailedPrecondition
+from services.kit.operators.feeds import Array, Sizes, drawn
+from services.kit.operators.trace import session
+
+RELATIVE: Final = 1e-3
+"""Of the largest number of an output. Runtimes fuse operators across what is now a cut, and sum in
+another order there; a float32 has 1e-7, and hundreds of layers stand between."""
+
+_DRAWS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How near the stages came. Attributes: runs, worst (difference over the largest number)."""
+
+    runs: int
+    worst: float
+
+
+def verify(whole: onnx.ModelProto, stages: Sequence[bytes], sizes: Sequence[Sizes]) -> Agreement:
+    """Run both on the same random inputs; compare the answers, and what each stage hands on.
+
+    Args:
+        whole: The model.
+        stages: Its stages, in order.
+        sizes: For what the model leaves free: a few draws at each.
+
+    Raises:
+        FailedPrecondition: They differ: integers at all, floats by more than `RELATIVE`.
+        InvalidArgument: ONNX Runtime does not take one of them.
+    """
+    chain = [session(stage) for stage in stages]
+    handed = {each.name for stage in chain[:-1] for each in stage.get_outputs()}
+    first, inner = session(whole.SerializeToString()), session(_telling(whole, handed))
+    answers = [[each.name for each in model.get_outputs()] for model in (first, chain[-1])]
+    if answers[0] != answers[1]:
+        _refuse(", ".join(answers[0]), f"the names {', '.join(answers[1])} in the last stage")
+    worst, runs = 0.0, 0
+    for size in sizes:
+        for seed in range(_DRAWS):
+            given = drawn(first.get_inputs(), size, seed)
+            wanted = {**given, **_run(inner, given), **_run(first, given)}
+            told = _through(chain, given)
+            worst = max(worst, *(_difference(name, wanted[name], told[name]) for name in told))
+            runs += 1
+    return Agreement(runs, worst)
+
+
+def _telling(model: onnx.ModelProto, names: Iterable[str]) -> bytes:
+    """Return the model with inner tensors among its outputs."""
+    told = onnx.ModelProto()
+    told.CopyFrom(model)
+    known = {each.name for each in (*model.graph.output, *model.graph.input)}
+    told.graph.output.extend(onnx.ValueInfoProto(name=n) for n in sorted(set(names) - known))
+    serialized: bytes = told.SerializeToString()
+    return serialized
+
+
+def _through(chain: Sequence[Any], given: Mapping[str, Array]) -> Mapping[str, Array]:
+    """Return what all stages give; each gets what the one before gave, and nothing else."""
+    carried, told = given, dict[str, Array]()
+    for stage in chain:
+        wanted = {each.name: carried[each.name] for each in stage.get_inputs()}
+        carried = _run(stage, wanted)
+        told.update(carried)
+    return told
+
+
+def _run(stage: Any, given: Mapping[str, Array]) -> Mapping[str, Array]:
+    names = [each.name for each in stage.get_outputs()]
+    return dict(zip(names, stage.run(names, dict(given)), strict=True))
+
+
+def _difference(name: str, wanted: Array, told: Array) -> float:
+    if not isinstance(wanted, np.ndarray):
+        return 0.0 if wanted == told else _refuse(name, "values that differ")
+    if told.shape != wanted.shape or told.dtype != wanted.dtype:
+        return _refuse(name, "another shape or datatype")
+    if wanted.dtype.kind != "f":
+        return 0.0 if np.array_equal(wanted, told) else _refuse(name, "values that differ")
+    if not np.array_equal(np.isfinite(wanted), np.isfinite(told)):
+        return _refuse(name, "numbers that are not finite elsewhere")
+    finite = np.isfinite(wanted)
+    largest = float(np.max(np.abs(wanted[finite]), initial=0.0)) or 1.0
+    apart = float(np.max(np.abs(wanted[finite] - told[finite]), initial=0.0)) / largest
+    far = f"values apart by {apart:.2g} of the largest"
+    return apart if apart <= RELATIVE else _refuse(name, far)
+
+
+def _refuse(name: str, what: str) -> float:
+    raise FailedPrecondition(
+        f"stages do not answer as the whole model does: {name} has {what}", reason="STAGES_DIFFER"
+    )
