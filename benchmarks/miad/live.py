@@ -38,9 +38,16 @@ NODE = "node-0"
 GPU = gpu_uuid(NODE, 0, setting.GPU)
 TICK_S = 0.5
 _TENSOR = oip.ModelInferRequest.InferInputTensor(name="image", datatype="FP32", shape=[1, 64])
-REQUEST = oip.ModelInferRequest(
-    model_name="m", inputs=[_TENSOR], raw_input_contents=[bytes(4 * 64)]
-).SerializeToString()
+
+
+def request(model: str) -> bytes:
+    """Return a request for one image."""
+    return oip.ModelInferRequest(
+        model_name=model, inputs=[_TENSOR], raw_input_contents=[bytes(4 * 64)]
+    ).SerializeToString()
+
+
+REQUEST = request("m")
 
 
 @dataclass(slots=True)
@@ -50,12 +57,16 @@ class Live:
     Attributes:
         agent: The agent's service.
         rate_rps: Load from now on.
+        request: What is sent.
+        seed: Of the arrivals.
         answers: When each request was answered, and its latency, s.
         clocks: When the clock was read, and what it was, MHz.
     """
 
     agent: GpuAgentServiceAsyncStub
     rate_rps: float
+    request: bytes = REQUEST
+    seed: int = 0
     answers: list[tuple[float, float]] = field(default_factory=list)
     clocks: list[tuple[float, int]] = field(default_factory=list)
     _queue: deque[float] = field(default_factory=deque)
@@ -78,7 +89,7 @@ class Live:
 
     async def send(self) -> None:
         """Let requests come as a Poisson process, for ever."""
-        rng, due_s = np.random.default_rng(0), time.monotonic()
+        rng, due_s = np.random.default_rng(self.seed), time.monotonic()
         while True:
             due_s += rng.exponential(1 / self.rate_rps)
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
@@ -120,7 +131,7 @@ class Live:
                 number, came_s = number + 1, self._queue.popleft()
                 out[number] = came_s
                 waited_s = time.monotonic() - came_s
-                work.append(pb.Work(id=number, request=REQUEST, waited_s=waited_s))
+                work.append(pb.Work(id=number, request=self.request, waited_s=waited_s))
             if work:
                 await call.write(pb.ExecuteRequest(work=work))
 

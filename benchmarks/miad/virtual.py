@@ -72,7 +72,7 @@ class Policy:
 
 DEFAULT = Policy()
 MIAD = Policy(RULES)
-PRINTED = Policy(replace(RULES, margin=0.0, growth=0.0, forget_s=0.0))
+PRINTED = Policy(replace(RULES, margin=0.0, growth=0.0, forget_s=0.0, thrifty=False))
 """Without what we added to Alg. 3; with one segment its other faults do not show."""
 
 
@@ -94,7 +94,9 @@ def run(
         seed: Of the arrivals.
     """
     governor = Governor("GPU-1", TABLE.clocks_mhz, FLOOR, policy.rules or RULES)
-    tenant = Tenant("s-1", "m", PERCENTILE, policy.slo_s)
+    tenant = Tenant(
+        *("s-1", "m", PERCENTILE, policy.slo_s), costs=served.costs, processes=served.processes
+    )
     governor.look(0.0, policy.ceiling_mhz, {})
     station = _Station(served, governor, Course(clocks=[(0.0, governor.clock_mhz)]))
     arrivals = _arrivals(rate_rps, length_s, np.random.default_rng(seed))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.device import GpuInfo
-from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.miad.governor import Governor, Tenant
 from services.kit.deployment import Deployment, Node
 
@@ -17,17 +17,20 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
     return {gpu.uuid: Governor(gpu.uuid, gpu.model.clocks_mhz, node.clock_floor) for gpu in gpus}
 
 
-def promises(deployment: Deployment) -> Callable[[SegmentSpec], Tenant]:
+def promises(deployment: Deployment) -> Callable[[Blueprint], Tenant]:
     """Return what tells of a segment what its requests were promised."""
 
-    def promised(spec: SegmentSpec) -> Tenant:
+    def promised(blueprint: Blueprint) -> Tenant:
+        spec = blueprint.spec
         model = deployment.models[spec.model]
         return Tenant(
             segment_id=spec.segment_id,
             model=spec.model,
             percentile=model.slo.percentile,
             objective_s=model.slo.latency_s,
-            sensitivity=model.variants[spec.variant].clock_sensitivity,
+            sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
+            costs=blueprint.costs,
+            processes=spec.processes,
         )
 
     return promised

@@ -40,6 +40,7 @@ class Rules:
         lighter: A load is lighter where it is below this share of what failed.
         forget_s: Time after which a clock that failed may be tried again, s.
         patience: Decisions in a row that want more than the highest clock, for a scale-out.
+        thrifty: The clock does not go below where work takes more energy again.
     """
 
     step: float = 0.05
@@ -49,6 +50,7 @@ class Rules:
     lighter: float = 0.8
     forget_s: float = 600.0
     patience: int = 5
+    thrifty: bool = True
 
 
 RULES = Rules()
@@ -113,10 +115,14 @@ class Bounds:
         return self.clocks_mhz[min(place, len(self.clocks_mhz) - 1)]
 
     def below(self, clock_mhz: int) -> int:
-        """Return a clock less a step, or the nearest above it that may be used, but lower."""
+        """Return a clock less a step, or the nearest above it that may be used, but lower.
+
+        Returns:
+            The clock itself, where no lower one may be used.
+        """
         place = bisect_left(self.clocks_mhz, clock_mhz - self.step_mhz)
         lower = bisect_left(self.clocks_mhz, clock_mhz) - 1
-        return self.clocks_mhz[max(min(place, lower), 0)]
+        return self.clocks_mhz[min(place, lower)] if lower >= 0 else clock_mhz
 
 
 def bounds(

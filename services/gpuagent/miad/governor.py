@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.latencies import Counts
+from services.gpuagent.miad import thrift
 from services.gpuagent.miad.decide import (
     RULES,
+    Bounds,
     Look,
     Move,
     Partition,
@@ -19,7 +21,10 @@ from services.gpuagent.miad.decide import (
     decide,
     moved,
 )
+from services.gpuagent.miad.thrift import Work
 from services.gpuagent.miad.window import Window
+from services.gpuagent.worker.costs import Costs
+from services.kit.profiles.clock_curve import stretch
 
 SAMPLE_S: Final = 0.5
 """Time between looks, s (mu-Serve, section 3.4)."""
@@ -37,6 +42,8 @@ class Tenant:
         percentile: Share of the requests that must be in time, percent.
         objective_s: How long they may take, s.
         sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
+        costs: What its batches cost; None: not known, or its requests share no batches.
+        processes: That serve it.
     """
 
     segment_id: str
@@ -44,6 +51,8 @@ class Tenant:
     percentile: float
     objective_s: float
     sensitivity: float = 1.0
+    costs: Costs | None = field(default=None, compare=False)
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,8 @@ class Governor:
     Args:
         gpu_uuid: The GPU.
         supported_mhz: SM clocks that it supports, MHz.
-        floor: Least clock over its highest.
+        floor: Least clock over its highest; nor does the loop go below the one at which the
+            segment that wants the highest takes the least energy (see `thrift`).
         rules: How the loop behaves.
 
     Attributes:
@@ -81,6 +91,7 @@ class Governor:
     ) -> None:
         self._gpu_uuid = gpu_uuid
         self._supported_mhz = tuple(supported_mhz)
+        self._ratios = tuple(clock_mhz / max(supported_mhz) for clock_mhz in supported_mhz)
         self._floor = floor
         self._rules = rules
         self._ceiling_mhz = 0
@@ -121,7 +132,7 @@ class Governor:
         self._note(partitions)
         self._looks += 1
         is_decision = self._looks % LOOKS_PER_DECISION == 0
-        look = Look(partitions, self._limits, at_s)
+        look = Look(partitions, self._thrifty(partitions) if is_decision else self._limits, at_s)
         move = decide(self._state, look, self._rules)
         if is_decision or (move is Move.UP and not self.at_ceiling):
             self._move(move, look)
@@ -132,18 +143,36 @@ class Governor:
 
     def _start(self, ceiling_mhz: int, tenants: Mapping[Tenant, Counts]) -> None:
         self._ceiling_mhz = ceiling_mhz
-        self._limits = bounds(self._supported_mhz, ceiling_mhz, self._floor, self._rules)
+        self._limits = self._bounds(self._floor)
         self._state = State(self._limits.highest_mhz)
-        self._windows = {tenant: Window(tenant.percentile) for tenant in tenants}
+        self._windows = {
+            tenant: Window(tenant.percentile, self._stretch(tenant)) for tenant in tenants
+        }
         self._looks = 0
+
+    def _bounds(self, floor: float) -> Bounds:
+        return bounds(self._supported_mhz, self._ceiling_mhz, floor, self._rules)
+
+    def _stretch(self, tenant: Tenant) -> float:
+        return stretch(tenant.sensitivity, self.clock_mhz / max(self._supported_mhz))
+
+    def _thrifty(self, partitions: Sequence[Partition]) -> Bounds:
+        """Return the clocks that save energy; where the clock is below them already, it stays."""
+        if not self._rules.thrifty:
+            return self._limits
+        works = (
+            Work(tenant.sensitivity, partition.rate_rps, tenant.costs, tenant.processes)
+            for tenant, partition in zip(self._windows, partitions, strict=True)
+        )
+        return self._bounds(max(self._floor, thrift.floor(works, self._ratios)))
 
     def _move(self, move: Move, look: Look) -> None:
         before_mhz = self.clock_mhz
         self._state = moved(self._state, move, look, self._rules)
         self.moves[move] += 1
         if self.clock_mhz != before_mhz:
-            for window in self._windows.values():
-                window.restart()
+            for tenant, window in self._windows.items():
+                window.restart(self._stretch(tenant))
         wanting = self._state.wanting
         if wanting and wanting % self._rules.patience == 0:
             self.scale_out = self._more()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.clocks import Clocks
-from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.latencies import SIZES, Counts
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
 from services.gpuagent.running import Running
@@ -36,7 +36,7 @@ class ClockLoop:
     """
 
     governors: Mapping[str, Governor]
-    promised: Callable[[SegmentSpec], Tenant]
+    promised: Callable[[Blueprint], Tenant]
     segments: Segments
     clocks: Clocks
     clock: Clock
@@ -78,7 +78,7 @@ class ClockLoop:
 
     def _counts(self, gpu_uuid: str) -> dict[Tenant, Counts]:
         running = self.segments.on(gpu_uuid)
-        return {self.promised(each.spec): _counts_of(each) for each in running}
+        return {self.promised(each.blueprint): _counts_of(each) for each in running}
 
 
 def _counts_of(running: Running) -> Counts:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from services.kit.profiles import cpu
-from services.kit.profiles.clock_curve import power_ratio, time_ratio
+from services.kit.profiles.clock_curve import power_ratio, stretch
 from services.kit.profiles.profile import BatchCost, SliceShape
 from services.kit.units import BYTES_PER_MIB
 
@@ -81,11 +81,13 @@ class AnalyticProfile:
         gmacs_per_item: Multiply-accumulates per item, 1e9.
         memory_mib: Memory of one process at batch size 1, MiB.
         memory_mib_per_item: Memory each further item takes, MiB.
+        clock_sensitivity: How its time on SMs follows their clock, 0 (not at all) .. 1.
     """
 
     gmacs_per_item: float
     memory_mib: float = 1024.0
     memory_mib_per_item: float = 32.0
+    clock_sensitivity: float = 1.0
 
     @property
     def method(self) -> Literal["model"]:
@@ -101,13 +103,13 @@ class AnalyticProfile:
         card = CARDS.get(_family(shape.gpu))
         if card is None or not self._fits(shape, batch_size, processes):
             return None
-        stretch = time_ratio(clock_ratio)
-        sm_ms = stretch * self._sm_ms(card, shape, batch_size)
+        longer = stretch(self.clock_sensitivity, clock_ratio)
+        sm_ms = longer * self._sm_ms(card, shape, batch_size)
         scale = self.gmacs_per_item / REFERENCE_GMACS
         latency_ms = max(
             scale * card.launch_ms, sm_ms + scale * card.host_ms, float(processes) * sm_ms
         )
-        power_w = self.power_w(shape, batch_size, processes, latency_ms * 1e-3 / stretch)
+        power_w = self.power_w(shape, batch_size, processes, latency_ms * 1e-3 / longer)
         energy_j = power_w * power_ratio(clock_ratio) * latency_ms * 1e-3 / processes
         return BatchCost(latency_s=latency_ms * 1e-3, energy_j=energy_j)
 

@@ -9,6 +9,11 @@ Energy, their product, is least near 0.7 of the highest clock: what mu-Serve (AT
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Final
+
+RATIOS: Final = tuple(step / 20 for step in range(6, 21))
+"""Clocks to choose from, over the highest: mu-Serve's loop steps by 5 %."""
 
 LINEAR, BEND = 0.934, 1.62
 FIXED, EXPONENT = 0.2, 1.7
@@ -22,3 +27,30 @@ def time_ratio(clock_ratio: float) -> float:
 def power_ratio(clock_ratio: float) -> float:
     """Return the share of active power left at `clock_ratio` of the highest clock, 0..1."""
     return FIXED + (1.0 - FIXED) * math.pow(clock_ratio, EXPONENT)
+
+
+def stretch(sensitivity: float, clock_ratio: float) -> float:
+    """Return how much longer work takes at a share of the highest clock, >= 1.
+
+    Args:
+        sensitivity: How its latency follows the clock. 1 is the median of the 20 kernels: in
+            mu-Serve's terms (ATC'24, section 3.1) its score is 1.9, for latency grows by 0.93 where
+            the clock drops by half. Scores below 1, "insensitive" operators (section 4.4), are
+            sensitivities below 0.53.
+        clock_ratio: SM clock over the highest, 0 < ratio <= 1.
+    """
+    return 1.0 + sensitivity * (time_ratio(clock_ratio) - 1.0)
+
+
+def energy_ratio(sensitivity: float, clock_ratio: float) -> float:
+    """Return the active energy of the same work over that at the highest clock."""
+    return stretch(sensitivity, clock_ratio) * power_ratio(clock_ratio)
+
+
+def thriftiest(sensitivity: float, ratios: Iterable[float] = RATIOS) -> float:
+    """Return the clock at which the same work takes the least energy, over the highest.
+
+    mu-Serve drops the clock for as long as objectives hold; below this one that wastes energy. The
+    more sensitive work is, the higher it is.
+    """
+    return min(ratios, key=lambda ratio: (energy_ratio(sensitivity, ratio), ratio))

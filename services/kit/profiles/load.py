@@ -8,8 +8,34 @@ from services.kit.profiles.profile import Profile
 from services.kit.profiles.table import TableProfile
 
 
-def load_profile(settings: deployment.Profile) -> Profile:
+def load_stages(variant: deployment.Variant) -> tuple[Profile, ...]:
+    """Return the profiles of a variant's stages; (): it is in one piece. Errors: `load_profile`'s.
+
+    A stage without a profile of its own has its share of the whole's arithmetic and weights; for
+    the items of a batch it is taken to need as much memory as the whole does.
+    """
+    total = sum(stage.share for stage in variant.stages)
+    return tuple(
+        load_profile(
+            stage.profile or _part(variant.profile, stage.share / total), variant.sensitivity(index)
+        )
+        for index, stage in enumerate(variant.stages)
+    )
+
+
+def _part(whole: deployment.Profile, share: float) -> deployment.Profile:
+    update = {"gmacs_per_item": share * whole.gmacs_per_item}
+    if isinstance(whole, deployment.AnalyticProfile):
+        update["memory_mib"] = share * whole.memory_mib
+    return whole.model_copy(update=update)
+
+
+def load_profile(settings: deployment.Profile, clock_sensitivity: float = 1.0) -> Profile:
     """Return the profile that `settings` describe; tables are read from disk.
+
+    Args:
+        settings: What the deployment says.
+        clock_sensitivity: The variant's, 0..1; a table that was measured tells its own.
 
     Raises:
         InvalidArgument: The table cannot be read or lacks a column.
@@ -20,6 +46,7 @@ def load_profile(settings: deployment.Profile) -> Profile:
                 gmacs_per_item=settings.gmacs_per_item,
                 memory_mib=settings.memory_mib,
                 memory_mib_per_item=settings.memory_mib_per_item,
+                clock_sensitivity=clock_sensitivity,
             )
         case deployment.TableProfile():
             return TableProfile.read(

@@ -20,15 +20,15 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import polars as pl
+from typing import TYPE_CHECKING, Literal
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.analytic import AnalyticProfile
 from services.kit.profiles.clock_curve import power_ratio, time_ratio
 from services.kit.profiles.profile import BatchCost, SliceShape
-from services.kit.profiles.table_file import read_table
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput")
 OURS = ("profile", "batch_size", "processes", "latency_s")
@@ -78,10 +78,15 @@ class TableProfile:
         Raises:
             InvalidArgument: The file cannot be read, or is in neither format.
         """
+        # Polars takes as long to import as a quarter of an agent, and few deployments have tables.
+        from polars.exceptions import PolarsError  # noqa: PLC0415
+
+        from services.kit.profiles.table_file import read_table  # noqa: PLC0415
+
         frame = read_table(path)
         try:
             return cls(_series(_points(frame, gpu)), AnalyticProfile(gmacs_per_item))
-        except (pl.exceptions.PolarsError, TypeError, ValueError, InvalidArgument) as error:
+        except (PolarsError, TypeError, ValueError, InvalidArgument) as error:
             raise InvalidArgument(f"{path}: {error}", field="profile.path") from error
 
     @property

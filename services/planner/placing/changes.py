@@ -52,7 +52,7 @@ class Changes:
     Attributes:
         create: Slices for which there is room.
         warm: Segments that can start before any other stops.
-        relieved: Segments whose place others of `warm` take, of the same model.
+        relieved: Segments whose place others of `warm` take, of the same queue.
         rebuild: What must break before it makes.
         surplus: Segments that nothing replaces where they are.
     """
@@ -141,10 +141,10 @@ class _Site:
 def _add_slice(
     changes: Changes, old: list[Segment], new: list[Segment], models: Sequence[Model]
 ) -> None:
-    served = {segment.kind.model for segment in new}
+    served = {segment.kind.queue for segment in new}
     if not new:
         changes.surplus += old
-    elif served.issuperset(s.kind.model for s in old) and _fit_together([*old, *new], models):
+    elif served.issuperset(s.kind.queue for s in old) and _fit_together([*old, *new], models):
         changes.warm += new
         changes.relieved += old
     else:
@@ -163,7 +163,9 @@ def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
         kind = segment.kind
         variant = variants.get((kind.model, kind.variant))
         shape = kind.pool.type.shape(kind.pool.type.geometry.kind(kind.profile))
-        if variant is None or variant.profile.batch(shape, batch_size, processes) is None:
+        if variant is None or kind.stage.index >= len(variant.stages):
+            return False
+        if variant.stages[kind.stage.index][1].batch(shape, batch_size, processes) is None:
             return False
     return True
 

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
-from services.planner.domain import Configuration, Gpu, Problem, Segment, SegmentKind
+from services.planner.domain import Configuration, Gpu, Problem, Queue, Segment, SegmentKind
+from services.planner.placing.power_aware import (
+    Sensitivities,
+    Spot,
+    assign,
+    sensitivities,
+)
 from services.planner.placing.siting import Running, Site, choose_sites
 from services.planner.problem.packing import gpus_needed
 from services.planner.problem.pricing import Row, row
-
-Spot = tuple[str, Placement]
-"""A place for a segment: GPU uuid and slice."""
 
 
 def place(
@@ -32,8 +35,8 @@ def place(
 
     Returns:
         Segments in order of the problem's GPUs and of placement; those of one GPU have one clock
-        (see `clocks`). Shares follow the configuration's loads, equal among equal segments; each
-        model's sum to 1.
+        (see `clocks`). Shares follow the configuration's loads, equal among equal segments; those
+        of a queue sum to 1.
 
     Raises:
         FailedPrecondition: The configuration does not fit on the fleet.
@@ -42,13 +45,14 @@ def place(
     if needed is None:
         raise FailedPrecondition("the configuration's slices do not fit on the fleet")
     running = _running(problem)
+    known = sensitivities(problem) if problem.placement == "power_aware" else None
     spots: dict[Spot, SegmentKind] = {}
     for pool, fewest in needed.items():
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
         wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
         most = fewest if _gathers(problem.objective) else len(gpus)
         sites = choose_sites(gpus.values(), running, wanted, most_gpus=most)
-        spots |= _fill(sites, gpus, running, wanted)
+        spots |= _fill(sites, gpus, running, wanted, known)
     return tuple(_segments(problem, configuration, spots, new_id))
 
 
@@ -74,6 +78,7 @@ def _fill(
     gpus: Mapping[str, Gpu],
     running: Running,
     wanted: Mapping[SegmentKind, int],
+    known: Sensitivities | None,
 ) -> dict[Spot, SegmentKind]:
     rows: dict[tuple[Row | None, int], SegmentKind] = {}
     rows |= {(row(kind), kind.clock_mhz): kind for kind in wanted}
@@ -87,11 +92,24 @@ def _fill(
             left[stays] -= 1
         else:
             free.append(spot)
+    used = {uuid for uuid, _ in spots}
+    free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
+    if known is not None:
+        clock_mhz = {spot: sites[spot[0]][1] for spot in free}
+        return spots | assign(clock_mhz, tuple(left.elements()), spots, known)
+    return spots | _least_change(free, left, sites, running)
+
+
+def _least_change(
+    free: Iterable[Spot],
+    left: Counter[SegmentKind],
+    sites: Mapping[str, Site],
+    running: Running,
+) -> dict[Spot, SegmentKind]:
     stock: dict[tuple[str, int], list[SegmentKind]] = {}
     for kind in left.elements():
         stock.setdefault((kind.profile, kind.clock_mhz), []).append(kind)
-    used = {uuid for uuid, _ in spots}
-    free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
+    spots: dict[Spot, SegmentKind] = {}
     for spot in free:
         kinds = stock.get((spot[1].profile, sites[spot[0]][1]))
         if kinds:
@@ -143,15 +161,15 @@ def _segments(
 
 
 def _shares(configuration: Configuration) -> dict[SegmentKind, float]:
-    """Return the share of its model's load that each segment of a kind gets."""
-    total_rps: defaultdict[str, float] = defaultdict(float)
-    instances: Counter[str] = Counter()
+    """Return the share of what comes to its queue that each segment of a kind gets."""
+    total_rps: defaultdict[Queue, float] = defaultdict(float)
+    instances: Counter[Queue] = Counter()
     for kind, count in configuration.segments.items():
-        total_rps[kind.model] += configuration.load_rps.get(kind, 0.0)
-        instances[kind.model] += count
+        total_rps[kind.queue] += configuration.load_rps.get(kind, 0.0)
+        instances[kind.queue] += count
     return {
-        kind: configuration.load_rps.get(kind, 0.0) / total_rps[kind.model] / count
-        if total_rps[kind.model] > 0
-        else 1.0 / instances[kind.model]
+        kind: configuration.load_rps.get(kind, 0.0) / total_rps[kind.queue] / count
+        if total_rps[kind.queue] > 0
+        else 1.0 / instances[kind.queue]
         for kind, count in configuration.segments.items()
     }

@@ -19,11 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from services.planner.domain import (
-    Gpu,
-    Model,
-    Segment,
-)
+from services.planner.domain import Gpu, Model, Queue, Segment, queue_of
 from services.planner.placing.changes import Change, ordered, sort_changes, starts
 from services.planner.placing.placement import clocks
 from services.planner.placing.steps import (
@@ -32,8 +28,8 @@ from services.planner.placing.steps import (
     Stage,
 )
 
-Rates = Mapping[str, float]
-"""Throughput over demand, by model."""
+Rates = Mapping[Queue, float]
+"""Throughput over the model's demand, by queue."""
 
 ROUNDING = 1e-9
 
@@ -76,7 +72,8 @@ def plan_rollout(
     if falling:
         stages.append(Stage(frozenset(serving), ordered(falling)))
         least = _least(least, _rates(target, models))
-    return Rollout(tuple(stage for stage in stages if stage.actions), least)
+    by_model = {model: rate for (model, _, stage), rate in least.items() if not stage}
+    return Rollout(tuple(stage for stage in stages if stage.actions), by_model)
 
 
 def _clock_changes(
@@ -104,7 +101,7 @@ def _raised(
             yield segment
 
 
-def _least(one: Rates, other: Rates) -> dict[str, float]:
+def _least(one: Rates, other: Rates) -> dict[Queue, float]:
     return {name: min(one[name], rate) for name, rate in other.items()}
 
 
@@ -144,12 +141,25 @@ def _urgency(now: Rates, loss: Rates, gain: Rates) -> tuple[float, float, float]
     return min(1.0, left), -tightest, sum(gain.values())
 
 
-def _rates(segments: Iterable[Segment], models: Sequence[Model]) -> dict[str, float]:
-    served_rps = dict.fromkeys((model.name for model in models), 0.0)
+def _rates(segments: Iterable[Segment], models: Sequence[Model]) -> dict[Queue, float]:
+    """Return what segments can take over the model's demand, by queue.
+
+    The later stages of a pipeline have queues of their own, which also must not run dry.
+    """
+    demand_rps = {model.name: model.demand_rps for model in models}
+    served_rps = dict.fromkeys(_queues(models), 0.0)
     for segment in segments:
-        if segment.kind.model in served_rps:
-            served_rps[segment.kind.model] += segment.kind.throughput_rps
+        if segment.kind.queue in served_rps:
+            served_rps[segment.kind.queue] += segment.kind.throughput_rps
     return {
-        model.name: served_rps[model.name] / model.demand_rps if model.demand_rps else math.inf
-        for model in models
+        queue: rps / demand_rps[queue[0]] if demand_rps[queue[0]] else math.inf
+        for queue, rps in served_rps.items()
     }
+
+
+def _queues(models: Iterable[Model]) -> Iterator[Queue]:
+    for model in models:
+        yield queue_of(model.name, "", 0)
+        for variant in model.variants:
+            for stage, _ in variant.stages[1:]:
+                yield queue_of(model.name, variant.name, stage.index)

@@ -1,0 +1,183 @@
+"""mu-Serve's power half (ATC'24, sections 3.1-3.4, 4.2, 4.4) in virtual time.
+
+python -m benchmarks.muserve [--json FILE] [--plots [DIR]] [--quick] [--live]
+
+Table 1's models on V100s under real arrivals: AlpaServe's placement with and without the clock
+loop, mu-Serve's Algorithm 2, the exact program of its objective, and that with groups and clocks
+borne out by a simulation of earlier requests. Placement is the planner's own code, the clock loop
+the agent's. `power_w` is the mean of a device over time, idle or not; `serving_power_w` while it
+serves, as in the paper's Fig. 2; `active_saving` leaves the idle power out. Then the same on real
+ONNX networks, and with --live on an agent with workers, as processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+
+from benchmarks.harness import WIDTH, Figures, Report, Row, Skipped, options, publish
+from benchmarks.muserve import arrivals, live, networks, plots
+from benchmarks.muserve.replay import POLICIES, Span
+from benchmarks.muserve.study import Setting, jobs_of, rows_of, study_of
+from services.kit.profiles.clock_curve import RATIOS, energy_ratio, thriftiest
+
+SPAN: Final = Span()
+QUICK: Final = Span(settle_s=60.0, length_s=180.0)
+BASE: Final = Setting()
+SLO_SCALES: Final = (0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+SCALES_RATE_RPS: Final = 2.0
+"""Of the sweep over objectives: AlpaServe meets those of scale 2 at the highest clock, just."""
+
+RATES_RPS: Final = (1.0, 2.0, 4.0, 6.0, 8.0)
+RATES_SCALE: Final = 5.0
+DEVICES: Final = (4, 6, 8, 10, 12, 14)
+SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+SHARES_POLICIES: Final = tuple(each for each in POLICIES if each.name != "alpaserve_sched")
+NETWORK_SCALES: Final = (1.5, 2.0, 3.0, 5.0)
+TRACES: Final[tuple[arrivals.Name, ...]] = ("azure", "mooncake")
+
+Sweeps = dict[str, list[Setting]]
+
+
+def settings(*, quick: bool) -> Sweeps:
+    """Return what to run, by sweep."""
+    if quick:
+        return {"slo_scale": [replace(BASE, slo_scale=each) for each in (2.0, 5.0)]}
+    return {
+        "slo_scale": [
+            replace(BASE, trace=trace, slo_scale=each, rate_rps=SCALES_RATE_RPS)
+            for trace in TRACES
+            for each in SLO_SCALES
+        ],
+        "rate_rps": [
+            replace(BASE, trace=trace, rate_rps=each, slo_scale=RATES_SCALE)
+            for trace in TRACES
+            for each in RATES_RPS
+        ],
+        "devices": [
+            replace(BASE, trace=trace, devices=each) for trace in TRACES for each in DEVICES
+        ],
+        "insensitive": [replace(BASE, slo_scale=RATES_SCALE, insensitive=each) for each in SHARES],
+    }
+
+
+def measure(*, quick: bool = False) -> Report:
+    """Run it all; quick: two objectives, for a shorter time.
+
+    Raises:
+        Skipped: The data is not there.
+    """
+    arrivals.trace("azure"), arrivals.trace("mooncake")
+    span = QUICK if quick else SPAN
+    wanted = settings(quick=quick)
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        futures = {
+            sweep: [pool.submit(_rows, sweep, each, span) for each in todo]
+            for sweep, todo in wanted.items()
+        }
+        found = {
+            sweep: [row for future in todo for row in future.result()]
+            for sweep, todo in futures.items()
+        }
+        real = _networks(pool, span, quick=quick)
+    tables = [Figures(f"By {sweep.replace('_', ' ')}", rows) for sweep, rows in found.items()]
+    bound: Row = {
+        "sensitivity": 1.0,
+        "energy_bound": 1 / energy_ratio(1.0, thriftiest(1.0)),
+        "at_clock_ratio": thriftiest(1.0),
+    }
+    dull: Row = {
+        "sensitivity": 0.5,
+        "energy_bound": 1 / energy_ratio(0.5, thriftiest(0.5)),
+        "at_clock_ratio": thriftiest(0.5),
+    }
+    note = f"least of {RATIOS[0]:g} .. 1; no placement can save more active energy than this"
+    tables.append(Figures("What the V100's curve allows", [bound, dull], note))
+    tables += real
+    draw = None if quick else partial(_draw, found)
+    return Report(tables, _document(found, [bound, dull]) | {"networks": real[1].rows}, draw)
+
+
+def with_live(report: Report) -> Report:
+    """Return a report with the live part added."""
+    rows = live.measure()
+    note = "2 simulated A100s, agent and workers as processes; power is a GPU's mean, idle or not"
+    tables = [*report.tables, Figures("Live", rows, note)]
+    return replace(report, tables=tables, document={**(report.document or {}), "live": rows})
+
+
+def _networks(pool: ProcessPoolExecutor, span: Span, *, quick: bool) -> list[Figures]:
+    """Return what the real networks are, and how each policy serves them."""
+    cut = tuple(pool.map(networks.cut, networks.names(quick=quick)))
+    scales = NETWORK_SCALES[-1:] if quick else NETWORK_SCALES
+    futures = [pool.submit(networks.rows_of, cut, scale, span) for scale in scales]
+    rows = [row for future in futures for row in future.result()]
+    note = f"{networks.DEVICES} V100s, {networks.LOAD:.0%} busy; requests of 512 items"
+    return [
+        Figures("Real networks", networks.described(cut), "per stage; the V100's roofline"),
+        Figures("Real networks by SLO scale", rows, note.replace("%", " %")),
+    ]
+
+
+def _rows(sweep: str, setting: Setting, span: Span) -> list[Row]:
+    return rows_of(setting, span, SHARES_POLICIES if sweep == "insensitive" else POLICIES)
+
+
+def _document(found: dict[str, list[Row]], bounds: Sequence[Row]) -> dict[str, Any]:
+    """Return the figures by SLO scale and policy, on Azure's arrivals; and all rows."""
+    figures = ("power_w", "p99_over_slo", "serving_power_w", "active_saving", "serving_saving")
+    document: dict[str, Any] = {}
+    for row in found["slo_scale"]:
+        if row["trace"] == "azure":
+            policies = document.setdefault(f"slo_scale_{row['slo_scale']:g}", {})
+            policies[row["policy"]] = {each: row[each] for each in figures}
+    sweeps = {sweep: [dict(row) for row in rows] for sweep, rows in found.items()}
+    return document | {"sweeps": sweeps, "bounds": [dict(each) for each in bounds]}
+
+
+def _draw(found: dict[str, list[Row]], folder: Path) -> None:
+    for trace in TRACES:
+        by_axis = {axis: list(_of(found[axis], trace)) for axis in plots.AXES}
+        for name, figure, label in (
+            ("fig7_power", "power_w", "mean power of a device, W"),
+            ("fig7_serving_power", "serving_power_w", "power while it serves, W"),
+            ("fig8_p99", "p99_over_slo", "p99 over objective"),
+        ):
+            plots.sweeps(folder / f"muserve_{name}_{trace}.png", by_axis, figure, label)
+    plots.insensitivity(folder / "muserve_fig14a.png", found["insensitive"])
+    setting = replace(BASE, trace="mooncake")
+    study = study_of(setting, SPAN)
+    courses = {
+        each.name: study.run(each, jobs_of(setting, SPAN, each))[0]
+        for each in POLICIES
+        if each.name in {"muserve", "exact_planned"}
+    }
+    plots.follow(folder / "muserve_fig13.png", courses, SPAN.length_s)
+
+
+def _of(rows: Iterable[Row], trace: str) -> Iterable[Row]:
+    return (row for row in rows if row["trace"] == trace)
+
+
+def _main() -> None:
+    parser = options("muserve")
+    parser.add_argument("--quick", action="store_true", help="run a small part only")
+    parser.add_argument("--live", action="store_true", help="run it live, too: two minutes more")
+    arguments = parser.parse_args()
+    try:
+        report = measure(quick=arguments.quick)
+    except Skipped as reason:
+        Console(width=WIDTH).print(f"muserve: skipped, {reason}", highlight=False)
+        return
+    publish("muserve", with_live(report) if arguments.live else report, arguments)
+
+
+if __name__ == "__main__":
+    _main()
