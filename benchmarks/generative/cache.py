@@ -121,7 +121,10 @@ class _Day:
         hit = _timed(self._exact_s, lambda: cache.exact(model, key, now_s))
         if hit is None:
             kind, hit = "semantic", _timed(self._search_s, lambda: cache.near(model, vector, now_s))
-        said, true_class = knowledge.predict(model, prompt), knowledge.class_of(model, tokens)
+        said, true_class = (
+            knowledge.predict(model, prompt, vector),
+            knowledge.class_of(model, tokens),
+        )
         if hit is not None:
             told_class = knowledge.class_of(model, hit.lengths.mean_tokens)
             self._right[kind].append(told_class == true_class)

@@ -14,11 +14,13 @@ import numpy as np
 
 from benchmarks.generative.serving import Classes, Seconds
 from benchmarks.harness import Skipped
+from services.predictor.embedding.minilm import MiniLm
 from services.predictor.estimate import CLASS_RANKS
 from services.predictor.histories import Histories
 from services.predictor.training.export import to_onnx
 from services.predictor.training.fit import fit
 from services.predictor.training.rows import Row, read, split
+from services.router.boost import CLASSES
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -82,14 +84,16 @@ def ours() -> list[Trace]:
 
 def _foretold(name: str, rows: list[Row]) -> Trace:
     training, testing = split(rows, TEST_SHARE, seed=0)
+    embed = MiniLm().embed
     with TemporaryDirectory() as folder:
         file = Path(folder) / "predictor.onnx"
-        file.write_bytes(to_onnx(fit(training)))
+        file.write_bytes(to_onnx(fit(training, embed)))
         histories = Histories.of(file, {row.model for row in rows})
     told = []
     for row in testing:
-        estimate = histories.predict(row.model, row.prompt)
-        told.append(estimate.class_)
+        estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
+        rank = histories.rank(row.model, estimate.expected_tokens)
+        told.append(estimate.class_ if rank is None else min(int(rank * CLASSES), CLASSES - 1))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
     edges = np.quantile(tokens, CLASS_RANKS)

@@ -29,6 +29,9 @@ _PRIOR_ANSWERS: Final = 20.0
 _RATE, _SETTLING_ANSWERS = 0.2, 20.0
 """Step of the calibration, and answers after which it gets smaller."""
 
+_LEAST_FORETOLD: Final = 50
+"""Requests whose expectations make a rank mean something."""
+
 _LEAST: Final = 1e-4
 _FORMAT: Final = 1
 
@@ -48,6 +51,7 @@ class Classes:
     def __init__(self, prior: NDArray[np.float64]) -> None:
         self._prior = prior / prior.sum()
         self._sketch = Sketch()
+        self._expected, self._foretold = Sketch(), 0
         self._answers = 0
         self._slope, self._shifts = 1.0, np.zeros(CLASS_COUNT)
         self._cut()
@@ -84,6 +88,15 @@ class Classes:
             source=source,
             probabilities=said,
         )
+
+    def rank(self, expected_tokens: float) -> float | None:
+        """Return the share of recent requests of which shorter answers were expected, 0..1.
+
+        None: there were too few. This request counts from now on.
+        """
+        self._expected.add(expected_tokens)
+        self._foretold += 1
+        return self._expected.rank(expected_tokens) if self._foretold >= _LEAST_FORETOLD else None
 
     def calibrated(self, probabilities: Sequence[float]) -> NDArray[np.float64]:
         """Return how likely each class is for this model, shape (5,), sum 1."""

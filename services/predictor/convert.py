@@ -28,6 +28,7 @@ def foretold_to_wire(id_: int, foretold: Foretold) -> pb.PredictResponse:
         high_tokens=estimate.high_tokens,
         source=_SOURCES[foretold.source],
         prompt_key=foretold.key,
+        rank=foretold.rank,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 Source = Literal["model", "prior", "cache"]
 """Who said it: the proxy model, what is known of the served model alone, or an answer seen."""
@@ -36,14 +36,3 @@ class Estimate:
     high_tokens: float
     source: Source
     probabilities: tuple[float, ...] = ()
-
-
-class Predictor(Protocol):
-    """Foretells lengths. Pure and blocking: no more than a few milliseconds."""
-
-    def predict(self, served_model: str, prompt: str) -> Estimate:
-        """Return how long the answer of `served_model` to `prompt` is going to be.
-
-        Any text is answered, however long, empty or strange.
-        """
-        ...

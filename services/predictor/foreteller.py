@@ -6,7 +6,7 @@ Everything here runs on the event loop, except what computes: embedding, search,
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -90,7 +90,8 @@ class Foreteller:
         else:
             found = await self._found(model, prompt, self.key(model, prompt))
         self._means.tally.foretold(model, found.source, self._means.clock.monotonic() - began_s)
-        return found
+        rank = self._means.knowledge.rank(model, found.estimate.expected_tokens)
+        return replace(found, rank=rank)
 
     async def _found(self, model: str, prompt: bytes, key: bytes) -> Foretold:
         means, now_s, era = self._means, self._now_s(), self._era
@@ -127,7 +128,7 @@ class Foreteller:
         """Return a prompt's vector, and what both tell: runs in a thread."""
         text = prompt.decode("utf-8", "replace")
         vector = self._means.embedder.embed(text)
-        said = self._means.knowledge.predict(model, text)
+        said = self._means.knowledge.predict(model, text, vector)
         return vector, said, self._means.cache.near(model, vector, now_s)
 
     def _told(self, model: str, hit: Hit) -> Estimate:

@@ -19,8 +19,11 @@ class Foretold:
         estimate: The length.
         source: Who foretold it.
         key: Stands for the prompt when its true length is told; empty: nothing will be learned.
+        rank: Share of the model's recent requests, 0..1, of which shorter answers were expected;
+            None: too few are known.
     """
 
     estimate: Estimate
     source: Source
     key: bytes
+    rank: float | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from services.kit.errors import InvalidArgument
+from services.predictor.cache.vectors import Vector
 from services.predictor.classes import Classes
 from services.predictor.estimate import Estimate
 from services.predictor.proxy import DEFAULT, Proxy
@@ -37,10 +38,10 @@ class Histories:
         """
         return cls(Proxy(file or DEFAULT), models)
 
-    def predict(self, served_model: str, prompt: str) -> Estimate:
+    def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
         """Return what the proxy model says of a prompt. Blocks for ms; threads may share it."""
         classes = self._of(served_model)
-        return classes.estimate(self._proxy.probabilities(prompt, classes.edges_tokens))
+        return classes.estimate(self._proxy.probabilities(prompt, vector, classes.edges_tokens))
 
     def prior(self, served_model: str) -> Estimate:
         """Return what can be said whatever the prompt."""
@@ -49,6 +50,11 @@ class Histories:
     def class_of(self, served_model: str, tokens: float) -> int:
         """Return a length's class, 0..4, among the served model's own answers."""
         return self._of(served_model).class_of(tokens)
+
+    def rank(self, served_model: str, expected_tokens: float) -> float | None:
+        """Return where an expectation stands among the model's recent ones, 0..1."""
+        classes = self._classes.get(served_model)
+        return None if classes is None else classes.rank(expected_tokens)
 
     def edges_tokens(self, served_model: str) -> tuple[float, ...]:
         """Return the upper edges of the classes 0..3, tokens."""

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from services.predictor.cache.vectors import Vector
 from services.predictor.estimate import Estimate
 
 
 class Knowledge(Protocol):
     """Of every served model: how long its answers are, and what a prompt says of that."""
 
-    def predict(self, served_model: str, prompt: str) -> Estimate:
-        """Return what the proxy model says of a prompt. Blocks for ms; threads may share it."""
+    def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
+        """Return what the proxy model says of a prompt and its vector.
+
+        Blocks for ms; threads may share it.
+        """
         ...
 
     def prior(self, served_model: str) -> Estimate:
@@ -21,6 +25,13 @@ class Knowledge(Protocol):
 
     def class_of(self, served_model: str, tokens: float) -> int:
         """Return a length's class, 0..4, among the served model's own answers."""
+        ...
+
+    def rank(self, served_model: str, expected_tokens: float) -> float | None:
+        """Return the share of the model's recent requests, 0..1, that expected shorter answers.
+
+        None: too few are known. This request counts from now on.
+        """
         ...
 
     def edges_tokens(self, served_model: str) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from services.predictor.sketch import BUCKETS
 
 DEFAULT: Final = Path(__file__).parent / "default" / "predictor.onnx"
 METADATA: Final = "cinquefoil.predictor"
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,14 @@ class Proxy:
             raise FailedPrecondition(f"{file}: not a predictor: {error}") from error
         self._session = session
 
-    def probabilities(self, prompt: str, edges_tokens: tuple[float, ...]) -> tuple[float, ...]:
+    def probabilities(
+        self, prompt: str, vector: NDArray[np.float32], edges_tokens: tuple[float, ...]
+    ) -> tuple[float, ...]:
         """Return how likely each class is, shape (5,), sum 1.
 
         Args:
             prompt: Any text.
+            vector: Of what it is about, as `MiniLm` makes it.
             edges_tokens: Of the served model's classes: the served model, as the network sees it.
         """
         seen = features(prompt)
@@ -77,6 +80,7 @@ class Proxy:
             "run_columns": seen.runs.columns,
             "run_counts": seen.runs.counts,
             "shallow": seen.shallow,
+            "vector": vector,
             "edges": np.log1p(np.array(edges_tokens, np.float32)),
         }
         (likely,) = self._session.run(None, inputs)
@@ -87,5 +91,5 @@ def _known(metadata: Mapping[str, str]) -> Known:
     document = json.loads(metadata[METADATA])
     prior = np.frombuffer(b64decode(document["prior"]), "<f4").astype(np.float64)
     if document["format"] != FORMAT or prior.shape != (BUCKETS,):
-        raise ValueError(f"format {FORMAT} expected")
+        raise ValueError(f"format {FORMAT} expected: train it anew")
     return Known(prior, {name: b64decode(each) for name, each in document["classes"].items()})

@@ -48,6 +48,12 @@ class Sketch:
             self._weights, self._unit = self._weights / self._unit, 1.0
         self._weights[bucket(tokens)] += self._unit
 
+    def rank(self, tokens: float) -> float:
+        """Return the share of lengths below one, 0..1; of those in its own bucket, half."""
+        place = bucket(tokens)
+        below = float(self._weights[:place].sum()) + float(self._weights[place]) / 2
+        return below / float(self._weights.sum())
+
     @property
     def weights(self) -> NDArray[np.float64]:
         """By bucket, shape (BUCKETS,): an answer counts 1 when new, and fades."""

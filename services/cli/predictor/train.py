@@ -14,6 +14,7 @@ from rich.text import Text
 from services.cli.predictor import chart
 from services.cli.predictor.judged import judged
 from services.kit.errors import InvalidArgument
+from services.predictor.embedding.minilm import MiniLm
 from services.predictor.proxy import DEFAULT, Proxy
 from services.predictor.training.baselines import baselines
 from services.predictor.training.export import to_onnx
@@ -49,14 +50,15 @@ def train(data: Path, options: Options) -> None:
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
-        trained = fit(training, seed=options.seed, progress=step)
+        embed = MiniLm().embed
+        trained = fit(training, embed, seed=options.seed, progress=step)
         step("training simple predictors")
-        beside = baselines(training, testing, trained.edges_tokens)
+        beside = baselines(training, testing, trained.body.edges_tokens)
         step("judging")
         options.out.mkdir(parents=True, exist_ok=True)
         file = options.out / "predictor.onnx"
         file.write_bytes(to_onnx(trained))
-        report = judge(Proxy(file), testing, trained.edges_tokens, beside)
+        report = judge(Proxy(file), embed, testing, trained.body.edges_tokens, beside)
         bar.update(task, completed=STEPS + 2, description="done")
     _show(report, options.out, "predictor.onnx, ", as_json=options.as_json)
 
@@ -69,7 +71,7 @@ def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> Non
         FailedPrecondition: The predictor cannot.
     """
     rows = read(data)
-    report = judge(Proxy(model or DEFAULT), rows, edges_tokens(rows))
+    report = judge(Proxy(model or DEFAULT), MiniLm().embed, rows, edges_tokens(rows))
     out.mkdir(parents=True, exist_ok=True)
     _show(report, out, "", as_json=as_json)
 

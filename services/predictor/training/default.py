@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from services.predictor.embedding.minilm import MiniLm
 from services.predictor.proxy import DEFAULT
 from services.predictor.training.export import to_onnx
 from services.predictor.training.fit import fit
@@ -33,7 +34,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [row for name in sorted(SOURCES) for row in read(arguments.data / name)]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_bytes(to_onnx(fit(rows)))
+    arguments.out.write_bytes(to_onnx(fit(rows, MiniLm().embed)))
 
 
 if __name__ == "__main__":

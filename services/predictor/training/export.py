@@ -13,8 +13,8 @@ from onnx import TensorProto, checker, helper, numpy_helper
 from services.predictor.estimate import CLASS_COUNT
 from services.predictor.features import BUCKETS, SHALLOW
 from services.predictor.proxy import FORMAT, METADATA
-from services.predictor.training.fit import Trained
-from services.predictor.training.head import CLIP, Head
+from services.predictor.training.fit import Body, Trained
+from services.predictor.training.head import CLIP
 
 _OPSET, _IR = 18, 9
 
@@ -24,9 +24,10 @@ def to_onnx(trained: Trained) -> bytes:
 
     The table of n-grams is kept in half precision, 1.6 MB: probabilities stay within 0.002.
     """
-    words, word_values = _gram_nodes("word", trained, slice(0, BUCKETS))
-    runs, run_values = _gram_nodes("run", trained, slice(BUCKETS, None))
-    head, head_values = _head_nodes(trained.head)
+    words, word_values = _gram_nodes("word", trained.body, slice(0, BUCKETS))
+    runs, run_values = _gram_nodes("run", trained.body, slice(BUCKETS, None))
+    head, head_values = _head_nodes(trained)
+    size = len(trained.body.directions)
     graph = helper.make_graph(
         [*words, *runs, *head],
         "output_length",
@@ -34,6 +35,7 @@ def to_onnx(trained: Trained) -> bytes:
             *_gram_inputs("word"),
             *_gram_inputs("run"),
             helper.make_tensor_value_info("shallow", TensorProto.FLOAT, [len(SHALLOW)]),
+            helper.make_tensor_value_info("vector", TensorProto.FLOAT, [size]),
             helper.make_tensor_value_info("edges", TensorProto.FLOAT, [CLASS_COUNT - 1]),
         ],
         [helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [CLASS_COUNT])],
@@ -55,9 +57,9 @@ def _gram_inputs(kind: str) -> list[Any]:
     ]
 
 
-def _gram_nodes(kind: str, trained: Trained, columns: slice) -> tuple[list[Any], list[Any]]:
+def _gram_nodes(kind: str, body: Body, columns: slice) -> tuple[list[Any], list[Any]]:
     """Return nodes that add up n-grams' weights, as counts times rarity, scaled to length 1."""
-    table = np.concatenate((trained.encoder[columns], trained.rarity[columns, None]), axis=1)
+    table = np.concatenate((body.encoder[columns], body.rarity[columns, None]), axis=1)
     values = [
         numpy_helper.from_array(table.astype(np.float16), f"{kind}_table"),
         numpy_helper.from_array(np.array([CLASS_COUNT, 1], np.int64), f"{kind}_parts"),
@@ -85,8 +87,10 @@ def _gram_nodes(kind: str, trained: Trained, columns: slice) -> tuple[list[Any],
     ], values
 
 
-def _head_nodes(head: Head) -> tuple[list[Any], list[Any]]:
+def _head_nodes(trained: Trained) -> tuple[list[Any], list[Any]]:
+    head = trained.head
     arrays: dict[str, NDArray[Any]] = {
+        "directions": trained.body.directions,
         "means": head.means,
         "scales": head.scales,
         "inner": head.inner,
@@ -99,6 +103,7 @@ def _head_nodes(head: Head) -> tuple[list[Any], list[Any]]:
     }
     steps = [
         ("Add", ["word_said", "run_said"], "said"),
+        ("MatMul", ["vector", "directions"], "about"),
         ("Sub", ["inputs", "means"], "centred"),
         ("Mul", ["centred", "scales"], "standard"),
         ("Clip", ["standard", "low", "high"], "x"),
@@ -112,8 +117,8 @@ def _head_nodes(head: Head) -> tuple[list[Any], list[Any]]:
         ("Softmax", ["scores"], "probabilities"),
     ]
     nodes = [helper.make_node(operator, inputs, [output]) for operator, inputs, output in steps]
-    joined = helper.make_node("Concat", ["said", "shallow", "edges"], ["inputs"], axis=0)
-    nodes.insert(1, joined)
+    joined = helper.make_node("Concat", ["said", "shallow", "about", "edges"], ["inputs"], axis=0)
+    nodes.insert(2, joined)
     values = [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()]
     return nodes, values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ CLIP = 5.0
 _HIDDEN, _NETWORKS, _STEPS = 16, 4, 150
 
 Array = NDArray[np.float64]
+Loss = Callable[[Array], tuple[float, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,13 @@ class Head:
 
     def probabilities(self, inputs: Array) -> Array:
         """Return how likely each class is, shape (n, 5)."""
+        return np.asarray(softmax(self.scores(inputs), axis=1))
+
+    def scores(self, inputs: Array) -> Array:
+        """Return the scores, shape (n, outputs)."""
         x = np.clip((inputs - self.means) * self.scales, -CLIP, CLIP)
         hidden = np.tanh(x @ self.inner + self.inner_offsets)
-        return np.asarray(softmax(hidden @ self.outer + x @ self.direct + self.offsets, axis=1))
+        return np.asarray(hidden @ self.outer + x @ self.direct + self.offsets)
 
 
 def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int) -> Head:
@@ -61,11 +66,29 @@ def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int)
         ridge: Strength of the penalty on squared weights.
         seed: Draws the first weights.
     """
+    truth = np.eye(CLASS_COUNT)[classes]
+
+    def loss(scores: Array) -> tuple[float, Array]:
+        logs = log_softmax(scores, axis=1)
+        return -float((truth * logs).sum()), np.exp(logs) - truth
+
+    return fit_networks(inputs, np.log(truth.mean(axis=0) + 1e-3), loss, ridge, seed)
+
+
+def fit_networks(inputs: Array, start: Array, loss: Loss, ridge: float, seed: int) -> Head:
+    """Return the networks of the least loss.
+
+    Args:
+        inputs: Shape (n, inputs).
+        start: Scores to begin with, shape (outputs,).
+        loss: Of scores, shape (n, outputs): its sum over n, and its gradient.
+        ridge: Strength of the penalty on squared weights, beside the mean loss.
+        seed: Draws the first weights.
+    """
     means, scales = inputs.mean(axis=0), 1 / (inputs.std(axis=0) + 1e-6)
     x = np.clip((inputs - means) * scales, -CLIP, CLIP)
-    truth = np.eye(CLASS_COUNT)[classes]
     random = np.random.default_rng(seed)
-    found = [_fit(x, truth, ridge, random) for _ in range(_NETWORKS)]
+    found = [_fit(x, start, loss, ridge, random) for _ in range(_NETWORKS)]
     inner, inner_offsets, outer, direct, offsets = zip(*found, strict=True)
     return Head(
         means,
@@ -78,25 +101,25 @@ def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int)
     )
 
 
-def _fit(x: Array, truth: Array, ridge: float, random: np.random.Generator) -> tuple[Array, ...]:
-    count, inputs = x.shape
-    shapes = [(inputs, _HIDDEN), (_HIDDEN,), (_HIDDEN, CLASS_COUNT), (inputs, CLASS_COUNT)]
-    shapes.append((CLASS_COUNT,))
+def _fit(
+    x: Array, start: Array, loss: Loss, ridge: float, random: np.random.Generator
+) -> tuple[Array, ...]:
+    (count, inputs), outputs = x.shape, len(start)
+    shapes = [(inputs, _HIDDEN), (_HIDDEN,), (_HIDDEN, outputs), (inputs, outputs), (outputs,)]
     first = [
         random.normal(0, inputs**-0.5, shapes[0]),
         np.zeros(shapes[1]),
         random.normal(0, 0.1, shapes[2]),
         np.zeros(shapes[3]),
-        np.log(truth.mean(axis=0) + 1e-3),
+        start,
     ]
 
-    def loss(flat: Array) -> tuple[float, Array]:
+    def penalised(flat: Array) -> tuple[float, Array]:
         inner, inner_offsets, outer, direct, offsets = _split(flat, shapes)
         hidden = np.tanh(x @ inner + inner_offsets)
-        logs = log_softmax(hidden @ outer + x @ direct + offsets, axis=1)
-        error = (np.exp(logs) - truth) / count
+        total, gradient = loss(hidden @ outer + x @ direct + offsets)
+        error = gradient / count
         inner_error = (error @ outer.T) * (1 - hidden * hidden)
-        penalised = (inner, outer, direct)
         gradients = (
             x.T @ inner_error + ridge * inner,
             inner_error.sum(axis=0),
@@ -104,12 +127,12 @@ def _fit(x: Array, truth: Array, ridge: float, random: np.random.Generator) -> t
             x.T @ error + ridge * direct,
             error.sum(axis=0),
         )
-        total = -float((truth * logs).sum()) / count
-        total += ridge / 2 * sum(float((each * each).sum()) for each in penalised)
-        return total, np.concatenate([each.ravel() for each in gradients])
+        squares = sum(float((each * each).sum()) for each in (inner, outer, direct))
+        flat_gradient = np.concatenate([each.ravel() for each in gradients])
+        return total / count + ridge / 2 * squares, flat_gradient
 
-    start = np.concatenate([each.ravel() for each in first])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    begin = np.concatenate([each.ravel() for each in first])
+    found = minimize(penalised, begin, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
     return tuple(_split(found.x, shapes))
 
 

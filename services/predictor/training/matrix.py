@@ -59,6 +59,22 @@ def weighed(counts: Sparse, weights: NDArray[np.float64]) -> Sparse:
     return sparse.diags(1 / np.maximum(lengths, 1e-9)) @ scaled
 
 
+def directions(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """Return the directions in which vectors differ most: their principal components.
+
+    Args:
+        vectors: Shape (n, size).
+        count: How many directions, <= size.
+
+    Returns:
+        Of length 1, in columns, the widest first, shape (size, count). Each one's largest
+        component is positive: which way a direction points means nothing, and would be chance.
+    """
+    found = np.linalg.eigh(np.cov(vectors, rowvar=False)).eigenvectors[:, ::-1][:, :count]
+    largest = found[np.abs(found).argmax(axis=0), np.arange(count)]
+    return np.asarray(found * np.sign(largest))
+
+
 def _stacked(grams: Sequence[Grams]) -> Sparse:
     ends = np.cumsum([0, *(len(each.columns) for each in grams)])
     values = np.concatenate([each.counts for each in grams]).astype(np.float64)

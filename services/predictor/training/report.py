@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from services.predictor.estimate import CLASS_COUNT
 from services.predictor.proxy import Proxy
-from services.predictor.training.fit import Edges, true_classes
+from services.predictor.training.fit import Edges, Embed, true_classes
 from services.predictor.training.measures import Measures, confusion, measure
 from services.predictor.training.rows import Row, by_model
 
@@ -47,6 +47,7 @@ class Report:
 
 def judge(
     proxy: Proxy,
+    embed: Embed,
     tested: Sequence[Row],
     edges: Edges,
     beside: dict[str, dict[str, Measures]] | None = None,
@@ -55,6 +56,7 @@ def judge(
 
     Args:
         proxy: Predicts.
+        embed: Makes vectors of prompts.
         tested: Answers to prompts it was not trained with.
         edges: Of each served model's classes, tokens.
         beside: Measures of other predictors, by served model and name.
@@ -62,7 +64,9 @@ def judge(
     measures: dict[str, dict[str, Measures]] = {}
     counts = np.zeros((CLASS_COUNT, CLASS_COUNT), np.int64)
     for model, rows in by_model(tested).items():
-        likely = np.array([proxy.probabilities(row.prompt, edges[model]) for row in rows])
+        likely = np.array(
+            [proxy.probabilities(row.prompt, embed(row.prompt), edges[model]) for row in rows]
+        )
         true = true_classes(rows, edges)
         tokens = np.array([row.tokens for row in rows], np.float64)
         called, mean = likely.argmax(axis=1), likely @ np.arange(CLASS_COUNT)

@@ -103,6 +103,23 @@ def test_a_longer_class_means_more_tokens() -> None:
     assert expected == sorted(expected)
 
 
+def test_ranks_are_uniform_whatever_is_expected_and_ascend_with_it() -> None:
+    """Expectations crowd between 90 and 110 tokens; their ranks fill 0..1 evenly all the same."""
+    classes, random = Classes(PRIOR), np.random.default_rng(3)
+    expected = random.lognormal(4.6, 0.1, 2000)
+    ranks = [classes.rank(each) for each in expected]
+    assert ranks[:49] == [None] * 49
+    known = np.array(ranks[1000:], float)
+    assert np.histogram(known, 5, (0, 1))[0] == pytest.approx(200, abs=60)
+    asked = [classes.rank(tokens) or 0.0 for tokens in (80, 100, 130)]
+    assert asked == sorted(set(asked))
+
+
+def test_equal_expectations_stand_in_the_middle() -> None:
+    classes = Classes(PRIOR)
+    assert [classes.rank(100) for _ in range(60)][-1] == pytest.approx(0.5)
+
+
 @given(LENGTHS, LIKELY)
 def test_what_was_learned_survives_being_written(lengths: list[int], said: list[float]) -> None:
     classes = taught(lengths, said)

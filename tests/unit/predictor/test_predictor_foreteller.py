@@ -14,10 +14,9 @@ from services.kit.clock import VirtualClock
 from services.predictor.cache.cache import Bounds, SemanticCache
 from services.predictor.cache.vectors import Vector
 from services.predictor.crew import Crew
-from services.predictor.estimate import Estimate
 from services.predictor.foreteller import Foreteller, Means
-from services.predictor.histories import Histories
 from services.predictor.tally import Tally
+from tests.unit.predictor.predictor_knowledge import Oracle
 
 SIZE = 4
 BREAKS = "breaks"
@@ -36,22 +35,17 @@ class Embedder:
         return np.ones(SIZE, np.float32)
 
 
-@pytest.fixture(scope="module")
-def knowledge() -> Histories:
-    return Histories.of(None, ["m"])
-
-
 @pytest.fixture
 def embedder() -> Embedder:
     return Embedder()
 
 
 @pytest.fixture
-async def foreteller(knowledge: Histories, embedder: Embedder) -> AsyncIterator[Foreteller]:
+async def foreteller(embedder: Embedder) -> AsyncIterator[Foreteller]:
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     async with Crew(1, 1) as crew:
-        means = Means(cache, embedder, knowledge, crew, Tally(), clock)
+        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
         yield Foreteller(["m"], means, b"secret", 1000)
 
 
@@ -96,34 +90,25 @@ async def test_more_than_may_wait_get_the_prior_at_once(
     assert (await foreteller.foretell("m", b"later")).source == "model"
 
 
-def test_keys_tell_models_and_secrets_apart(knowledge: Histories, embedder: Embedder) -> None:
+def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
     """What stands for a prompt says nothing without the secret."""
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    means = Means(cache, embedder, knowledge, Crew(1, 1), Tally(), clock)
+    means = Means(cache, embedder, Oracle(), Crew(1, 1), Tally(), clock)
     one, two = (Foreteller(["m"], means, secret, 1000) for secret in (b"one", b"two"))
 
     assert one.key("m", b"prompt") == one.key("m", b"prompt")
     assert len({one.key("m", b"prompt"), one.key("n", b"prompt"), two.key("m", b"prompt")}) == 3
 
 
-class Oracle(Histories):
-    """Knows every length: the number in the prompt."""
-
-    def predict(self, served_model: str, prompt: str) -> Estimate:
-        tokens = float(prompt)
-        return Estimate(tokens, self.class_of(served_model, tokens), tokens, tokens, "model")
-
-
 async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embedder) -> None:
     """All prompts look alike here, and their lengths are not: the cache is believed at first."""
     embedder.go.set()
-    oracle = Oracle.of(None, ["m"])
     cache = SemanticCache(["m"], Bounds(100, 2**20, 1000.0, 0.8), SIZE)
     sources = []
     async with Crew(1, 1) as crew:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        means = Means(cache, embedder, oracle, crew, Tally(), clock)
+        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
         foreteller = Foreteller(["m"], means, b"secret", 1000)
         for i in range(20):
             tokens = 5000 + i if i % 2 else 5 + i

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
@@ -15,7 +15,7 @@ from services.predictor.histories import Histories
 from services.predictor.proxy import DEFAULT, Proxy
 from services.predictor.training.default import SOURCES
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import Trained, fit, true_classes
+from services.predictor.training.fit import Embed, Trained, fit, true_classes
 from services.predictor.training.measures import confusion, measure, pair_order
 from services.predictor.training.rows import Row, read, split
 from tests.unit.predictor.predictor_log import log
@@ -30,25 +30,26 @@ def file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_what_a_log_shows_is_learned_for_prompts_never_seen() -> None:
+def test_what_a_log_shows_is_learned_for_prompts_never_seen(embed: Embed) -> None:
     rows = log()
     training, testing = split(rows, 0.25, seed=1)
-    trained = fit(training)
-    true = true_classes(testing, trained.edges_tokens)
-    called = trained.probabilities(testing).argmax(axis=1)
+    trained = fit(training, embed)
+    true = true_classes(testing, trained.body.edges_tokens)
+    called = trained.probabilities(testing, embed).argmax(axis=1)
     assert np.mean(np.abs(called - true) <= 1) > 0.95
     assert np.mean(called == true) > 0.6  # the commonest class: a quarter
 
 
-def test_the_file_says_what_training_said(trained: Trained, file: Path) -> None:
+def test_the_file_says_what_training_said(trained: Trained, file: Path, embed: Embed) -> None:
     """The network in ONNX Runtime and in numpy agree, for every served model."""
     proxy, rows = Proxy(file), log()[::7]
-    found = [proxy.probabilities(row.prompt, trained.edges_tokens[row.model]) for row in rows]
-    assert np.array(found) == pytest.approx(trained.probabilities(rows), abs=2e-3)
+    edges = trained.body.edges_tokens
+    found = [proxy.probabilities(r.prompt, embed(r.prompt), edges[r.model]) for r in rows]
+    assert np.array(found) == pytest.approx(trained.probabilities(rows, embed), abs=2e-3)
 
 
-def test_equal_logs_and_seeds_train_equal_files(trained: Trained) -> None:
-    assert to_onnx(fit(log())) == to_onnx(trained)
+def test_equal_logs_and_seeds_train_equal_files(trained: Trained, embed: Embed) -> None:
+    assert to_onnx(fit(log(), embed)) == to_onnx(trained)
 
 
 def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
@@ -59,20 +60,25 @@ def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
     assert small < new < large
 
 
-def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path) -> None:
+def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: Embed) -> None:
     known = Histories.of(file, ["large"])
-    brief = known.predict("large", "define moss and salt for a class of 3")
-    long = known.predict("large", "write moss and salt for a class of 3")
+    brief, long = (
+        known.predict("large", prompt, embed(prompt))
+        for prompt in (
+            "define moss and salt for a class of 3",
+            "write moss and salt for a class of 3",
+        )
+    )
     assert brief.source == long.source == "model"
     assert 3 * brief.expected_tokens < long.expected_tokens
     assert brief.class_ < long.class_
 
 
-def test_nothing_is_kept_of_models_that_are_not_served() -> None:
+def test_nothing_is_kept_of_models_that_are_not_served(embed: Embed) -> None:
     known = Histories.of(None, ["served"])
     known.observe("other", None, 123)
     assert known.saved().keys() == {"served"}
-    assert known.predict("other", "hello").expected_tokens > 0
+    assert known.predict("other", "hello", embed("hello")).expected_tokens > 0
 
 
 def test_what_cannot_be_read_back_counts_for_nothing() -> None:
@@ -82,18 +88,31 @@ def test_what_cannot_be_read_back_counts_for_nothing() -> None:
     assert known.edges_tokens("served") == before
 
 
-def test_what_was_observed_is_restored() -> None:
+def test_what_was_observed_is_restored(embed: Embed) -> None:
     known, later = Histories.of(None, ["served"]), Histories.of(None, ["served"])
     for _ in range(200):
-        known.observe("served", known.predict("served", "hello"), 77)
+        known.observe("served", known.predict("served", "hello", embed("hello")), 77)
     later.restore(known.saved())
     assert later.edges_tokens("served") == known.edges_tokens("served")
     assert later.edges_tokens("served")[1] == pytest.approx(77, rel=0.02)
 
 
-@given(st.text(st.characters(codec=None), max_size=200))
-def test_the_predictor_that_ships_answers_any_text(prompt: str) -> None:
-    found = Histories.of(None, ()).predict("any", prompt)
+@pytest.fixture(scope="module")
+def shipped() -> Histories:
+    return Histories.of(None, ())
+
+
+@given(prompt=st.text(st.characters(codec=None), max_size=200))
+@example("")
+@example("?")
+@example("a")
+@example("\u00e9")
+@example("\U0001f9a9")
+def test_the_predictor_that_ships_answers_any_text(
+    shipped: Histories, embed: Embed, prompt: str
+) -> None:
+    """One letter, and none, too."""
+    found = shipped.predict("any", prompt, embed(prompt))
     assert 0 < found.low_tokens <= found.high_tokens
     assert sum(found.probabilities) == pytest.approx(1, abs=1e-3)
 
@@ -144,9 +163,9 @@ def test_a_file_without_answers_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "empty.jsonl")
 
 
-def test_too_few_prompts_are_refused() -> None:
+def test_too_few_prompts_are_refused(embed: Embed) -> None:
     with pytest.raises(InvalidArgument, match="50 prompts"):
-        fit([Row("m", f"prompt {number % 49}", number) for number in range(500)])
+        fit([Row("m", f"prompt {number % 49}", number) for number in range(500)], embed)
 
 
 @given(st.lists(st.integers(0, 20), min_size=1), st.floats(0, 1), st.integers(0, 9))
@@ -174,9 +193,12 @@ def test_order_among_equal_lengths_is_chance() -> None:
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the prompts are not part of the repository")
-def test_the_predictor_that_ships_tells_the_longer_answer_of_a_model_never_seen() -> None:
-    """Trained on other models and other prompts; chance is 0.50, give or take 0.013."""
-    rows = [row for row in read(DATA / "alpaca_eval.jsonl") if "Llama-3-8B" in row.model]
-    known = Histories.of(None, ())
-    expected = [known.predict("never-seen", row.prompt).expected_tokens for row in rows]
+def test_the_predictor_that_ships_tells_the_longer_answer_of_a_model_never_seen(
+    shipped: Histories, embed: Embed
+) -> None:
+    """Trained on other models and other prompts; chance is 0.50, give or take 0.023."""
+    rows = [row for row in read(DATA / "alpaca_eval.jsonl") if "Llama-3-8B" in row.model][::3]
+    expected = [
+        shipped.predict("never-seen", row.prompt, embed(row.prompt)).expected_tokens for row in rows
+    ]
     assert pair_order(np.array([row.tokens for row in rows]), np.array(expected)) > 0.55

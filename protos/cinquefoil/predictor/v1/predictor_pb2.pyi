@@ -89,6 +89,7 @@ class PredictResponse(_message.Message):
     HIGH_TOKENS_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     PROMPT_KEY_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """The request's."""
     length_class: _builtins.int
@@ -107,6 +108,11 @@ class PredictResponse(_message.Message):
     """Stands for the prompt in Observe, so that the caller need not keep it. Opaque. Empty: nothing
     can be learned from this request.
     """
+    rank: _builtins.float
+    """For schedulers: the share of the model's recent requests, 0..1, of which shorter answers were
+    expected. Uniform by construction, where length_class crowds into the classes that are easy to
+    tell; cut into as many classes as you like. Unset: too few requests were seen.
+    """
     def __init__(
         self,
         *,
@@ -117,12 +123,15 @@ class PredictResponse(_message.Message):
         high_tokens: _builtins.float = ...,
         source: Global___Source.ValueType = ...,
         prompt_key: _builtins.bytes = ...,
+        rank: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_tokens", b"expected_tokens", "high_tokens", b"high_tokens", "id", b"id", "length_class", b"length_class", "low_tokens", b"low_tokens", "prompt_key", b"prompt_key", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "expected_tokens", b"expected_tokens", "high_tokens", b"high_tokens", "id", b"id", "length_class", b"length_class", "low_tokens", b"low_tokens", "prompt_key", b"prompt_key", "rank", b"rank", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
 
 Global___PredictResponse: _TypeAlias = PredictResponse  # noqa: Y015
 

@@ -89,7 +89,8 @@ class PredictorServiceServicer:
         meanwhile, are ignored.
 
         Errors:
-        INVALID_ARGUMENT an observation has no model, or neither key nor prompt
+        INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+        RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): tell in several
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

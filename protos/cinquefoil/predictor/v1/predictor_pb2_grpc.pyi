@@ -55,7 +55,8 @@ class PredictorServiceStub:
     meanwhile, are ignored.
 
     Errors:
-      INVALID_ARGUMENT an observation has no model, or neither key nor prompt
+      INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+      RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): tell in several
     """
     Forget: _grpc.UnaryUnaryMultiCallable[_predictor_pb2.ForgetRequest, _predictor_pb2.ForgetResponse]
     """Deletes what is kept of prompts, from memory and disk; done when the call returns.
@@ -93,7 +94,8 @@ class PredictorServiceAsyncStub(PredictorServiceStub):
     meanwhile, are ignored.
 
     Errors:
-      INVALID_ARGUMENT an observation has no model, or neither key nor prompt
+      INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+      RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): tell in several
     """
     Forget: _aio.UnaryUnaryMultiCallable[_predictor_pb2.ForgetRequest, _predictor_pb2.ForgetResponse]  # type: ignore[assignment]
     """Deletes what is kept of prompts, from memory and disk; done when the call returns.
@@ -140,7 +142,8 @@ class PredictorServiceServicer(metaclass=_abc_1.ABCMeta):
         meanwhile, are ignored.
 
         Errors:
-          INVALID_ARGUMENT an observation has no model, or neither key nor prompt
+          INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+          RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): tell in several
         """
 
     @_abc_1.abstractmethod

@@ -1,0 +1,96 @@
+"""The same Poisson stream for several suites, at a load that stays when the machine's pace changes.
+
+What else the machine does changes what an answer takes. So the rate follows: gaps are drawn as
+parts of the time that an answer keeps its slot, as the routers told it lately.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from benchmarks.generative.live_suite import Answer, LiveSuite, Question
+
+_LOOK_S: Final = 5.0
+_WEIGHT: Final = 0.25  # of the newest look: a mean of about 20 s
+
+
+class Pace:
+    """How long an answer keeps its slot now. Attributes: service_s (mean over the suites, s)."""
+
+    def __init__(self, suites: Sequence[LiveSuite]) -> None:
+        self.service_s = 0.0
+        self._suites = suites
+        self._seen = (0, 0.0)
+
+    async def look(self, weight: float = 1.0) -> None:
+        """Take in what was answered since the last look."""
+        told = [await one.computed() for one in self._suites]
+        count, total_s = sum(each[0] for each in told), sum(each[1] for each in told)
+        answered = count - self._seen[0]
+        if answered:
+            newest_s = (total_s - self._seen[1]) / answered
+            self.service_s += weight * (newest_s - self.service_s)
+        self._seen = (count, total_s)
+
+    async def follow(self) -> None:
+        """Look again and again."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self.look(_WEIGHT)
+
+
+async def saturated(one: LiveSuite, questions: Iterable[Question]) -> None:
+    """Ask so that one question always waits behind the one that is answered.
+
+    Raises:
+        RuntimeError: One was not answered.
+    """
+    left = iter(questions)
+
+    async def ask() -> None:
+        for question in left:
+            if await one.ask(question, time.monotonic()) is None:
+                raise RuntimeError(f"{one.name}: {one.lost[-1]}")
+
+    await asyncio.gather(ask(), ask())
+
+
+async def stream(
+    suites: Sequence[LiveSuite],
+    questions: Iterable[Question],
+    pace: Pace,
+    *,
+    load: float,
+    seconds: float,
+) -> list[list[Answer | None]]:
+    """Ask every suite the same at the same times.
+
+    Args:
+        suites: All.
+        questions: More than will be asked.
+        pace: How fast they are.
+        load: Work that comes in over what can be done, 0..1.
+        seconds: How long.
+
+    Returns:
+        The answers of each suite, in order of the questions; None: an error.
+    """
+    rng, due_s = np.random.default_rng(0), time.monotonic()
+    end_s = due_s + seconds
+    asked: list[list[asyncio.Task[Answer | None]]] = [[] for _ in suites]
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(pace.follow(), name="pace")
+        for question in questions:
+            due_s += rng.exponential(pace.service_s / load)
+            if due_s > end_s:
+                break
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            for each, one in zip(asked, suites, strict=True):
+                each.append(tasks.create_task(one.ask(question, due_s), name=one.name))
+        following.cancel()
+    return [[task.result() for task in each] for each in asked]

@@ -1,0 +1,199 @@
+"""The suite of `examples/generative` on one core, and a client that times its streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+import psutil
+import yaml
+
+from cinquefoil.predictor.v1 import predictor_pb2
+from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.cli.up.suite import Suite
+from services.kit.net import free_port
+
+if TYPE_CHECKING:
+    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
+    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
+
+EXAMPLE: Final = Path(__file__).parents[2] / "examples/generative/cinquefoil.yaml"
+MODEL: Final = "chat"
+SLO_S: Final = 4.0
+"""Of an answer, which takes a third of a second: nobody is overtaken by 40 s or more."""
+
+_PATIENCE_S: Final = 600.0
+_CACHED: Final = (predictor_pb2.SOURCE_EXACT, predictor_pb2.SOURCE_SEMANTIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        prompt: A user's words.
+        max_tokens: Where the answer is cut.
+    """
+
+    prompt: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came.
+
+    Attributes:
+        due_s: When it was asked for, of `time.monotonic`.
+        first_s, last_s: Time since then to the first text, and to the end.
+        tokens: Its length.
+    """
+
+    due_s: float
+    first_s: float
+    last_s: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """What became of predictions.
+
+    Attributes:
+        share: Of the requests, those that waited and were foretold in time, 0..1.
+        hits: Of those, told by the cache, 0..1.
+        right: Of those whose length is known by now, in the class foretold, 0..1.
+    """
+
+    share: float
+    hits: float
+    right: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSuite:
+    """A suite that runs. Attributes: name, lost (errors that clients saw)."""
+
+    name: str
+    lost: list[str]
+    _suite: Suite
+    _router: GRPCInferenceServiceAsyncStub
+    _predictor: PredictorServiceAsyncStub
+
+    async def ask(self, question: Question, due_s: float) -> Answer | None:
+        """Ask at a time of `time.monotonic`; None: there was an error."""
+        await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+        first_s, tokens = 0.0, 0
+        try:
+            call = self._router.ModelStreamInfer(iter((_request(question),)), timeout=_PATIENCE_S)
+            async for response in call:
+                if response.error_message:
+                    self.lost.append(response.error_message)
+                    return None
+                first_s = first_s or time.monotonic() - due_s
+                tokens = response.infer_response.parameters["output_tokens"].int64_param
+        except grpc.aio.AioRpcError as error:
+            self.lost.append(str(error.details()))
+            return None
+        return Answer(due_s, first_s, time.monotonic() - due_s, tokens)
+
+    async def computed(self) -> tuple[int, float]:
+        """Return how many answers there were, and the time that they kept a slot, added up, s."""
+        asked = pb.ModelStatisticsRequest(name=MODEL)
+        (model,) = (await self._router.ModelStatistics(asked)).model_stats
+        span = model.inference_stats.compute_infer
+        return span.count, span.ns / 1e9
+
+    def share_cores(self) -> None:
+        """Let its worker run on any core: what else runs on one must not slow one suite only."""
+        agent = next(pid for name, pid in self._suite.processes.items() if "gpuagent" in name)
+        for worker in psutil.Process(agent).children(recursive=True):
+            for thread in worker.threads():
+                os.sched_setaffinity(thread.id, os.sched_getaffinity(0))
+
+    async def foretold(self, asked: int) -> Foretold:
+        """Return what became of the predictions for so many requests."""
+        request = predictor_pb2.GetStatisticsRequest(model=MODEL)
+        (model,) = (await self._predictor.GetStatistics(request)).models
+        told = sum(each.predictions for each in model.sources)
+        hits = sum(each.predictions for each in model.sources if each.source in _CACHED)
+        judged = sum(each.judged for each in model.sources)
+        right = sum(each.right for each in model.sources)
+        return Foretold(told / asked, hits / max(told, 1), right / max(judged, 1))
+
+    async def ready(self) -> None:
+        """Wait until a worker has loaded the model."""
+        ready = pb.ModelReadyRequest(name=MODEL)
+        async with asyncio.timeout(_PATIENCE_S):
+            while not (await self._router.ModelReady(ready)).ready:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.1)
+
+
+@asynccontextmanager
+async def suite(folder: Path, name: str, model: Path | None) -> AsyncIterator[LiveSuite]:
+    """Run a suite while the block runs.
+
+    Args:
+        folder: For its files; it exists.
+        name: Its discipline.
+        model: What its predictor uses; None: there is no predictor.
+    """
+    ports = {service: f"127.0.0.1:{free_port()}" for service in _SERVICES}
+    config = folder / "cinquefoil.yaml"
+    config.write_text(yaml.safe_dump(_deployment(folder, name, model, ports)))
+    async with (
+        Suite.of(config, folder / "logs") as running,
+        grpc.aio.insecure_channel(ports["router"]) as router,
+        grpc.aio.insecure_channel(ports["predictor"]) as predictor,
+    ):
+        router_stub = GRPCInferenceServiceStub(router)
+        found = LiveSuite(name, [], running, router_stub, PredictorServiceStub(predictor))
+        await found.ready()
+        found.share_cores()
+        yield found
+
+
+_SERVICES: Final = ("carbon", "planner", "node", "predictor", "router")
+
+
+def _deployment(
+    folder: Path, discipline: str, model: Path | None, ports: dict[str, str]
+) -> dict[str, Any]:
+    """Return the example's deployment with one slot, on ports and with files of its own."""
+    made: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
+    for service in ("carbon", "planner", "router"):
+        made[service]["listen"] = ports[service]
+    made["planner"] |= {"database": str(folder / "planner.sqlite3"), "batch_sizes": [1]}
+    (node,) = made["nodes"].values()
+    node |= {"listen": ports["node"], "state_dir": str(folder / "state"), "cpu": {"cores": 1}}
+    made["models"][MODEL] |= {
+        "discipline": discipline,
+        "slo": {"latency_s": SLO_S, "percentile": 95},
+        "default_deadline_s": _PATIENCE_S,
+    }
+    made["predictor"] |= {"listen": ports["predictor"]}
+    made["predictor"]["cache"] = {"file": str(folder / "predictor.sqlite3")}
+    if model is None:
+        del made["predictor"]
+    else:
+        made["predictor"]["model"] = str(model)
+    return made
+
+
+def _request(question: Question) -> pb.ModelInferRequest:
+    text = question.prompt.encode()
+    request = pb.ModelInferRequest(model_name=MODEL)
+    request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    request.raw_input_contents.append(len(text).to_bytes(4, "little") + text)
+    request.parameters["max_tokens"].int64_param = question.max_tokens
+    request.parameters["temperature"].double_param = 0.0
+    return request
