@@ -9,9 +9,10 @@ from itertools import pairwise
 from statistics import mode
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.carbon.domain import Forecast, Period, Sample
-from services.carbon.regression import predict
+from services.carbon.regression import Array, predict
 
 LONGEST = timedelta(hours=48)
 """How far ahead forecasts reach."""
@@ -20,6 +21,7 @@ DEPTH = timedelta(days=112)
 """How much history a forecast uses."""
 
 _HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 _STEPS = tuple(timedelta(minutes=minutes) for minutes in (60, 30, 20, 15, 10, 5))
 
 
@@ -55,14 +57,26 @@ def _step(history: Sequence[Sample]) -> timedelta:
     return next((step for step in _STEPS if step <= usual), _STEPS[-1])
 
 
-def _regular(
-    history: Sequence[Sample], end: datetime, step: timedelta
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _regular(history: Sequence[Sample], end: datetime, step: timedelta) -> Array:
     """Return what was in force at every `step` up to `end`, oldest first, at most DEPTH back."""
     first = max(bisect_right(history, end - DEPTH, key=lambda sample: sample.since) - 1, 0)
     kept = history[first:]
     count = min((end - kept[0].since) // step, DEPTH // step) + 1
     back_s = np.arange(count - 1, -1, -1) * step.total_seconds()
     starts_s = np.array([(sample.since - end).total_seconds() for sample in kept])
-    values = np.array([sample.intensity_gco2e_per_kwh for sample in kept])
-    return values[np.searchsorted(starts_s, -back_s, side="right") - 1]
+    in_force = np.searchsorted(starts_s, -back_s, side="right") - 1
+    values = np.array([sample.intensity_gco2e_per_kwh for sample in kept])[in_force]
+    held = np.array([sample.provenance == "held" for sample in kept])[in_force]
+    return _bridged(values, held, _DAY // step)
+
+
+def _bridged(values: Array, held: NDArray[np.bool_], day: int) -> Array:
+    """Let the day before stand in for the hours of an outage that is over.
+
+    What was held then is what the service worked with; as a day of the grid it would be a lie.
+    """
+    known = np.flatnonzero(~held)
+    for index in np.flatnonzero(held[: known[-1]] if len(known) else []):
+        if index >= day:
+            values[index] = values[index - day]
+    return values

@@ -71,8 +71,9 @@ class Intake:
     async def keep(self) -> None:
         """Write down what is known."""
         if self._cache is not None:
-            known, outlook, now = self.feed.known, self.feed.outlook, self._clock.now()
-            await asyncio.to_thread(self._cache.save, known, outlook, now)
+            feed, now = self.feed, self._clock.now()
+            kept = (feed.known, feed.outlook, now, feed.record.told)
+            await asyncio.to_thread(self._cache.save, *kept)
 
     def _tell(self, outcome: str) -> None:
         metrics.POLLS.labels(*self._labels, outcome).inc()

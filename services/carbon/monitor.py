@@ -10,6 +10,7 @@ from services.carbon.average import MovingAverage
 from services.carbon.domain import Forecast, Intensity, Sample, Signal
 from services.carbon.forecast import DEPTH, forecast
 from services.carbon.provided import provided
+from services.carbon.sources.provider import Outlook
 from services.carbon.sources.source import Source, samples
 
 HISTORY = DEPTH
@@ -46,6 +47,7 @@ class Monitor:
         self._average = MovingAverage(average_window)
         self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
         self._forecast: Forecast | None = None
+        self._told: tuple[Outlook, Forecast, Forecast] | None = None
         self._seen_until = start - max(HISTORY, average_window)
         self.advance(start)
 
@@ -120,11 +122,18 @@ class Monitor:
         known = self._forecast
         if known is None or not _in_force(known, latest.sample, now):
             known = self._forecast = forecast(self._observed(), now)
+        return self._provided(known, now).until(now + horizon)
+
+    def _provided(self, own: Forecast, now: datetime) -> Forecast:
+        """Return the provider's forecast, where there is one; it is worked out once, too."""
         found = self._source.foretold(now)
-        if found is not None:
-            name, outlook = found
-            known = provided(known, outlook, name)
-        return known.until(now + horizon)
+        if found is None:
+            return own
+        if self._told is None or self._told[0] is not found.outlook or self._told[1] is not own:
+            correction = found.correction(self._observed(), now)
+            told = provided(own, found.outlook, found.name, correction)
+            self._told = (found.outlook, own, told)
+        return self._told[2]
 
     def _recent(self, begin: datetime) -> list[Sample]:
         """Return the samples kept that were in force at `begin` or later, oldest first."""

@@ -7,12 +7,14 @@ With `y` the intensity, `t` the present and `h` the hours ahead, the forecast is
 * `profile` is the mean of the same time of day over the last week, or over the days there are:
   seasonal. The second term is persistence that fades: what is unusual now will pass.
 * Where the last day or the present value itself would have been closer, the forecast moves there,
-  half of the way or all of it. That is part of `correction_h`.
+  by shares that fall with each guess's error in the past. That is part of `correction_h`.
 * The rest of it is linear in a dozen differences (of the last hour, day, week and month from each
   other), one ridge regression per hour ahead, fitted to the errors of the past. Its penalty is a
   number of days: with little history there is next to no correction, and it grows as evidence
   comes. Outliers count less (rounds of reweighting), origins at this time of day count more
   (mornings are like mornings).
+* The bounds are quantiles of the errors that are left, the recent ones first; where they are few,
+  the spread of the days seen, and a prior of it, stand in for the rest.
 
 Between whole hours, corrections are interpolated, so that steps of minutes cost nothing. Nothing
 is trained ahead and nothing is kept: the same past gives the same forecast.
@@ -33,19 +35,26 @@ HOURS_PER_DAY = 24
 WEEK = 7
 MONTH = 28
 FADE_H = 36.0
-LEAST_DAYS = 18
+LEAST_DAYS = 3
 """Days of history from which errors of the past can be learnt from."""
 
-_PENALTY_DAYS = 20.0  # of evidence, for a day ahead; in proportion for other distances
+_SPAN_DAYS = 1.5  # of origins, before a distance's errors are learnt from
+_PENALTY_DAYS = 30.0  # of evidence, for a day ahead; in proportion for other distances
 _ROUNDS = 3
 _SMALL = 0.3  # of the median error: smaller errors weigh no more
 _SHARPNESS = 1.0  # of the preference for origins at this time of day (von Mises)
 _DENSE_H = 6  # below it every hour is an origin, beyond it every third: neighbours say the same
+_HALF_LIFE_DAYS = 40.0  # of the errors that bounds are made of: grids calm down and grow restless
+_PRIOR = 6.0  # independent errors that the prior of the bounds is worth
 _SPREAD = 0.3  # std / mean of a grid of which nothing is known (real ones: 0.1 .. 0.6)
 _NORMAL_QUANTILE = 1.2816  # of 0.9
 _TINY = 1e-9
-_BLENDS = ((1, 0, 0), (0.5, 0.5, 0), (0, 1, 0), (0.5, 0, 0.5), (0, 0, 1), (0, 0.5, 0.5))
-"""Shares of three guesses: profile and fading persistence, the last day, the present value."""
+_BLENDS = np.array([(1, 0, 0), (0.5, 0.5, 0), (0, 1, 0), (0.5, 0, 0.5), (0, 0, 1), (0, 0.5, 0.5)]).T
+"""Columns: shares of three guesses: profile and fading persistence, the last day, the present."""
+
+_EAGERNESS = 10.0  # a blend that errs by a tenth more than the best has 1/e of its share
+_PATIENCE_DAYS = 20.0  # of evidence, for a day ahead, until blends are judged half as eagerly
+_FAVOUR = 3.0  # what the first blend has beyond the others' shares, without evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,86 +81,102 @@ def predict(past: Array, per_hour: int, ahead: int) -> Prediction:
         ahead: Steps to predict, >= 0.
     """
     hours = np.arange(ahead + 1) / per_hour
-    per_day = per_hour * HOURS_PER_DAY
-    days = (len(past) - 1) // per_day
+    days = (len(past) - 1) // (per_hour * HOURS_PER_DAY)
     if days == 0:
-        width = _guess(past, past.mean()) * _growth(hours)
+        width = _SPREAD * float(past.mean()) * _growth(hours)
         return _bounded(np.full(ahead + 1, past[-1]), -width, width, "persistence")
-    recent = past[-min(days, WEEK) * per_day :].reshape(-1, per_day)
-    profile = np.tile(recent.mean(axis=0), ahead // per_day + 1)[:ahead]
-    unusual = past[-1] - past[-1 - per_day :: -per_day][:WEEK].mean()
-    base = np.concatenate([past[-1:], profile + np.exp(-hours[1:] / FADE_H) * unusual])
-    if days < LEAST_DAYS:
-        width = _guess(recent, recent.mean(axis=0)) * _growth(hours)
-        return _bounded(base, -width, width, "seasonal")
     evidence = _Evidence(past, per_hour)
     knots = np.arange(-(-ahead // per_hour) + 1)
     learnt = [evidence.correction(int(hour)) if hour else (0.0, 0.0, 0.0) for hour in knots]
     shift, low, high = (np.interp(hours, knots, each) for each in zip(*learnt, strict=True))
-    return _bounded(base + shift, low, high, "seasonal-regression")
+    method = "seasonal" if days < LEAST_DAYS else "seasonal-regression"
+    return _bounded(evidence.seasonal(ahead) + shift, low, high, method)
 
 
 class _Evidence:
     """What the past would have told at each of its instants, and what then came.
 
     Args:
-        past: At least LEAST_DAYS.
+        past: At least a day.
         per_hour: Steps per hour.
     """
 
     def __init__(self, past: Array, per_hour: int) -> None:
         self._y, self._hour, self._day = past, per_hour, per_hour * HOURS_PER_DAY
-        month = min(MONTH, max(WEEK, len(past) // self._day // 4))
-        self._first = (max(WEEK, month) + 1) * self._day
+        days = (len(past) - 1) // self._day
+        month = min(MONTH, max(WEEK, days // 4))
+        self._first = min(month + 1, max(1, days // 3)) * self._day
         self._profile = _same_time_mean(past, self._day, WEEK)
         self._slow_profile = _same_time_mean(past, self._day, month)
         self._day_mean = _trailing_mean(past, self._day)
         self._week_mean = _trailing_mean(past, self._day * WEEK)
         self._month_mean = _trailing_mean(past, self._day * month)
+        self._spread = _spread(past[-min(days, WEEK) * self._day :].reshape(-1, self._day))
+
+    def seasonal(self, ahead: int) -> Array:
+        """Return the present, then the profile and what is left of the unusual, step by step."""
+        now, steps = len(self._y) - 1, np.arange(1, ahead + 1)
+        profile = self._profile[now + steps - -(-steps // self._day) * self._day]
+        unusual = self._y[now] - self._profile[now - self._day]
+        faded = np.exp(-steps / self._hour / FADE_H) * unusual
+        return np.concatenate([self._y[-1:], profile + faded])
 
     def correction(self, hour: int) -> tuple[float, float, float]:
         """Return the correction `hour` hours ahead, and the bounds of its error."""
         now, ahead = len(self._y) - 1, hour * self._hour
         stride = self._hour * (1 if hour < _DENSE_H else 3)
         origins = np.arange(now - ahead, self._first - 1, -stride)
+        unknown = self._spread * float(_growth(np.array(hour)))
+        if len(origins) * stride < _SPAN_DAYS * self._day:
+            return 0.0, -unknown, unknown
         guesses, features = self._known(origins, ahead)
         guessed, present = self._known(np.array([now]), ahead)
         came = self._y[origins + ahead]
         turn = 2 * np.pi / self._day
         weights = np.exp(_SHARPNESS * (np.cos(turn * (origins - now)) - 1)) * stride / self._day
-        penalty = _PENALTY_DAYS * hour / HOURS_PER_DAY
-        blend = min(_BLENDS, key=lambda shares: float(weights @ np.abs(came - guesses @ shares)))
+        blend = _blend(guesses, came, weights, hour / HOURS_PER_DAY)
         errors = came - guesses @ blend
-        fit = _ridge(features, errors, weights, penalty)
-        # Origins closer than a day, or than the distance, see the same error: count them as one.
-        independent = weights.sum() * HOURS_PER_DAY / min(hour, HOURS_PER_DAY)
-        unseen = np.sqrt(independent / max(independent - fit.freedom, 1.0))
+        fit = ridge(features, errors, weights, _PENALTY_DAYS * hour / HOURS_PER_DAY)
+        recent = weights * 0.5 ** ((now - origins) / self._day / _HALF_LIFE_DAYS)
+        # Origins closer than the distance see the same error: count them as one.
+        independent = recent.sum() * HOURS_PER_DAY / hour
+        freedom = fit.freedom * recent.sum() / weights.sum()
+        unseen = np.sqrt(independent / max(independent - freedom, min(1.0, independent)))
         left = (errors - features @ fit.coefficients) * unseen
-        low, high = _quantiles(left, weights, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
+        seen = quantiles(left, recent, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
+        trust = independent / (independent + _PRIOR)
+        low, high = (
+            trust * bound + (1 - trust) * prior
+            for bound, prior in zip(seen, (-unknown, unknown), strict=True)
+        )
         expected = guessed @ blend + present @ fit.coefficients
         return float(expected[0] - guessed[0, 0]), low, high
 
     def _known(self, origins: Indices, ahead: int) -> tuple[Array, Array]:
         """Return guesses of what comes `ahead` steps after each origin, and what may correct them.
 
-        Shapes (origins, 3) and (origins, features).
+        Shapes (origins, 3) and (origins, features). Where the past is too short for a look back, a
+        shorter one stands in.
         """
         y, hour, day, week = self._y, self._hour, self._day, self._day * WEEK
         target = origins + ahead
         same_time = target - -(-ahead // day) * day
         same_weekday = target - -(-ahead // week) * week
+        same_weekday = np.where(same_weekday < 0, same_time, same_weekday)
+        day_before = np.where(same_time < day, same_time, same_time - day)
         profile = self._profile[same_time]
         now, usual = y[origins], self._profile[origins - day]
+        before, usual_before = y[origins - hour], self._profile[np.maximum(origins - hour - day, 0)]
         unusual = now - usual
         features = [
             unusual,
-            unusual - (y[origins - hour] - self._profile[origins - hour - day]),
-            now - y[origins - hour],
+            unusual - (before - usual_before),
+            now - before,
             now - profile,
             now - self._day_mean[origins],
             y[origins - day] - usual,
             y[same_time] - profile,
-            y[same_time - day] - profile,
+            y[day_before] - profile,
             y[same_weekday] - profile,
             self._slow_profile[same_time] - profile,
             self._day_mean[origins] - self._week_mean[origins],
@@ -161,18 +186,41 @@ class _Evidence:
         return np.stack([seasonal, y[same_time], now], axis=1), np.stack(features, axis=1)
 
 
+def _blend(guesses: Array, came: Array, weights: Array, days: float) -> Array:
+    """Return how much to believe each guess, by how far each blend of them was off.
+
+    Args:
+        guesses: Shape (origins, 3).
+        came: Shape (origins,).
+        weights: Days of evidence that each origin is worth.
+        days: How far ahead the guesses were.
+    """
+    losses = weights @ np.abs(came[:, None] - guesses @ _BLENDS)
+    evidence = weights.sum() / (weights.sum() + _PATIENCE_DAYS * days)
+    shares = np.exp(-_EAGERNESS * evidence * (losses / (losses.min() + _TINY) - 1))
+    shares[0] += _FAVOUR * (1 - evidence)
+    blend: Array = _BLENDS @ (shares / shares.sum())
+    return blend
+
+
 @dataclass(frozen=True, slots=True)
-class _Fit:
-    """Coefficients by feature, and how many degrees of freedom the penalty left them."""
+class Fit:
+    """What explains best. Attributes: coefficients (by feature), freedom (left by the penalty)."""
 
     coefficients: Array
     freedom: float
 
 
-def _ridge(features: Array, errors: Array, weights: Array, penalty: float) -> _Fit:
+def ridge(features: Array, errors: Array, weights: Array, penalty: float) -> Fit:
     """Explain `errors` by `features`; large errors count by their size, not its square.
 
     Iteratively reweighted least squares on features of unit size.
+
+    Args:
+        features: Shape (origins, features).
+        errors: Shape (origins,).
+        weights: Shape (origins,).
+        penalty: Of coefficients, in the unit of the weights.
     """
     sizes = np.sqrt(weights @ features**2 / weights.sum()) + _TINY
     scaled = features / sizes
@@ -185,10 +233,11 @@ def _ridge(features: Array, errors: Array, weights: Array, penalty: float) -> _F
         left = np.abs(errors - scaled @ coefficients)
         robust = weights / np.maximum(left / (np.median(left) + _TINY), _SMALL)
     freedom = float(np.trace(np.linalg.solve(gram + ridge, gram)))
-    return _Fit(coefficients / sizes, freedom)
+    return Fit(coefficients / sizes, freedom)
 
 
-def _quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tuple[float, float]:
+def quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tuple[float, float]:
+    """Return two quantiles of weighted values; `levels` within 0..1."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) - weights[order] / 2
     low, high = np.interp(levels, reached / weights.sum(), values[order])
@@ -196,27 +245,37 @@ def _quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tu
 
 
 def _same_time_mean(y: Array, day: int, days: int) -> Array:
-    """Return, at each step, the mean over this time of day on the last `days` days."""
-    mean = np.full(len(y), np.nan)
-    start = (days - 1) * day
-    shifted = (y[start - back * day : len(y) - back * day] for back in range(days))
-    mean[start:] = sum(shifted, np.zeros(len(y) - start)) / days
-    return mean
+    """Return, at each step, the mean over this time of day on the last `days` days there are."""
+    total, count = np.zeros(len(y)), np.zeros(len(y))
+    for start in range(0, min(days * day, len(y)), day):
+        total[start:] += y[: len(y) - start]
+        count[start:] += 1
+    return total / count
 
 
 def _trailing_mean(y: Array, steps: int) -> Array:
-    mean = np.full(len(y), np.nan)
+    """Return, at each step, the mean over the last `steps` there are."""
     total = np.concatenate([[0.0], np.cumsum(y)])
-    mean[steps - 1 :] = (total[steps:] - total[:-steps]) / steps
+    end = np.arange(1, len(y) + 1)
+    begin = np.maximum(end - steps, 0)
+    mean: Array = (total[end] - total[begin]) / (end - begin)
     return mean
 
 
-def _guess(seen: Array, usual: Array) -> float:
-    """Return a standard deviation from little evidence: what was seen, and a day's prior."""
-    days = len(seen) if seen.ndim > 1 else 0
-    observed = float(np.mean((seen - usual) ** 2))
-    prior = (_SPREAD * float(seen.mean())) ** 2
-    return float(np.sqrt((days * observed + prior) / (days + 1)))
+def _spread(days: Array) -> float:
+    """Return how far a grid may stray from its profile, judged by up to a week of `days`.
+
+    Few days know little of how far grids wander, and they made the profile that they are compared
+    with: what is seen counts for more. What a week was not long enough to show is a guess.
+
+    Args:
+        days: Shape (days, steps).
+    """
+    count, missing = len(days), 1 - len(days) / WEEK
+    wander = (count + 3) / max(count - 1, 1)
+    observed = wander * float(np.mean((days - days.mean(axis=0)) ** 2))
+    unknown = (_SPREAD * float(days.mean())) ** 2
+    return float(np.sqrt((count * observed + missing * unknown) / (count + missing)))
 
 
 def _growth(hours: Array) -> Array:

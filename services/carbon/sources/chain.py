@@ -18,8 +18,8 @@ from itertools import accumulate
 
 from services.carbon.domain import Sample
 from services.carbon.sources.feed import Feed
-from services.carbon.sources.provider import Outlook
 from services.carbon.sources.source import Source
+from services.carbon.track_record import Foretold
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Chain:
         sources = (link.source for link in self._links)
         return tuple(source for source in sources if isinstance(source, Feed))
 
-    def foretold(self, now: datetime) -> tuple[str, Outlook] | None:
+    def foretold(self, now: datetime) -> Foretold | None:
         """Return who foretells, and what: the first source that still speaks and looks ahead."""
         for link in self._links if self._foretells else ():
             found, sample = link.source.foretold(now), link.source.at(now)

@@ -10,9 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 from services.carbon.domain import HIGHEST_GCO2E_PER_KWH, Sample
 from services.carbon.sources.provider import Outlook, Reading
+from services.carbon.track_record import Foretold, TrackRecord
 
 KEPT = timedelta(days=112)
 """As far back as forecasts look."""
+
+MOST = 40_000
+"""A bound on memory, for providers that speak every few seconds: the newest are kept."""
 
 _AHEAD = timedelta(hours=1)
 """So far may a provider's clock, or ours, be wrong."""
@@ -45,6 +49,7 @@ class Feed:
     def __init__(self, name: str, *, highest: float = HIGHEST_GCO2E_PER_KWH) -> None:
         self.name = name
         self.outlook: Outlook | None = None
+        self.record = TrackRecord()
         self._highest = highest
         self._samples: list[Sample] = []
 
@@ -63,12 +68,12 @@ class Feed:
         """Start of the newest sample; None: there is none."""
         return self._samples[-1].since if self._samples else None
 
-    def foretold(self, now: datetime) -> tuple[str, Outlook] | None:
+    def foretold(self, now: datetime) -> Foretold | None:
         """Return its provider's forecast, as long as there is some of it to come."""
         ahead = self.outlook
         if ahead is None or ahead.samples[-1].since + ahead.step <= now:
             return None
-        return self.name, ahead
+        return Foretold(self.name, ahead, self.record)
 
     def at(self, when: datetime) -> Sample | None:
         """Return the sample in force at `when`; None before the first."""
@@ -98,9 +103,11 @@ class Feed:
             if self._put(sample)
         ]
         if reading.outlook is not None:
-            self._foresee(reading.outlook, refused)
-        del self._samples[: bisect_left(self._samples, now - KEPT, key=_since)]
-        return Learnt(min(changed, default=None), tuple(refused))
+            self._foresee(reading.outlook, now, refused)
+        old = bisect_left(self._samples, now - KEPT, key=_since)
+        del self._samples[: max(old, len(self._samples) - MOST)]
+        kept = [since for since in changed if since >= self._samples[0].since]
+        return Learnt(min(kept, default=None), tuple(refused))
 
     def _possible(
         self, samples: Iterable[Sample], now: datetime, refused: list[str]
@@ -135,13 +142,14 @@ class Feed:
         self._samples[index] = sample
         return True
 
-    def _foresee(self, outlook: Outlook, refused: list[str]) -> None:
+    def _foresee(self, outlook: Outlook, now: datetime, refused: list[str]) -> None:
         """Keep a forecast, if all of it can be."""
         wrong = next((why for each in outlook.samples if (why := self._absurd(each))), "")
         if wrong:
             refused.append(f"its forecast: a value {wrong}")
         elif outlook.samples:
             self.outlook = outlook
+            self.record.note(outlook, now)
 
 
 def _since(sample: Sample) -> datetime:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from services.carbon.domain import Sample
-from services.carbon.sources.provider import Outlook
+from services.carbon.track_record import Foretold
 
 
 class Source(Protocol):
@@ -35,8 +35,8 @@ class Source(Protocol):
         """Return the first instant after `when` at which a new sample begins; None: never."""
         ...
 
-    def foretold(self, now: datetime) -> tuple[str, Outlook] | None:
-        """Return who else foretells the source, and what; None: nobody does, or is asked."""
+    def foretold(self, now: datetime) -> Foretold | None:
+        """Return who else foretells the source; None: nobody does, or is asked."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,26 @@ def test_a_mistake_is_told_with_file_line_and_column(
 
     assert str(caught.value).startswith(f"{path}: ")
     assert mistake in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        ("2022-03-27T01:00+01:00", "2022-03-27T03:00+02:00", "2022-03-27T04:00+02:00"),
+        ("2022-10-30T02:00+02:00", "2022-10-30T02:00+01:00", "2022-10-30T03:00+01:00"),
+    ],
+    ids=["spring", "autumn"],
+)
+def test_local_times_over_a_change_of_clocks_are_hours_without_gap_or_double(
+    tmp_path: Path, rows: tuple[str, ...]
+) -> None:
+    """The hour that spring skips never was, and autumn's second is another one."""
+    lines = "".join(f"{row},{value}\n" for value, row in enumerate(rows))
+    read = read_trace(written(tmp_path, OURS + lines))
+
+    assert [later.since - earlier.since for earlier, later in pairwise(read)] == [
+        timedelta(hours=1)
+    ] * 2
 
 
 def test_a_missing_file_is_told_by_name(tmp_path: Path) -> None:

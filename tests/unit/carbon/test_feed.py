@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.domain import Provenance, Sample
-from services.carbon.sources.feed import KEPT, Feed
+from services.carbon.sources.feed import KEPT, MOST, Feed
 from services.carbon.sources.provider import Outlook, Reading
+from services.carbon.track_record import Foretold
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -101,6 +102,17 @@ def test_values_from_before_all_memory_are_not_kept() -> None:
     assert feed.begins == NOW - HOUR
 
 
+def test_a_provider_that_never_stops_talking_fills_no_memory() -> None:
+    """A value per second for half a day; what fell out is no news when it is told again."""
+    second = timedelta(seconds=1)
+    talk = tuple(Sample(NOW - age * second, float(age % 7)) for age in range(MOST + 100))
+    feed = fed(*talk)
+
+    assert len(feed.known) == MOST
+    assert feed.known[-1] == talk[0]
+    assert feed.learn(Reading(talk[-50:]), NOW).since is None
+
+
 def test_the_hour_that_comes_twice_in_autumn_is_two_hours() -> None:
     """Local times with their offsets; 27 October 2024 in Berlin has 25 hours."""
     berlin, start = ZoneInfo("Europe/Berlin"), datetime(2024, 10, 26, 22, tzinfo=UTC)
@@ -141,5 +153,5 @@ def test_a_forecast_is_told_as_long_as_some_of_it_is_to_come() -> None:
     outlook = Outlook((sample(0, 1.0), sample(-1, 2.0)), HOUR, NOW)
     feed.learn(Reading((), outlook), NOW)
 
-    assert feed.foretold(NOW + 1.9 * HOUR) == ("x", outlook)
+    assert feed.foretold(NOW + 1.9 * HOUR) == Foretold("x", outlook, feed.record)
     assert feed.foretold(NOW + 2 * HOUR) is None

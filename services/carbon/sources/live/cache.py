@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
@@ -34,6 +36,7 @@ class _File(BaseModel):
     asked: AwareDatetime
     samples: list[_Row]
     outlook: _Foretold | None = None
+    told: dict[int, list[float | None]] = {}
 
 
 class Cache:
@@ -63,6 +66,9 @@ class Cache:
             why = type(error).__name__
             _log.warning("what was kept cannot be used", file=self._path.name, error=why)
             return None
+        nan = float("nan")
+        told = {hour: [nan if v is None else v for v in row] for hour, row in found.told.items()}
+        feed.record.restore(told)
         outlook = None
         if found.outlook is not None:
             ahead = found.outlook
@@ -70,19 +76,26 @@ class Cache:
         feed.learn(Reading(tuple(map(_sample, found.samples)), outlook), now)
         return min(found.asked, now)
 
-    def save(self, known: tuple[Sample, ...], outlook: Outlook | None, asked: datetime) -> None:
+    def save(
+        self,
+        known: tuple[Sample, ...],
+        outlook: Outlook | None,
+        asked: datetime,
+        told: Mapping[int, list[float]] = MappingProxyType({}),
+    ) -> None:
         """Write the file as a whole, or leave the old one; a disk that fails is told, no more.
 
         Args:
             known: All samples.
             outlook: The provider's forecast.
             asked: When it was last asked.
+            told: The provider's earlier forecasts.
         """
         ahead = None
         if outlook is not None:
             rows = list(map(_row, outlook.samples))
             ahead = _Foretold(samples=rows, step=outlook.step, issued=outlook.issued)
-        file = _File(asked=asked, samples=list(map(_row, known)), outlook=ahead)
+        file = _File(asked=asked, samples=list(map(_row, known)), outlook=ahead, told=dict(told))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".json")
