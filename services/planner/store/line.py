@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Self, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from sqlalchemy import URL, event
 from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
@@ -21,7 +22,9 @@ from services.kit.errors import Unavailable
 
 _log = logs.get("store")
 
+P = ParamSpec("P")
 T = TypeVar("T")
+H = TypeVar("H", bound="HasLine")
 
 _CONNECT_S: Final = 10.0
 _SESSION: Final = {
@@ -123,6 +126,24 @@ class Line:
         if connection is not None:
             with suppress(DBAPIError, OSError):  # what is broken cannot be closed properly
                 await connection.close()
+
+
+class HasLine(Protocol):
+    """What works over a connection. Attributes: line (it)."""
+
+    line: Line
+
+
+def whole(
+    method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+    """Have a method done to its end, even where its caller is cancelled meanwhile."""
+
+    @wraps(method)
+    async def done(owner: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await owner.line.whole(method(owner, *args, **kwargs))
+
+    return done
 
 
 def _engine(url: URL) -> AsyncEngine:

@@ -13,7 +13,8 @@ from sqlalchemy import Row
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.deployment import Objective
-from services.planner.accounting import Account, Spent
+from services.planner.accounting.account import Account, Spent
+from services.planner.accounting.counters import Counters
 from services.planner.decide import Snapshot
 from services.planner.domain import Gpu, Model, Period
 from services.planner.fleet import RunningSegment
@@ -70,21 +71,21 @@ def _outcome_of(row: Row[Any]) -> Outcome | None:
     )
 
 
+_ACCOUNT = TypeAdapter(Account)
+
+
 def account_bytes(account: Account) -> bytes:
     """Return the fleet's account as it is written."""
-    return json.dumps(
-        {
-            "energy_j": account.total.energy_j,
-            "carbon_gco2e": account.total.carbon_gco2e,
-            "meters_j": dict(account.meters_j),
-        }
-    ).encode()
+    return _ACCOUNT.dump_json(account)
 
 
 def account_of(value: bytes) -> Account:
-    """Return the fleet's account."""
+    """Return the fleet's account; one of a planner that kept totals only knows no parts."""
     data = json.loads(value)
-    return Account(Spent(data["energy_j"], data["carbon_gco2e"]), data["meters_j"])
+    if "meters_j" not in data:
+        return _ACCOUNT.validate_json(value)
+    gpus = {gpu: Counters(0.0, 0.0, j, models=None) for gpu, j in data["meters_j"].items()}
+    return Account(Spent(data["energy_j"], data["carbon_gco2e"]), gpus)
 
 
 def beliefs_bytes(beliefs: Beliefs) -> bytes:

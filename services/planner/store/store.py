@@ -7,31 +7,26 @@ What a method writes is on the disk when it returns: nothing is announced before
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final
 
-from sqlalchemy import Column, Select, Table, func, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Column, Select, func, select, update
 
 from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound
-from services.planner.accounting import Account
 from services.planner.decide import Snapshot
 from services.planner.domain import Model
 from services.planner.plan import Outcome, Plan, PlanState
 from services.planner.routing import RoutingTable
 from services.planner.store import rows
-from services.planner.store.line import Line
+from services.planner.store.line import Line, whole
+from services.planner.store.pages import Pages
 from services.planner.store.tables import meta, outcomes, plans
+from services.planner.store.upsert import put, put_outcome
 from services.planner.trying.learning import Beliefs
 from services.planner.wire.convert import routing_from, routing_to
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 _UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
 _HIGHEST: Final = 2**63 - 1  # that a database can compare with; the wire's versions go to 2^64
@@ -44,27 +39,17 @@ _COLUMNS: Final[list[Column[Any]]] = [
 _PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
 
 
-def whole(
-    method: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]:
-    """Have a method done to its end, even where its caller is cancelled meanwhile."""
-
-    @wraps(method)
-    async def done(store: Store, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store.line.whole(method(store, *args, **kwargs))
-
-    return done
-
-
 class Store:
     """The open database. Every method may raise Unavailable: the database is away.
 
     Attributes:
         line: The connection.
+        pages: The fleet's account.
     """
 
     def __init__(self, line: Line) -> None:
         self.line = line
+        self.pages = Pages(line)
 
     # ---- plans ---------------------------------------------------------------------------------
 
@@ -94,9 +79,9 @@ class Store:
             await connection.execute(
                 plans.insert().values(version=version, snapshot=kept, **values)
             )
-            await _put(connection, "gpus", fleet)
+            await put(connection, "gpus", fleet)
             if pin:
-                await _put(connection, "pinned", json.dumps(version).encode())
+                await put(connection, "pinned", json.dumps(version).encode())
         return replace(plan, version=version)
 
     @whole
@@ -124,7 +109,7 @@ class Store:
             await connection.execute(
                 update(plans).where(plans.c.version == version).values(state=PlanState.ACTIVE)
             )
-            await _put_outcome(connection, version, Outcome(since))
+            await put_outcome(connection, version, Outcome(since))
 
     async def plan(self, version: int = 0) -> Plan:
         """Return a plan; version 0: the newest.
@@ -184,23 +169,10 @@ class Store:
         return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
 
     @whole
-    async def save_outcome(self, version: int, outcome: Outcome, account: Account) -> None:
-        """Write what was seen of a plan (version 0: of none) and the fleet's account together."""
-        async with self.line.transaction() as connection:
-            if version:
-                await _put_outcome(connection, version, outcome)
-            await _put(connection, "account", rows.account_bytes(account))
-
-    async def account(self) -> Account:
-        """Return the fleet's account; an empty one where none was written."""
-        value = await self._get("account")
-        return Account() if value is None else rows.account_of(value)
-
-    @whole
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
         async with self.line.transaction() as connection:
-            await _put(connection, "routing", routing_to(table).SerializeToString())
+            await put(connection, "routing", routing_to(table).SerializeToString())
 
     async def routing(self) -> RoutingTable | None:
         """Return the routing table last in force, if there was one."""
@@ -211,7 +183,7 @@ class Store:
     async def save_pin(self, version: int | None) -> None:
         """Write which plan is held; None: none."""
         async with self.line.transaction() as connection:
-            await _put(connection, "pinned", json.dumps(version).encode())
+            await put(connection, "pinned", json.dumps(version).encode())
 
     async def pin(self) -> int | None:
         """Return the version of the plan that is held, if one is."""
@@ -219,21 +191,24 @@ class Store:
         return version
 
     @whole
-    async def save_policies(self, policies: Mapping[str, tuple[str, str]]) -> None:
-        """Write how models are served by order: discipline and instance choice, by model."""
+    async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:
+        """Write how models are served by order: discipline, choice and threshold, by model."""
         async with self.line.transaction() as connection:
-            await _put(connection, "policies", json.dumps(dict(policies)).encode())
+            await put(connection, "policies", json.dumps(dict(policies)).encode())
 
-    async def policies(self) -> dict[str, tuple[str, str]]:
-        """Return how models are served by order: discipline and instance choice, by model."""
+    async def policies(self) -> dict[str, tuple[str, str, float | None]]:
+        """Return how models are served by order; the threshold may be None: none was ordered."""
         found = json.loads(await self._get("policies") or "{}")
-        return {model: (discipline, choice) for model, (discipline, choice) in found.items()}
+        return {
+            model: (discipline, choice, threshold[0] if threshold else None)
+            for model, (discipline, choice, *threshold) in found.items()
+        }
 
     @whole
     async def save_beliefs(self, beliefs: Beliefs) -> None:
         """Write what live measurements taught."""
         async with self.line.transaction() as connection:
-            await _put(connection, "beliefs", rows.beliefs_bytes(beliefs))
+            await put(connection, "beliefs", rows.beliefs_bytes(beliefs))
 
     async def beliefs(self) -> Beliefs:
         """Return what live measurements taught; nothing where none was written."""
@@ -255,20 +230,3 @@ class Store:
                 select(meta.c.value).where(meta.c.key == key)
             )
         return value
-
-
-async def _put(connection: AsyncConnection, key: str, value: bytes) -> None:
-    await _upsert(connection, meta, {"key": key}, {"value": value})
-
-
-async def _put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
-    await _upsert(connection, outcomes, {"version": version}, rows.outcome_row(outcome))
-
-
-async def _upsert(
-    connection: AsyncConnection, table: Table, key: dict[str, Any], values: dict[str, Any]
-) -> None:
-    """Write a row whether or not there is one with this key; both databases can, each its way."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    insert = dialect.insert(table).values(**key, **values)
-    await connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=values))

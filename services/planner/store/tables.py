@@ -21,6 +21,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
+from services.planner.accounting.figures import COUNTS, NAMES
+
 
 class Utc(TypeDecorator[datetime]):
     """An instant, UTC; SQLite's own type has no zone."""
@@ -81,4 +83,13 @@ meta = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+# services.planner.accounting.figures: a Key, and the Figures of its entry.
+account_hours = Table(
+    "account_hours",
+    metadata,
+    Column("hour", Utc, primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("zone", "node", "model")),
+    *(Column(name, BigInteger if name in COUNTS else Double, nullable=False) for name in NAMES),
 )

@@ -16,7 +16,9 @@ import pytest
 from services.kit.deployment import Objective
 from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
-from services.planner.accounting import Account, Spent
+from services.planner.accounting.account import Account, Spent, Tokens
+from services.planner.accounting.accountant import Page
+from services.planner.accounting.counters import Counters, Used
 from services.planner.decide import Snapshot
 from services.planner.domain import Gpu, Period
 from services.planner.fleet import RunningSegment, SegmentState
@@ -123,12 +125,13 @@ async def test_outcome_and_account_are_written_together(store: Store) -> None:
     await store.add(PLAN, GPUS)
     await store.activate(1, NOW)
     outcome = Outcome(NOW, 12.5, 700, 1500.0, 0.09, {"digits": 0.08})
-    account = Account(Spent(2500.0, 0.15), {"GPU-a": 9000.0})
+    counters = Counters(7.5, 8.25, 9000.0, 100.0, {"digits": Used(50.0, 2.0, 7)})
+    account = Account(Spent(2500.0, 0.15), {"GPU-a": counters}, {"r-1": {"chat": Tokens(3, 4)}}, 1)
 
-    await store.save_outcome(1, outcome, account)
+    await store.pages.save(Page(account), 1, outcome)
 
     assert (await store.plan(1)).outcome == outcome
-    assert await store.account() == account
+    assert await store.pages.account() == account
 
 
 async def test_beliefs_are_kept_as_they_were(store: Store) -> None:
@@ -145,11 +148,11 @@ async def test_beliefs_are_kept_as_they_were(store: Store) -> None:
 
 
 async def test_an_account_without_a_plan_is_kept_too(store: Store) -> None:
-    account = Account(Spent(1.0, 2.0), {"GPU-a": 3.0})
+    account = Account(Spent(1.0, 2.0), page=1)
 
-    await store.save_outcome(0, Outcome(NOW), account)
+    await store.pages.save(Page(account), 0, Outcome(NOW))
 
-    assert await store.account() == account
+    assert await store.pages.account() == account
 
 
 async def test_writers_that_come_together_take_turns(store: Store) -> None:

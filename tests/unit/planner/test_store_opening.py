@@ -12,6 +12,8 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
+from services.planner.accounting.account import Account, Spent
+from services.planner.accounting.counters import Counters
 from services.planner.plan import Outcome, PlanState
 from services.planner.routing import RoutingTable
 from services.planner.store import open_store
@@ -78,7 +80,11 @@ async def test_a_file_from_before_migrations_is_taken_over(old_file: Path) -> No
     async with open_store(old_file) as store:
         failed, active = await store.plan(1), await store.plan(2)
         added = await store.add(PLAN, GPUS)
-        routing, account, gpus = await store.routing(), await store.account(), await store.gpus()
+        routing, account, gpus = (
+            await store.routing(),
+            await store.pages.account(),
+            await store.gpus(),
+        )
 
     assert (failed.state, failed.failure) == (PlanState.FAILED, "step 1")
     assert (active.state, active.segments) == (PlanState.ACTIVE, PLAN.segments)
@@ -86,7 +92,7 @@ async def test_a_file_from_before_migrations_is_taken_over(old_file: Path) -> No
     assert active.outcome == Outcome(since, 12.5, 7, 100.0, 0.5, {"digits": 0.25})
     assert added.version == 3
     assert routing == RoutingTable(41, 2, ())
-    assert (account.total.energy_j, account.meters_j) == (5.0, {"GPU-a": 9.0})
+    assert account == Account(Spent(5.0, 1.0), {"GPU-a": Counters(0.0, 0.0, 9.0, models=None)})
     assert gpus == GPUS
 
 

@@ -1,0 +1,1 @@
+"""The account of energy and carbon, as people read it."""

@@ -1,0 +1,103 @@
+"""Fetches the account and shows it."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TextIO
+
+import grpc
+from rich.console import Console
+
+from cinquefoil.planner.v1 import planner_pb2 as pb
+from services.cli.account.render import render
+from services.cli.account.report import FIGURES, KEYS, rows
+from services.cli.client import Clients, connected, explain
+from services.cli.plan.document import print_json
+from services.kit.settings import load
+
+_TIMEOUT_S: Final = 60.0
+_BY: Final = {
+    "all": pb.ACCOUNT_GROUPING_UNSPECIFIED,
+    "model": pb.ACCOUNT_GROUPING_MODEL,
+    "node": pb.ACCOUNT_GROUPING_NODE,
+    "zone": pb.ACCOUNT_GROUPING_ZONE,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for.
+
+    Attributes:
+        since, until: From when to when, whole hours.
+        by: "model", "node", "zone"; "all": each for itself.
+        format: "table", "csv" or "json".
+        plot: Where to draw it; None: nowhere.
+    """
+
+    since: datetime
+    until: datetime
+    by: str
+    format: str
+    plot: Path | None = None
+
+
+async def show(config: Path, asked: Asked) -> None:
+    """Print the account of a window, and draw it where that is asked for."""
+    deployment = load(config)
+    async with connected(deployment) as clients:
+        try:
+            entries = [entry async for entry in _read(clients, asked)]
+        except grpc.aio.AioRpcError as error:
+            raise explain("planner", deployment.planner.dial, error) from error
+    by = "model" if asked.by == "all" else asked.by
+    if asked.plot is not None:
+        from services.cli.account.chart import draw  # noqa: PLC0415  # matplotlib takes a second
+
+        draw(entries, by, asked.plot)
+    match asked.format:
+        case "csv":
+            write_csv(entries, sys.stdout)
+        case "json":
+            print_json(
+                {
+                    "since": asked.since.isoformat(),
+                    "until": asked.until.isoformat(),
+                    "by": asked.by,
+                    "rows": [row.document() for row in rows(entries, by)],
+                    "hours": [hour(entry) for entry in entries],
+                }
+            )
+        case _:
+            window = f"{asked.since:%Y-%m-%d %H:%M} to {asked.until:%Y-%m-%d %H:%M} UTC"
+            Console().print(render(rows(entries, by), by, window))
+
+
+def write_csv(entries: Iterable[pb.AccountEntry], file: TextIO) -> None:
+    """Write one line per hour and entry; units are in the header's names."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow((*KEYS, *FIGURES))
+    writer.writerows(hour(entry).values() for entry in entries)
+
+
+def hour(entry: pb.AccountEntry) -> dict[str, str | float]:
+    """Return an entry as it is written, in order of KEYS and FIGURES."""
+    began = f"{entry.hour.ToDatetime():%Y-%m-%dT%H:%M:%SZ}"
+    return {
+        "hour": began,
+        **{name: getattr(entry, name) for name in (*KEYS[1:], *FIGURES)},
+    }
+
+
+async def _read(clients: Clients, asked: Asked) -> AsyncIterator[pb.AccountEntry]:
+    request = pb.ReadAccountRequest(by=_BY[asked.by])
+    request.since.FromDatetime(asked.since)
+    request.until.FromDatetime(asked.until)
+    async for response in clients.planner.ReadAccount(request, timeout=_TIMEOUT_S):
+        for entry in response.entries:
+            yield entry

@@ -1,0 +1,72 @@
+"""`cinquefoil carbon ...`: the carbon service, and the account of what was emitted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.cli.commands import serve
+from services.cli.commands.options import Config
+
+app = typer.Typer(
+    name="carbon",
+    help="Carbon intensity of the electricity in each zone, and the account of what was emitted.",
+    no_args_is_help=True,
+)
+app.command("serve", help="Run the carbon service until SIGTERM.")(serve.plain("carbon"))
+
+
+class By(StrEnum):
+    """What entries are added up by."""
+
+    MODEL = "model"
+    NODE = "node"
+    ZONE = "zone"
+    ALL = "all"
+
+
+class Format(StrEnum):
+    """How they are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+@app.command()
+def report(  # noqa: PLR0913  # one argument per option
+    *,
+    config: Config = None,
+    by: Annotated[
+        By, typer.Option(help="Add up by this; all: CSV and JSON tell zone, node and model apart.")
+    ] = By.MODEL,
+    since: Annotated[str, typer.Option(help="An age (12h, 7d) or a time (UTC).")] = "7d",
+    until: Annotated[str, typer.Option(help="Likewise. Default: now.")] = "",
+    form: Annotated[
+        Format, typer.Option("--format", help="csv and json tell each hour.")
+    ] = Format.TABLE,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw emissions over time beside BASE's into this PNG file.")
+    ] = None,
+) -> None:
+    """Show energy and carbon by model, node or zone, and what was saved against BASE.
+
+    Hours are whole: the first is the one that --since lies in.
+    """
+    from services.cli.account.show import Asked, show
+    from services.cli.account.window import instant
+    from services.cli.outcome import run
+    from services.kit.settings import config_path
+
+    if plot is not None:
+        serve.imported("demo", "services.cli.account.chart")
+    now = datetime.now(UTC)
+    try:
+        window = instant(since, now), instant(until, now) if until else now
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    run(show(config_path(config), Asked(*window, by.value, form.value, plot)))

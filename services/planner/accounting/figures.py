@@ -1,0 +1,94 @@
+"""What an entry of the account says, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from operator import add, attrgetter
+from typing import NamedTuple
+
+HOUR = timedelta(hours=1)
+
+_MOST_HOURS = 31 * 24
+"""Longest stretch that one entry is spread over; what is older is put into its first hour."""
+
+
+class Key(NamedTuple):
+    """What an entry is of.
+
+    Attributes:
+        hour: When it began, UTC.
+        zone, node: Where; "" where that is not known.
+        model: For whom; "": what no model used.
+    """
+
+    hour: datetime
+    zone: str
+    node: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Energy and carbon of an entry; entries add up.
+
+    Attributes:
+        energy_j: Metered: active, idle and unattributed, J.
+        idle_j, unattributed_j: Of it, J.
+        carbon_gco2e: Operational carbon of energy_j, PUE included.
+        idle_gco2e, unattributed_gco2e: Of it.
+        idle_share_j, idle_share_gco2e: A model's share of idle energy, told beside energy_j.
+        embodied_gco2e: Of the GPUs' making.
+        base_energy_j, base_carbon_gco2e: What BASE would have drawn for the same requests.
+        requests, input_tokens, output_tokens: Answered, and what went in and out.
+    """
+
+    energy_j: float = 0.0
+    idle_j: float = 0.0
+    unattributed_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    idle_gco2e: float = 0.0
+    unattributed_gco2e: float = 0.0
+    idle_share_j: float = 0.0
+    idle_share_gco2e: float = 0.0
+    embodied_gco2e: float = 0.0
+    base_energy_j: float = 0.0
+    base_carbon_gco2e: float = 0.0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def __add__(self, other: Figures) -> Figures:
+        return Figures(*map(add, values(self), values(other)))
+
+
+NAMES = tuple(field.name for field in fields(Figures))
+COUNTS = ("requests", "input_tokens", "output_tokens")
+
+values = attrgetter(*NAMES)
+"""All figures, in order of NAMES."""
+
+
+def hour_of(when: datetime) -> datetime:
+    """Return when the hour began that `when` lies in, UTC."""
+    return when.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def hours(start_s: float, end_s: float) -> Iterator[tuple[datetime, float]]:
+    """Yield each hour that a stretch of time touches, with its share of it; shares sum to 1.
+
+    Args:
+        start_s: Unix time, s.
+        end_s: Likewise; not after `start_s`: all of it is in the hour of `end_s`.
+    """
+    last = hour_of(datetime.fromtimestamp(end_s, UTC))
+    start_s = max(start_s, (last - _MOST_HOURS * HOUR).timestamp())
+    hour = hour_of(datetime.fromtimestamp(min(start_s, end_s), UTC))
+    while hour < last:
+        following = hour + HOUR
+        overlap_s = following.timestamp() - max(start_s, hour.timestamp())
+        yield hour, overlap_s / (end_s - start_s)
+        hour = following
+    before_s = max(start_s, last.timestamp())
+    yield last, (end_s - before_s) / (end_s - start_s) if start_s < end_s else 1.0

@@ -1,0 +1,43 @@
+"""Where energy is drawn, and whose slices are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.kit.units import carbon_gco2e
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """What a GPU is, to its embodied carbon.
+
+    Attributes:
+        embodied_gco2e_per_s: Carbon of its making over its lifetime.
+        held: Share of it that each model's slices hold, 0..1; they sum to 1 at most.
+    """
+
+    embodied_gco2e_per_s: float = 0.0
+    held: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node, to the account.
+
+    Attributes:
+        node, zone: Names.
+        pue: Wall energy per device energy, >= 1.
+        intensity_gco2e_per_kwh: In force now.
+        boards: Its GPUs, by UUID; those left out have no embodied carbon.
+    """
+
+    node: str
+    zone: str
+    pue: float
+    intensity_gco2e_per_kwh: float
+    boards: Mapping[str, Board] = field(default_factory=dict)
+
+    def carbon_gco2e(self, energy_j: float) -> float:
+        """Return the operational carbon of device energy drawn here."""
+        return carbon_gco2e(energy_j * self.pue, self.intensity_gco2e_per_kwh)

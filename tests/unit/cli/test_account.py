@@ -1,0 +1,137 @@
+"""The account as people read it: windows, rows, tables, lines and bars."""
+
+from __future__ import annotations
+
+import csv
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from cinquefoil.planner.v1.planner_pb2 import AccountEntry
+from services.cli.account.chart import bars
+from services.cli.account.render import render
+from services.cli.account.report import FIGURES, rows
+from services.cli.account.show import write_csv
+from services.cli.account.window import instant
+
+NOW = datetime(2026, 3, 8, 12, 30, tzinfo=UTC)
+
+
+def entry(hour: int = 0, model: str = "", **figures: float) -> AccountEntry:
+    made = AccountEntry(model=model, **figures)  # type: ignore[arg-type]  # counts are whole here
+    made.hour.FromDatetime(datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour))
+    return made
+
+
+ENTRIES = [
+    entry(0, energy_j=50.0, idle_j=40.0, unattributed_j=10.0, carbon_gco2e=5.0, idle_gco2e=4.0,
+          unattributed_gco2e=1.0, embodied_gco2e=2.0, base_energy_j=50.0, base_carbon_gco2e=5.0),
+    entry(0, "chat", energy_j=30.0, carbon_gco2e=3.0, base_carbon_gco2e=8.0, requests=10,
+          output_tokens=600),
+    entry(1, "chat", energy_j=70.0, carbon_gco2e=7.0, base_carbon_gco2e=12.0, requests=10,
+          idle_share_gco2e=2.0, embodied_gco2e=1.0),
+    entry(3, "digits", energy_j=20.0, carbon_gco2e=2.0, base_carbon_gco2e=1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7d", datetime(2026, 3, 1, 12, 30, tzinfo=UTC)),
+        ("2026-03-01", datetime(2026, 3, 1, tzinfo=UTC)),
+        ("2026-03-01T14:00+02:00", datetime(2026, 3, 1, 12, tzinfo=UTC)),
+    ],
+)
+def test_an_instant_is_an_age_or_a_time(text: str, expected: datetime) -> None:
+    assert instant(text, NOW) == expected
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "999999999w"])
+def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time: write an age such as"):
+        instant(text, NOW)
+
+
+def test_rows_sum_to_the_total_with_what_no_model_used() -> None:
+    *parts, total = rows(ENTRIES, "model")
+
+    assert [row.name for row in parts] == ["chat", "digits", "(idle)", "(other)"]
+    for name in set(FIGURES) - {"idle_share_j", "idle_share_gco2e"}:
+        assert total[name] == pytest.approx(sum(getattr(each, name) for each in ENTRIES))
+        assert total[name] == pytest.approx(sum(row[name] for row in parts))
+
+
+def test_sci_of_a_model_has_its_share_of_idle_and_embodied_carbon() -> None:
+    """And the total has all of both once."""
+    chat, *_, total = rows(ENTRIES, "model")
+
+    assert chat.gco2e_per_request == pytest.approx((10.0 + 2.0 + 1.0) / 20)
+    assert chat.gco2e_per_token == pytest.approx(13.0 / 600)
+    assert total.gco2e_per_request == pytest.approx((17.0 + 3.0) / 20)
+
+
+def test_what_was_saved_is_told_and_so_is_what_was_not() -> None:
+    chat, digits, *_ = rows(ENTRIES, "model")
+
+    assert (chat.saved_gco2e, chat.saved_ratio) == (10.0, 0.5)
+    assert (digits.saved_gco2e, digits.saved_ratio) == (-1.0, -1.0)
+
+
+def test_a_table_fits_eighty_columns() -> None:
+    """With all columns but idle shares, which few deployments have."""
+    entries = [AccountEntry.FromString(each.SerializeToString()) for each in ENTRIES]
+    for each in entries:
+        each.ClearField("idle_share_gco2e")
+    console = Console(width=80, file=StringIO(), record=True)
+    console.print(render(rows(entries, "model"), "model", "2026-03-01 to 2026-03-02 UTC"))
+    text = console.export_text()
+
+    assert "chat" in text
+    assert "50.0 %" in text
+    assert "550 mg" in text
+    assert "9 gCO2e saved (34.6 %)" in text
+    assert "…" not in text
+
+
+def test_an_empty_account_says_so() -> None:
+    console = Console(width=80, file=StringIO(), record=True)
+    console.print(render(rows([], "node"), "node", "2026-03-01 to 2026-03-02 UTC"))
+
+    assert "Nothing was drawn, 2026-03-01 to 2026-03-02 UTC." in console.export_text()
+
+
+def test_lines_have_every_figure_under_its_unit() -> None:
+    file = StringIO()
+    write_csv(ENTRIES, file)
+    lines = list(csv.DictReader(StringIO(file.getvalue())))
+
+    assert lines[2]["hour"] == "2026-03-01T01:00:00Z"
+    assert [line["model"] for line in lines] == ["", "chat", "chat", "digits"]
+    assert [float(line["carbon_gco2e"]) for line in lines] == [5.0, 3.0, 7.0, 2.0]
+
+
+def test_bars_leave_no_hour_out_and_sum_to_what_was_emitted() -> None:
+    found = bars(ENTRIES, "model")
+
+    assert len(found.starts) == 4
+    assert list(found.parts_gco2e) == ["idle, unattributed", "chat", "digits"]
+    whole = np.sum(list(found.parts_gco2e.values()), axis=0)
+    assert whole.tolist() == [8.0, 7.0, 0.0, 2.0]
+    assert found.base_gco2e.tolist() == [13.0, 12.0, 0.0, 1.0]
+
+
+def test_weeks_of_hours_are_drawn_as_days_and_small_models_together() -> None:
+    many = [
+        entry(hour, f"m{number}", carbon_gco2e=float(number))
+        for hour in range(24 * 20)
+        for number in range(10)
+    ]
+    found = bars(many, "model")
+
+    assert (len(found.starts), found.width_h) == (20, 24)
+    assert list(found.parts_gco2e)[-1] == "others"
+    assert len(found.parts_gco2e) == 7
+    assert np.sum(list(found.parts_gco2e.values())) == pytest.approx(45.0 * 24 * 20)
