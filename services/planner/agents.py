@@ -23,6 +23,7 @@ from services.planner.books import Books
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
 from services.planner.trying.measuring import Counters, Tally
+from services.planner.wire.convert_energy import counters_from
 from services.planner.wire.convert_node import node_from
 
 _log = logs.get("agents")
@@ -199,8 +200,7 @@ class Agents:
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
             self._note(session.node, energy=tuple(request.energy))
-            meters_j = {gpu.gpu_uuid: gpu.total_j for gpu in request.energy}
-            self._books.read(session.node, meters_j, self._fleet.pue(session.node))
+            self._books.read(session.node, counters_from(request.energy, self._clock.now()))
             self._tally.metered(session.node, _counters(request.energy))
 
     def _note(self, node: str, **news: Any) -> None:

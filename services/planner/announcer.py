@@ -10,10 +10,11 @@ from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.deployment import Deployment
 from services.kit.errors import Unavailable
+from services.planner import metrics
 from services.planner.broadcast import Broadcast
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice
-from services.planner.plan import Plan, PlannedSegment
+from services.planner.plan import Plan, PlannedSegment, PlanState
 from services.planner.policies import Policies
 from services.planner.routing import RoutingTable, Told, routes
 from services.planner.store import Store
@@ -54,6 +55,8 @@ class Announcer:
             plans: Those whose segments the table may name, the newest plan first.
         """
         plans = tuple(plans)
+        for plan in plans:
+            _note(plan)
         await self._policies.restore()
         table = await self._store.routing() or self.board.value.routing
         self.board.publish(Announcement(plans[0] if plans else None, table))
@@ -79,6 +82,7 @@ class Announcer:
 
     def announce(self, plan: Plan) -> None:
         """Tell of a plan, or of its new state; it must be written already."""
+        _note(plan)
         self.board.publish(replace(self.board.value, plan=plan))
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
@@ -146,6 +150,13 @@ class Announcer:
         away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
         pues = {name: fleet.pue(name) for name in self._deployment.nodes}
         return Told({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
+
+
+def _note(plan: Plan) -> None:
+    """Measure what an active plan leaves empty."""
+    if plan.state is PlanState.ACTIVE:
+        metrics.PARKED_GPUS.set(len(plan.prediction.parked_gpus))
+        metrics.PARKED_POWER.set(plan.prediction.parked_power_w)
 
 
 def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> Told:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
@@ -18,11 +19,13 @@ from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.books import Books
 from services.planner.conductor import Conductor
+from services.planner.counterfactual import Counterfactual
 from services.planner.domain import Model
 from services.planner.executor import Executor
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
 from services.planner.grid_signal import GridSignal
+from services.planner.hours import Hours
 from services.planner.learner import Learner
 from services.planner.models import load_models
 from services.planner.planning import Planning
@@ -32,6 +35,7 @@ from services.planner.reconciler import Parts, Reconciler
 from services.planner.routers import Routers
 from services.planner.service_level import Aim, ServiceLevel
 from services.planner.servicer import PlannerServicer
+from services.planner.sites import Sites
 from services.planner.store import Store, open_store
 from services.planner.world import World
 
@@ -107,8 +111,12 @@ class _Planner:
                 settings.triggers.intensity_dwell_s, deployment.carbon.replay.speedup
             ),
         )
-        changed, intensity = self.world.changed, self.world.intensity_gco2e_per_kwh
-        self.books = Books(store, clock, deployment.nodes, intensity, aims)
+        changed, accounting = self.world.changed, settings.accounting
+        intensity = self.world.intensity_gco2e_per_kwh
+        sites = Sites(deployment.nodes, fleet, intensity, accounting.embodied)
+        retention = timedelta(days=accounting.retention_d)
+        self.books = Books(store, clock, sites, aims, retention)
+        self.counterfactual = Counterfactual(settings, models, self.world, self.books.rate)
         policies = Policies(deployment, store)
         self.announcer = Announcer(deployment, store, fleet, policies)
         agents = Agents(fleet, self.books, self.world.tally, clock, changed)
@@ -129,6 +137,7 @@ class _Planner:
             agents=agents,
             routers=routers,
             reconciler=self.reconciler,
+            hours=Hours(store, self.books, clock),
             questions=Questions(
                 settings,
                 models,
@@ -165,6 +174,7 @@ async def _work(
             for name, work in (
                 ("grid", grid.follow(carbon, planner.zones, planner.horizon, world, world.clock)),
                 ("books", planner.books.keep()),
+                ("counterfactual", planner.counterfactual.keep()),
                 ("announcer", planner.announcer.follow(world.changed)),
                 ("reconciler", planner.reconciler.run()),
                 *broker,

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
-from services.kit import deployment, logs
+from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.planner import metrics
-from services.planner.accounting import Account, Spent
+from services.planner.accounting.account import Spent
+from services.planner.accounting.accountant import Accountant, Page
+from services.planner.accounting.baseline import Rates
+from services.planner.accounting.counters import Counters
+from services.planner.accounting.figures import hour_of
 from services.planner.plan import Outcome, Plan
 from services.planner.routers import LoadReport
 from services.planner.service_level import Aim
+from services.planner.sites import Sites
 from services.planner.store import Store
 
 _log = logs.get("books")
@@ -20,30 +27,42 @@ _log = logs.get("books")
 _SAVE_INTERVAL_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """What is written at once. Attributes: page, and a plan's version and outcome."""
+
+    page: Page
+    version: int
+    outcome: Outcome
+
+
 class Books:
-    """Totals of the fleet, and of the active plan."""
+    """Totals of the fleet and of the active plan, and the account by hour."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        nodes: Mapping[str, deployment.Node],
-        intensity_gco2e_per_kwh: Mapping[str, float],
+        sites: Sites,
         aims: Mapping[str, Aim],
+        retention: timedelta = timedelta(days=400),
     ) -> None:
         self._store = store
         self._clock = clock
-        self._nodes = nodes
-        self._intensity = intensity_gco2e_per_kwh
         self._aims = aims
-        self._account = Account()
+        self._retention = retention
+        self._sites = sites
+        self._accountant = Accountant(sites)
         self._version = 0
         self._outcome = Outcome(clock.now())
+        self._writing = asyncio.Lock()
+        self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
+        self._purged: datetime | None = None
 
     @property
     def total(self) -> Spent:
         """What the fleet has spent since its account began."""
-        return self._account.total
+        return self._accountant.account.total
 
     @property
     def active_version(self) -> int:
@@ -57,25 +76,19 @@ class Books:
 
     async def restore(self, active: Plan | None) -> None:
         """Go on where the last process stopped."""
-        self._account = await self._store.account()
+        self._accountant = Accountant(self._sites, await self._store.pages.account())
         metrics.FLEET_ENERGY.inc(self.total.energy_j)
         metrics.FLEET_CARBON.inc(self.total.carbon_gco2e)
         if active is not None and active.outcome is not None:
             self._version, self._outcome = active.version, active.outcome
             metrics.PLAN_VERSION.set(active.version)
 
-    def read(self, node: str, meters_j: Mapping[str, float], pue: float) -> None:
-        """Take in the meters of a node's GPUs, J, and its PUE.
+    def read(self, node: str, told: Mapping[str, Counters]) -> None:
+        """Take in the counters of a node's GPUs, by UUID.
 
-        Before the zone's intensity is known nothing is booked: the meters keep it for later.
+        Before the zone's intensity is known nothing is booked: the counters keep it for later.
         """
-        settings = self._nodes[node]
-        intensity = self._intensity.get(settings.zone)
-        if intensity is None:
-            return
-        before = self.total
-        self._account = self._account.read(meters_j, pue=pue, intensity_gco2e_per_kwh=intensity)
-        spent = self.total - before
+        spent = self._accountant.read(node, told)
         metrics.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
         metrics.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))
         self._outcome = replace(
@@ -84,30 +97,59 @@ class Books:
             carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
         )
 
+    def rate(self, rates: Rates) -> None:
+        """Take in what BASE draws for a request from now on."""
+        self._accountant.rate(rates)
+
     def answered(self, report: LoadReport) -> None:
         """Take in what a router answered: how many requests, how fast, and how accurately."""
+        self._accountant.count(report.router_id, report.tokens, self._clock.now())
         self._outcome = _with_answers(self._outcome, report, self._aims)
 
     async def activate(self, version: int) -> None:
         """Close the books of the plan before and open those of `version`, now active."""
-        closed_version, closed = self._version, self.outcome()
-        self._version, self._outcome = version, Outcome(self._clock.now())
-        await self._store.save_outcome(closed_version, closed, self._account)
-        await self._store.activate(version, self._outcome.since)
+        async with self._writing:
+            await self._finish()
+            closed = self._sheet()
+            self._version, self._outcome = version, Outcome(self._clock.now())
+            await self._write(closed)
+            await self._store.activate(version, self._outcome.since)
         metrics.PLAN_VERSION.set(version)
 
     async def save(self) -> None:
-        """Write both down."""
-        await self._store.save_outcome(self._version, self.outcome(), self._account)
+        """Write all down."""
+        async with self._writing:
+            await self._finish()
+            await self._write(self._sheet())
 
     async def keep(self) -> None:
-        """Write both down every two seconds, for ever."""
+        """Write all down every two seconds, for ever."""
         while True:
             await self._clock.sleep(_SAVE_INTERVAL_S)
             try:
                 await self.save()
             except Unavailable as error:  # the meters keep it for later
                 _log.warning("the books were not written", error=error.message)
+
+    def _sheet(self) -> _Sheet:
+        return _Sheet(self._accountant.page(), self._version, self.outcome())
+
+    async def _finish(self) -> None:
+        """Write the sheet whose writing failed; where it had been written after all, once more."""
+        if self._unwritten is not None:
+            await self._write(self._unwritten)
+
+    async def _write(self, sheet: _Sheet) -> None:
+        """Write a sheet, and once an hour forget what is too old.
+
+        Raises:
+            Unavailable: It is the next to be written, then.
+        """
+        self._unwritten = sheet
+        hour = hour_of(self._clock.now())
+        keep_from = None if hour == self._purged else hour - self._retention
+        await self._store.pages.save(sheet.page, sheet.version, sheet.outcome, keep_from)
+        self._unwritten, self._purged = None, hour
 
 
 def _with_answers(outcome: Outcome, report: LoadReport, aims: Mapping[str, Aim]) -> Outcome:

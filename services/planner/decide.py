@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -27,7 +27,7 @@ from services.planner.placing.steps import Rollout
 from services.planner.problem import catalog, score
 from services.planner.problem.problem_check import check
 from services.planner.problem.shortfall import shortfall
-from services.planner.strategies import REGISTRY
+from services.planner.strategies import PIPELINED, REGISTRY
 
 STRATEGIES = frozenset(REGISTRY)
 
@@ -169,6 +169,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         time_limit_s=settings.time_limit_s,
         batch_sizes=settings.batch_sizes,
         forecast=snapshot.forecast,
+        placement=settings.placement,
     )
     check(problem)
     return problem
@@ -201,11 +202,19 @@ def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configura
     """Return the configuration that segments amount to, with the load their shares give them."""
     segments = tuple(segments)
     demand_rps = {model.name: model.demand_rps for model in problem.models}
+    chosen: defaultdict[tuple[str, str], float] = defaultdict(
+        float
+    )  # what each variant has of its model's load
+    for segment in segments:
+        if not segment.kind.stage.index:
+            chosen[segment.kind.model, segment.kind.variant] += segment.share
     load_rps: dict[SegmentKind, float] = {}
     for segment in segments:
-        usable_rps = segment.kind.throughput_rps * problem.objective.max_utilisation
-        wanted_rps = segment.share * demand_rps.get(segment.kind.model, 0.0)
-        load_rps[segment.kind] = load_rps.get(segment.kind, 0.0) + min(wanted_rps, usable_rps)
+        kind = segment.kind
+        passed_on = chosen[kind.model, kind.variant] if kind.stage.index else 1.0
+        usable_rps = kind.throughput_rps * problem.objective.max_utilisation
+        wanted_rps = passed_on * segment.share * demand_rps.get(kind.model, 0.0)
+        load_rps[kind] = load_rps.get(kind, 0.0) + min(wanted_rps, usable_rps)
     return Configuration(Counter(segment.kind for segment in segments), load_rps)
 
 
@@ -224,5 +233,17 @@ def _decision(
         running=before,
         target=target,
         rollout=rollout.plan_rollout(snapshot.gpus, before, target, snapshot.models),
-        degraded=shortfall(problem, found),
+        degraded="; ".join(filter(None, (shortfall(problem, found), _left_out(snapshot)))),
     )
+
+
+def _left_out(snapshot: Snapshot) -> str:
+    """Say which models are not served because their strategy knows no pipelines."""
+    names = [
+        model.name
+        for model in snapshot.models
+        if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants)
+    ]
+    known = " or ".join(sorted(PIPELINED))
+    why = f"every variant is a pipeline, and {snapshot.strategy} plans none: choose {known}"
+    return f"{', '.join(names)}: {why}" if names else ""

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.kit.deployment import Objective
+from services.kit.deployment import Objective, PlacementRule
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.profiles.profile import Profile, SliceShape
 
@@ -97,6 +97,44 @@ class Gpu:
     clock_mhz: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineStage:
+    """Which part of a network runs; one in one piece is its own only stage.
+
+    Attributes:
+        index: 0 .. of - 1.
+        of: Stages of the network.
+        budget: Share of the latency rule that is this stage's; those of a network sum to 1.
+        transfer_s: From its answer until the next stage has it, s.
+        clock_sensitivity: How its latency follows the SM clock, 0..1; in one piece: see `Variant`.
+    """
+
+    index: int = 0
+    of: int = 1
+    budget: float = 1.0
+    transfer_s: float = 0.0
+    clock_sensitivity: float = 1.0
+
+    def __hash__(self) -> int:
+        # As with GpuType: kinds are dictionary keys everywhere.
+        return self.index
+
+
+IN_ONE_PIECE = PipelineStage()
+
+Queue = tuple[str, str, int]
+"""What segments take their requests from: model, variant and stage.
+
+Requests of clients wait in one queue for all variants of their model, ("digits", "", 0); those that
+a pipeline has begun wait for that pipeline's next stage, ("digits", "large", 1).
+"""
+
+
+def queue_of(model: str, variant: str, stage: int) -> Queue:
+    """Return where the segments of a stage take their requests from."""
+    return (model, variant, stage) if stage else (model, "", 0)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
     """A trained network.
@@ -106,12 +144,28 @@ class Variant:
         accuracy: In the model's unit, > 0.
         profile: How fast it runs, and what it draws.
         load_s: Time a worker takes to load it, s (InfAdapter's readiness time).
+        pipeline: Its stages with their profiles, where it runs as a pipeline; else ().
+        clock_sensitivity: How its latency follows the SM clock, 0 (not) .. 1 (in proportion).
     """
 
     name: str
     accuracy: float
     profile: Profile
     load_s: float = 0.0
+    pipeline: tuple[tuple[PipelineStage, Profile], ...] = ()
+    clock_sensitivity: float = 1.0
+
+    @property
+    def clock_sensitivities(self) -> tuple[float, ...]:
+        """How what runs by itself follows the SM clock, one per stage."""
+        return tuple(stage.clock_sensitivity for stage, _ in self.pipeline) or (
+            self.clock_sensitivity,
+        )
+
+    @property
+    def stages(self) -> tuple[tuple[PipelineStage, Profile], ...]:
+        """What runs by itself, with its profile."""
+        return self.pipeline or ((IN_ONE_PIECE, self.profile),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,6 +207,7 @@ class SegmentKind:
         energy_j: Active energy per request, J.
         accuracy: The variant's.
         clock_mhz: SM clock of the GPU it is on, which all segments there share; 0: not lowered.
+        stage: Which part of the variant runs; figures are this part's.
     """
 
     model: str
@@ -166,6 +221,13 @@ class SegmentKind:
     energy_j: float
     accuracy: float
     clock_mhz: int = 0
+    # Kinds are dictionary keys everywhere; the figures tell most stages apart already.
+    stage: PipelineStage = field(default=IN_ONE_PIECE, hash=False)
+
+    @property
+    def queue(self) -> Queue:
+        """Where it takes its requests from."""
+        return queue_of(self.model, self.variant, self.stage.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +239,8 @@ class Segment:
         kind: What it is.
         node, gpu_uuid: Where.
         placement: Its slice.
-        share: Share of the model's load, 0..1.
+        share: Share of what comes to its queue, 0..1: of the model's load, but at the later stages
+            of a pipeline of what the stages before pass on.
     """
 
     segment_id: str
@@ -188,7 +251,7 @@ class Segment:
     share: float
 
     @property
-    def identity(self) -> tuple[str, Placement, str, str, int, int]:
+    def identity(self) -> tuple[str, Placement, str, str, int, int, int]:
         """What must be equal for a running segment to be kept as it is."""
         kind = self.kind
         return (
@@ -198,6 +261,7 @@ class Segment:
             kind.variant,
             kind.batch_size,
             kind.processes,
+            kind.stage.index,
         )
 
 
@@ -229,6 +293,7 @@ class Problem:
         batch_sizes: Batch sizes that a segment may have; the catalog keeps to them already.
         forecast: Carbon intensity in the periods to come, the present one first; empty: only the
             present is known.
+        placement: How segments find places, where the configuration leaves a choice.
     """
 
     gpus: tuple[Gpu, ...]
@@ -240,6 +305,7 @@ class Problem:
     time_limit_s: float = 5.0
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     forecast: tuple[Period, ...] = ()
+    placement: PlacementRule = "least_change"
 
     @property
     def pools(self) -> Counter[Pool]:
@@ -253,7 +319,8 @@ class Configuration:
 
     Attributes:
         segments: How many of each kind.
-        load_rps: Load sent to each kind, all its segments together, req/s.
+        load_rps: Load sent to each kind, all its segments together, req/s. What a pipeline serves
+            goes through each of its stages.
         gap: Proven relative optimality gap of the objective, or None where nothing is proven.
     """
 

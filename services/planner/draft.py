@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.planner.decide import Decision, Snapshot
+from services.planner.domain import Gpu
 from services.planner.plan import (
     Inputs,
     LoadForecast,
@@ -46,6 +47,7 @@ class Circumstances:
 def draft(decision: Decision, circumstances: Circumstances) -> Plan:
     """Return a decision as a plan; its version is 0 until it is stored."""
     score, snapshot = decision.score, circumstances.snapshot
+    parked = _parked(decision)
     return Plan(
         version=0,
         created_at=circumstances.now,
@@ -64,6 +66,8 @@ def draft(decision: Decision, circumstances: Circumstances) -> Plan:
             gpus=score.powered_gpus,
             gap=decision.configuration.gap,
             solve_s=circumstances.solve_s,
+            parked_gpus=tuple(gpu.uuid for gpu in parked),
+            parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
         ),
         steps=decision.rollout.actions,
         slice_changes=decision.rollout.slice_changes,
@@ -74,6 +78,12 @@ def draft(decision: Decision, circumstances: Circumstances) -> Plan:
             if segment.kind.clock_mhz
         },
     )
+
+
+def _parked(decision: Decision) -> tuple[Gpu, ...]:
+    """Return the GPUs that nothing shall run on."""
+    used = {segment.gpu_uuid for segment in decision.target}
+    return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
 
 
 def _inputs(circumstances: Circumstances) -> Inputs:

@@ -172,6 +172,11 @@ class Fleet:
         member = self._members.get(name)
         return member is not None and member.node is not None
 
+    def node(self, name: str) -> Node | None:
+        """Return a node as last reported, however long ago; None: it never was."""
+        member = self._members.get(name)
+        return None if member is None else member.node
+
     def pue(self, name: str) -> float:
         """Return a node's PUE: as last measured, else as the deployment file says."""
         member = self._members.get(name)

@@ -21,12 +21,12 @@ class GridSignal:
     """Remembers, by zone, the intensities of the last `dwell_s`, and the age of the last one.
 
     Args:
-        dwell_s: How long a change must last before it counts, s.
+        dwell_s: How long a change must last before it counts, grid time, s.
         speedup: Grid seconds per second.
     """
 
     def __init__(self, dwell_s: float = 0.0, speedup: float = 1.0) -> None:
-        self._dwell_s = dwell_s
+        self._dwell_s = dwell_s / speedup
         self._speedup = speedup
         self._heard: dict[str, deque[_Heard]] = {}
         self._born_s: dict[str, float] = {}  # when each zone's knowledge would be of age 0

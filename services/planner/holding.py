@@ -9,7 +9,15 @@ from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.profile import BatchCost
-from services.planner.domain import Gpu, Model, Segment, SegmentKind, Variant
+from services.planner.domain import (
+    Gpu,
+    Model,
+    PipelineStage,
+    Queue,
+    Segment,
+    SegmentKind,
+    Variant,
+)
 from services.planner.plan import Plan, PlannedSegment, SegmentSpec
 
 _SHARES_SUM_TO = 1e-3
@@ -86,7 +94,7 @@ def check(segments: Sequence[PlannedSegment]) -> None:
     Raises:
         InvalidArgument: A batch size, a number of processes or shares that cannot be.
     """
-    shares: dict[str, float] = defaultdict(float)
+    shares: dict[Queue, float] = defaultdict(float)
     for index, segment in enumerate(segments):
         if segment.spec.batch_size < 1 or segment.spec.processes < 1:
             where = f"plan.segments[{index}].spec"
@@ -94,11 +102,12 @@ def check(segments: Sequence[PlannedSegment]) -> None:
         if not 0 <= segment.share <= 1:
             where = f"plan.segments[{index}].share"
             raise InvalidArgument(f"{where}: must be 0..1, got {segment.share:g}", field=where)
-        shares[segment.spec.model] += segment.share
-    for model, total in shares.items():
+        shares[segment.spec.queue] += segment.share
+    for (model, variant, stage), total in shares.items():
         if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
+            which = f"{model} {variant}, stage {stage}," if stage else model
             raise InvalidArgument(
-                f"plan.segments: the shares of {model} must sum to 1, got {total:g}",
+                f"plan.segments: the shares of {which} must sum to 1, got {total:g}",
                 field="plan.segments",
             )
 
@@ -171,10 +180,11 @@ def placed(
 def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> SegmentKind:
     """Return the kind of a segment, which need not be in the catalog.
 
-    One whose model or variant the deployment no longer has can do nothing for us.
+    One whose model, variant or stage the deployment no longer has can do nothing for us.
     """
     variant = offered.get((spec.model, spec.variant))
     cost = None if variant is None else _cost(spec, gpu, variant, clock_mhz)
+    stage = variant.stages[spec.stage][0] if variant and cost else PipelineStage(spec.stage)
     return SegmentKind(
         model=spec.model,
         variant=spec.variant,
@@ -187,11 +197,15 @@ def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> Segm
         energy_j=cost.energy_j / spec.batch_size if cost else 0.0,
         accuracy=variant.accuracy if variant and cost else 0.0,
         clock_mhz=clock_mhz,
+        stage=stage,
     )
 
 
 def _cost(spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int) -> BatchCost | None:
+    if spec.stage >= len(variant.stages):
+        return None
     kind = gpu.pool.type
     shape = kind.shape(kind.geometry.kind(spec.placement.profile))
     ratio = clock_mhz / kind.max_clock_mhz if 0 < clock_mhz < kind.max_clock_mhz else 1.0
-    return variant.profile.batch(shape, spec.batch_size, spec.processes, clock_ratio=ratio)
+    _, profile = variant.stages[spec.stage]
+    return profile.batch(shape, spec.batch_size, spec.processes, clock_ratio=ratio)

@@ -21,6 +21,7 @@ from services.planner.plan import Plan
 from services.planner.planning import Draft, Planning
 from services.planner.store import Store
 from services.planner.strategies import REGISTRY
+from services.planner.strategies.one_piece import without_pipelines
 from services.planner.triggers import Observation, Trigger
 from services.planner.trying.measurement import Measurement
 from services.planner.trying.measuring import measured
@@ -104,7 +105,7 @@ class Learner:
 
     async def _begun(self, seen: Observation) -> OnlineSearch:
         """Return a search that knows what was learned before, and what runs."""
-        problem = await self._planning.posed(seen)
+        problem = without_pipelines(await self._planning.posed(seen))
         beliefs = await self._store.beliefs()
         search = OnlineSearch(problem, beliefs, propose=PROPOSE[seen.strategy])
         told = self._ran(problem.running, seen)

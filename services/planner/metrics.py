@@ -5,6 +5,10 @@ from __future__ import annotations
 from prometheus_client import Counter, Gauge, Histogram
 
 PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")
+PARKED_GPUS = Gauge("cinquefoil_parked_gpus", "GPUs that the active plan leaves empty.")
+PARKED_POWER = Gauge(
+    "cinquefoil_parked_power_watts", "Idle power of those, which cutting it would save."
+)
 PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
 EVALUATIONS = Counter("cinquefoil_evaluations", "Configurations tried and measured live.")
 RESUMED = Counter("cinquefoil_rollouts_resumed", "Rollouts taken up again after a restart.")

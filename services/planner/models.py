@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from services.kit import deployment as config
 from services.kit.deployment import Deployment
-from services.kit.profiles.load import load_profile
-from services.planner.domain import Model, Variant
+from services.kit.profiles.load import load_profile, load_stages
+from services.kit.profiles.profile import Profile
+from services.kit.profiles.split import latency_shares
+from services.planner.domain import Model, PipelineStage, Variant
 
 
 def load_models(deployment: Deployment) -> tuple[Model, ...]:
@@ -16,9 +19,26 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             slo_percentile=model.slo.percentile,
             demand_rps=model.demand_rps,
             variants=tuple(
-                Variant(variant_name, variant.accuracy, load_profile(variant.profile))
+                Variant(
+                    variant_name,
+                    variant.accuracy,
+                    load_profile(variant.profile, variant.clock_sensitivity),
+                    pipeline=_pipeline(variant),
+                    clock_sensitivity=variant.clock_sensitivity,
+                )
                 for variant_name, variant in model.variants.items()
             ),
         )
         for name, model in deployment.models.items()
     )
+
+
+def _pipeline(variant: config.Variant) -> tuple[tuple[PipelineStage, Profile], ...]:
+    """Return the stages of a variant; each may take a part of the latency as large as its own."""
+    profiles = load_stages(variant)
+    budgets = latency_shares(profiles) if profiles else ()
+    stages = (
+        PipelineStage(index, len(profiles), budget, settings.transfer_s, variant.sensitivity(index))
+        for index, (settings, budget) in enumerate(zip(variant.stages, budgets, strict=True))
+    )
+    return tuple(zip(stages, profiles, strict=True))

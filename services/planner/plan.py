@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from services.kit.deployment import Goals
 from services.kit.mig import Placement
-from services.planner.domain import Segment
+from services.planner.domain import Queue, Segment, queue_of
 
 
 class PlanState(IntEnum):
@@ -46,6 +46,7 @@ class SegmentSpec:
         processes: Worker processes on the slice.
         gpu_uuid, placement: Where.
         limits: What each process may take of the slice; empty: equal shares.
+        stage: Which part of the variant, where it is a pipeline.
     """
 
     segment_id: str
@@ -56,6 +57,12 @@ class SegmentSpec:
     gpu_uuid: str
     placement: Placement
     limits: tuple[MpsLimit, ...] = ()
+    stage: int = 0
+
+    @property
+    def queue(self) -> Queue:
+        """Where it takes its requests from."""
+        return queue_of(self.model, self.variant, self.stage)
 
     @classmethod
     def of(cls, segment: Segment) -> SegmentSpec:
@@ -68,6 +75,7 @@ class SegmentSpec:
             processes=segment.kind.processes,
             gpu_uuid=segment.gpu_uuid,
             placement=segment.placement,
+            stage=segment.kind.stage.index,
         )
 
 
@@ -78,7 +86,7 @@ class PlannedSegment:
     Attributes:
         spec: What and where.
         node: Node it runs on.
-        share: Share of its model's load, 0..1.
+        share: Share of what comes to its queue, 0..1.
         throughput_rps: Requests per second it can take.
         latency_s: Latency of one full batch, s.
     """
@@ -151,6 +159,8 @@ class Prediction:
         gpus: Powered GPUs.
         gap: Proven relative optimality gap, or None.
         solve_s: Time the strategy took, s.
+        parked_gpus: GPUs that the plan leaves empty, by UUID.
+        parked_power_w: Their idle power; part of `power_w` unless the objective parks idle GPUs.
     """
 
     objective: float
@@ -162,6 +172,8 @@ class Prediction:
     gpus: int
     gap: float | None
     solve_s: float
+    parked_gpus: tuple[str, ...] = ()
+    parked_power_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

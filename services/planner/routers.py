@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.kit.clock import Clock
+from services.planner.accounting.account import Tokens
 from services.planner.foresight.demand import Demand
 from services.planner.notice import Notice
 from services.planner.service_level import ServiceLevel
@@ -26,6 +27,7 @@ class LoadReport:
         late: Answered, but later than the SLO, by model.
         by_variant: Answered, by model and variant.
         refused: Not answered because too much waited, by model.
+        tokens: In and out since the router started, by model.
     """
 
     router_id: str
@@ -37,6 +39,7 @@ class LoadReport:
     late: Mapping[str, int] = field(default_factory=dict)
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    tokens: Mapping[str, Tokens] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from services.kit.deployment import Deployment, Discipline, InstanceChoice, Model
+from services.planner.domain import Queue, queue_of
 from services.planner.plan import PlannedSegment
 
 
@@ -18,11 +19,13 @@ class Instance:
         endpoint: Where to dial.
         segment_id, variant: What it is.
         accuracy: The variant's, in the model's unit.
-        share: Of the model's load, 0..1; the shares of a model sum to 1.
+        share: Of what comes to its queue, 0..1; the shares of a queue sum to 1.
         credits: Requests that may be in flight.
         zone: Electricity zone of its node.
         pue: Wall energy per device energy, >= 1.
         gpu_idle_power_w: Idle power of the whole GPU it is on, W; 0: not known.
+        stage: Which part of the variant, where it is a pipeline.
+        stages: Of the variant.
     """
 
     endpoint: str
@@ -34,6 +37,8 @@ class Instance:
     zone: str
     pue: float
     gpu_idle_power_w: float = 0.0
+    stage: int = 0
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +48,17 @@ class Policy:
     Attributes:
         discipline: Which request is the next.
         instance_choice: Who takes it.
+        intensity_threshold: CARBONDIS' CIT.
     """
 
     discipline: Discipline
     instance_choice: InstanceChoice
+    intensity_threshold: float = 1.0
 
     @staticmethod
     def of(model: Model) -> Policy:
         """Return what the deployment says of a model."""
-        return Policy(model.discipline, model.instance_choice)
+        return Policy(model.discipline, model.instance_choice, model.intensity_threshold)
 
 
 _FROM_FILE: Mapping[str, Policy] = MappingProxyType({})
@@ -84,6 +91,7 @@ class ModelRoutes:
     instance_choice: str
     instances: tuple[Instance, ...]
     discipline: str = "fcfs"
+    intensity_threshold: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +119,19 @@ class RoutingTable:
 
 
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:
-    """Return segments with shares in proportion to their throughput, per model.
+    """Return segments with shares in proportion to their throughput, per queue.
 
     For the time between two plans, when neither plan's shares fit what serves: equal utilisation
     is what keeps the most capacity.
     """
     segments = tuple(segments)
-    total_rps: dict[str, float] = {}
+    total_rps: dict[Queue, float] = {}
     for segment in segments:
-        model = segment.spec.model
-        total_rps[model] = total_rps.get(model, 0.0) + segment.throughput_rps
+        queue = segment.spec.queue
+        total_rps[queue] = total_rps.get(queue, 0.0) + segment.throughput_rps
     return tuple(
-        replace(segment, share=segment.throughput_rps / total_rps[segment.spec.model])
-        if total_rps[segment.spec.model] > 0
+        replace(segment, share=segment.throughput_rps / total_rps[segment.spec.queue])
+        if total_rps[segment.spec.queue] > 0
         else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
         for segment in segments
     )
@@ -142,8 +150,8 @@ def routes(
         deployment: Models, zones, PUE.
         segments: What serves, with shares.
         endpoints: Workers of each segment that can take requests; a segment without is left out
-            and the shares of the others grow in proportion. A segment's share is split equally
-            over its workers.
+            and the shares of the others of its queue grow in proportion. A segment's share is split
+            equally over its workers.
         policies: Of models that are not served as the deployment says.
         told: What agents told.
     """
@@ -157,6 +165,7 @@ def routes(
             slo_percentile=model.slo.percentile,
             instance_choice=found[name].instance_choice,
             discipline=found[name].discipline,
+            intensity_threshold=found[name].intensity_threshold,
             instances=_scaled(
                 instance
                 for segment in segments
@@ -180,24 +189,36 @@ def _instances(
     told: Told,
 ) -> Iterable[Instance]:
     spec, node = segment.spec, deployment.nodes[segment.node]
+    variant = deployment.models[spec.model].variants[spec.variant]
     for endpoint in endpoints:
         yield Instance(
             endpoint=endpoint,
             segment_id=spec.segment_id,
             variant=spec.variant,
-            accuracy=deployment.models[spec.model].variants[spec.variant].accuracy,
+            accuracy=variant.accuracy,
             share=segment.share / len(endpoints),
             credits=spec.batch_size,
             zone=node.zone,
             pue=told.pues.get(segment.node, node.pue),
             gpu_idle_power_w=told.idle_power_w.get(spec.gpu_uuid, 0.0),
+            stage=spec.stage,
+            stages=max(1, len(variant.stages)),
         )
 
 
 def _scaled(instances: Iterable[Instance]) -> tuple[Instance, ...]:
-    """Make the shares sum to 1; where all are 0, make them equal."""
+    """Make the shares of each queue sum to 1; where all are 0, make them equal."""
     instances = tuple(instances)
-    total = sum(instance.share for instance in instances)
-    if total > 0:
-        return tuple(replace(instance, share=instance.share / total) for instance in instances)
-    return tuple(replace(instance, share=1 / len(instances)) for instance in instances)
+    totals: dict[Queue, list[float]] = {}
+    for each in instances:
+        totals.setdefault(_queue(each), []).append(each.share)
+
+    def share(each: Instance) -> float:
+        shares = totals[_queue(each)]
+        return each.share / sum(shares) if sum(shares) > 0 else 1 / len(shares)
+
+    return tuple(replace(each, share=share(each)) for each in instances)
+
+
+def _queue(instance: Instance) -> Queue:
+    return queue_of("", instance.variant, instance.stage)

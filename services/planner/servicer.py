@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
@@ -17,12 +17,14 @@ from services.planner.agents import Agents, Session
 from services.planner.announcer import Announcer
 from services.planner.books import Books
 from services.planner.decide import STRATEGIES
+from services.planner.hours import Hours
 from services.planner.policies import Policies
 from services.planner.questions import Questions
 from services.planner.reconciler import Reconciler
 from services.planner.routers import Link, Routers
 from services.planner.store import Store
 from services.planner.wire.convert import changes_from, load_from, plan_to, routing_to
+from services.planner.wire.convert_energy import grouping_from, instant, messages
 from services.planner.wire.mirror import to_message
 from services.planner.wire.paging import page_size, read_token, write_token
 from services.planner.wire.replay import without_gaps
@@ -46,6 +48,7 @@ class PlannerServicer(PlannerServiceServicer):
         routers: Routers,
         reconciler: Reconciler,
         questions: Questions,
+        hours: Hours,
     ) -> None:
         self._nodes = deployment.nodes
         self._percentiles: Mapping[str, float] = {
@@ -60,6 +63,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._routers = routers
         self._reconciler = reconciler
         self._questions = questions
+        self._hours = hours
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
@@ -138,6 +142,15 @@ class PlannerServicer(PlannerServiceServicer):
             demand_rps=self._world.demand_rps(),
         )
 
+    async def ReadAccount(
+        self, request: pb.ReadAccountRequest, context: Any
+    ) -> AsyncIterator[pb.ReadAccountResponse]:
+        """Send the account's hours."""
+        since, until = instant(request, "since"), instant(request, "until")
+        async for entries in self._hours.read(since, until, grouping_from(request.by)):
+            for message in messages(entries):
+                yield message
+
     async def SetObjective(
         self, request: pb.SetObjectiveRequest, context: Any
     ) -> pb.SetObjectiveResponse:
@@ -150,12 +163,14 @@ class PlannerServicer(PlannerServiceServicer):
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
         """Change how routers serve a model."""
         policy = await self._policies.order(
-            request.model, request.discipline, request.instance_choice, reset=request.reset
+            request.model,
+            request.discipline,
+            request.instance_choice,
+            request.intensity_threshold if request.HasField("intensity_threshold") else None,
+            reset=request.reset,
         )
         await self._announcer.refresh()
-        return pb.SetPolicyResponse(
-            discipline=policy.discipline, instance_choice=policy.instance_choice
-        )
+        return pb.SetPolicyResponse(**asdict(policy))
 
     async def Join(
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
@@ -212,10 +227,13 @@ class PlannerServicer(PlannerServiceServicer):
         report = self._agents.reports.get(name)
         if report is None:
             node = inventory_pb2.Node(name=name, zone=self._nodes[name].zone)
-            return pb.FleetNode(node=node)
-        connected = self._world.fleet.connected(name)
+            return pb.FleetNode(node=node, pue=self._world.fleet.pue(name))
         return pb.FleetNode(
-            node=report.node, connected=connected, energy=report.energy, drifts=report.drifts
+            node=report.node,
+            connected=self._world.fleet.connected(name),
+            energy=report.energy,
+            drifts=report.drifts,
+            pue=self._world.fleet.pue(name),
         )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from services.kit import tracing
 from services.router.domain import Instance, ModelRoutes, Request
+from services.router.journey import Leg
 from services.router.link import Cost, Result
 from services.router.receipts import Intensity, Receipts, Trailers, carbon_gco2e, spent
 from services.router.service_level import WINDOWS_S
@@ -63,9 +64,12 @@ class Account:
             variant = self._open(instance)
         cost, carbon = result.cost, None
         queue_s = request.sent_s - request.arrived_s
+        if request.journey is not None:
+            queue_s = request.journey.queue_s
+            cost = request.journey.whole(cost)
         if cost is not None:
             queue_s += cost.queue_s
-            carbon = carbon_gco2e(instance, cost.energy_j, self._intensity)
+            carbon = self._carbon_gco2e(request, instance, result.cost)
             self.tally.cost(variant.tally, cost, carbon or 0.0)
         self.tally.answer(
             variant.tally,
@@ -84,6 +88,10 @@ class Account:
     def failure(self, request: Request, status: str, now_s: float) -> None:
         """Count a request that ended in an error."""
         self.tally.failure(status, now_s, now_s - request.arrived_s)
+        for leg in request.journey.legs if request.journey else ():
+            if leg.cost is not None:
+                carbon = carbon_gco2e(leg.instance, leg.cost.energy_j, self._intensity)
+                self.tally.unclaimed(leg.cost.energy_j, carbon or 0.0)
 
     def spent(self, instance: Instance, result: Result) -> Trailers:
         """Count the energy of work that no answer tells of: it failed, or nobody waits for it.
@@ -96,6 +104,16 @@ class Account:
         carbon = carbon_gco2e(instance, result.cost.energy_j, self._intensity)
         self.tally.unclaimed(result.cost.energy_j, carbon or 0.0)
         return spent(result.cost, carbon)
+
+    def _carbon_gco2e(self, request: Request, last: Instance, cost: Cost | None) -> float | None:
+        """Price a request where its energy was used, at each stage; None: not all can be."""
+        legs = [*(request.journey.legs if request.journey else ()), Leg(last, cost)]
+        priced = [
+            carbon_gco2e(leg.instance, leg.cost.energy_j, self._intensity)
+            for leg in legs
+            if leg.cost is not None
+        ]
+        return None if None in priced else sum(each for each in priced if each is not None)
 
     def _open(self, instance: Instance) -> _Variant:
         found = _Variant(

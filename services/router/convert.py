@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import get_args
 
@@ -35,6 +36,7 @@ def first_table(deployment: Deployment) -> RoutingTable:
             model.slo.percentile,
             model.instance_choice,
             discipline=model.discipline,
+            intensity_threshold=model.intensity_threshold,
         )
         for name, model in deployment.models.items()
     )
@@ -54,6 +56,9 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
                 # A newer planner may name what we do not have: these always work.
                 instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
                 discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
+                intensity_threshold=(
+                    routes.intensity_threshold if routes.HasField("intensity_threshold") else 1.0
+                ),
                 instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
             )
             for routes in table.models
@@ -73,6 +78,8 @@ def _instance(model: str, entry: plan_pb2.Instance) -> Instance:
         zone=entry.zone,
         pue=max(entry.pue, 1.0),
         gpu_idle_power_w=entry.gpu_idle_power_w,
+        stage=entry.stage,
+        stages=max(entry.stages, 1),
     )
 
 
@@ -105,6 +112,8 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         answered_by_variant=window.by_variant,
         refused=pressure.refused,
         overloaded_s=pressure.overloaded_s,
+        input_tokens=account.tally.input_tokens,
+        output_tokens=account.tally.output_tokens,
     )
 
 
@@ -119,7 +128,10 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
         routing_revision=engine.board.table.revision,
         plan_version=engine.board.table.plan_version,
         models=[
-            _model_status(dispatcher, engine.accounts[dispatcher.routes.model])
+            _model_status(
+                engine.board.parts(dispatcher.routes.model),
+                engine.accounts[dispatcher.routes.model],
+            )
             for dispatcher in engine.board
         ],
     )
@@ -127,8 +139,9 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
     return status
 
 
-def _model_status(dispatcher: Dispatcher, account: Account) -> router_pb2.ModelStatus:
-    tally = account.tally
+def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
+    """Return the status of a model: of its first dispatcher, and those of pipelines' stages."""
+    tally, dispatcher = account.tally, parts[0]
     total = tally.since_start()
     return router_pb2.ModelStatus(
         model=dispatcher.routes.model,
@@ -137,14 +150,14 @@ def _model_status(dispatcher: Dispatcher, account: Account) -> router_pb2.ModelS
         failed=total.failed,
         retried=total.retried,
         late=total.late,
-        queue_depth=dispatcher.queue_depth,
-        in_flight=dispatcher.in_flight,
+        queue_depth=sum(part.queue_depth for part in parts),
+        in_flight=sum(part.in_flight for part in parts),
         latency_s=_named(total.quantiles_s(_PERCENTILES)),
         slo_latency_s=dispatcher.routes.slo_latency_s,
         energy_j=tally.energy_j,
         carbon_gco2e=tally.carbon_gco2e,
         accuracy=tally.accuracy,
-        instances=[_instance_status(lane) for lane in dispatcher.lanes.values()],
+        instances=[_instance_status(lane) for part in parts for lane in part.lanes.values()],
     )
 
 
@@ -157,4 +170,5 @@ def _instance_status(lane: Lane) -> router_pb2.InstanceStatus:
         share=lane.instance.share,
         answered=lane.answered,
         in_flight=len(lane.in_flight),
+        stage=lane.instance.stage,
     )

@@ -62,4 +62,11 @@ class Look:
     at_s: float
 
 
-Decision = Send | Reply | Fail | Withdraw | Dial | Release | Look
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Begin the request anew: where it waits, its pipeline is gone."""
+
+    request: Request
+
+
+Decision = Send | Reply | Fail | Withdraw | Dial | Release | Look | Restart

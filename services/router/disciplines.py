@@ -18,7 +18,7 @@ DEFAULT_PRIORITY = 100
 
 def by_arrival(request: Request) -> float:
     """First come, first served."""
-    return request.number
+    return request.order
 
 
 def by_deadline(request: Request) -> float:

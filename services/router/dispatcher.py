@@ -52,6 +52,7 @@ class Dispatcher:
         self._second = SecondChances(self._room, self._roster, limits)
         self._shortest = ShortestFirst(limits.overtaking_s)
         self._offered = 0
+        self._broken: frozenset[str] = frozenset()
         # The newest time that was told. Late is safe: what waits is then given up later.
         self._now_s = 0.0
 
@@ -74,8 +75,21 @@ class Dispatcher:
 
     @property
     def ready(self) -> bool:
-        """Some instance takes requests."""
-        return bool(self._roster.eligible)
+        """Some instance takes requests, and what it begins can go on."""
+        return any(
+            lane.takes_work and lane.instance.variant not in self._broken
+            for lane in self.lanes.values()
+        )
+
+    @property
+    def slots(self) -> int:
+        """Requests that instances may hold together."""
+        return self._roster.slots
+
+    @property
+    def occupied(self) -> bool:
+        """There are instances that are dialled, or requests that wait."""
+        return bool(self.lanes or self.queue_depth)
 
     @property
     def pressure(self) -> Pressure:
@@ -119,6 +133,17 @@ class Dispatcher:
             *self._end_displaced(displaced),
             *(self._handout.weigh(self._now_s) if weighs else ()),
         ]
+
+    def resume(self, request: Request, now_s: float) -> list[Decision]:
+        """Take a request that was begun elsewhere: it is never refused for want of room."""
+        self._offered += 1
+        self._now_s = max(self._now_s, now_s)
+        self._queue.push(request)
+        return self._handout.assign(self._now_s)
+
+    def give_up(self) -> list[Request]:
+        """Let go of everything that waits, and return it."""
+        return [*self._suspects.clear(), *self._queue.clear()]
 
     def look(self, now_s: float) -> list[Decision]:
         """Decide anew for what waits by choice; at the time that a `Look` said."""
@@ -266,6 +291,19 @@ class Dispatcher:
             decisions += self._return(request, lane)
         lane.up = lane.draining = False
         return [*decisions, *self._refresh(), *self._leave(lane)]
+
+    def close(self, broken: frozenset[str], full: frozenset[str]) -> list[Decision]:
+        """Let only such variants take requests that can go on with them.
+
+        Args:
+            broken: Variants whose next stage cannot be reached.
+            full: Variants whose next stage has enough to do.
+        """
+        closed, self._broken = broken | full, broken
+        if closed == self._roster.closed:
+            return []
+        self._roster.closed = closed
+        return self._refresh()
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""

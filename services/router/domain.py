@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from services.router.journey import Journey
 
 Discipline = Literal["fcfs", "edf", "priority", "ssjf"]
 InstanceChoice = Literal[
@@ -41,12 +44,14 @@ class Instance:
         model: The model it serves.
         variant: The variant it runs.
         accuracy: The variant's, in the model's unit.
-        share: Share of the model's load, 0..1.
+        share: Share of what its stage gets, 0..1.
         credits: Requests that may be in flight, until the worker itself says how many.
         zone: Electricity zone.
         pue: Wall energy per device energy, >= 1.
         gpu_idle_power_w: Idle power of the whole GPU it is on, W: tells high-end GPUs from low-end
             ones; 0: not known.
+        stage: Which part of the variant it runs, where that is a pipeline; from 0.
+        stages: Of the variant; 1: it is in one piece.
     """
 
     endpoint: str
@@ -59,6 +64,13 @@ class Instance:
     zone: str = ""
     pue: float = 1.0
     gpu_idle_power_w: float = 0.0
+    stage: int = 0
+    stages: int = 1
+
+    @property
+    def passes_on(self) -> bool:
+        """Its answers are the requests of a next stage."""
+        return self.stage + 1 < self.stages
 
     @property
     def id(self) -> InstanceId:
@@ -77,6 +89,7 @@ class ModelRoutes:
         instance_choice: Which instance takes the next request.
         instances: Workers that may take its requests.
         discipline: Which request is the next.
+        intensity_threshold: CARBONDIS' CIT.
     """
 
     model: str
@@ -85,6 +98,7 @@ class ModelRoutes:
     instance_choice: InstanceChoice
     instances: tuple[Instance, ...] = ()
     discipline: Discipline = "fcfs"
+    intensity_threshold: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +197,7 @@ class Request:
         begun: A part of its answer has come: nobody else can answer it any more.
         said: Results that have come, where its model is decoupled.
         said_s: When the newest did.
+        journey: Its way through a pipeline, once a stage has answered; None: it is on none.
     """
 
     number: int
@@ -210,3 +225,9 @@ class Request:
     begun: bool = False
     said: int = 0
     said_s: float = 0.0
+    journey: Journey | None = None
+
+    @property
+    def order(self) -> int:
+        """Its place by arrival: what a pipeline has begun stands where its client's request did."""
+        return self.number if self.journey is None else self.journey.number

@@ -15,13 +15,24 @@ from services.kit import logs, tracing
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.router.account import Account, Answer
-from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
+from services.router.decisions import (
+    Decision,
+    Dial,
+    Fail,
+    Look,
+    Release,
+    Reply,
+    Restart,
+    Send,
+    Withdraw,
+)
 from services.router.dispatcher import Dispatcher
 from services.router.domain import Instance, InstanceId, ModelRoutes, Parts, Request, RoutingTable
 from services.router.lengths import Lengths
 from services.router.link import Connect, Hello, Link, Result
 from services.router.outcome import Outcome, outcome
 from services.router.parts import OnlyOne
+from services.router.relay import Relay
 from services.router.switchboard import Switchboard
 from services.router.ticks import Ticks
 from services.router.wire import Head
@@ -65,6 +76,7 @@ class Engine:
         self._clock = clock
         self._default_timeout_s = default_timeout_s
         self._numbers = count(1)
+        self._relay = Relay(board, self._numbers)
         self._lines: dict[InstanceId, _Line] = {}
         self._callers: dict[int, asyncio.Future[Outcome | ServiceError]] = {}
         self._deadlines = Ticks(self._expire)
@@ -114,7 +126,7 @@ class Engine:
             account.failure(request, error.status, self._clock.monotonic())
             raise
         except asyncio.CancelledError:
-            self._carry_out(dispatcher.abandon(request))
+            self._elsewhere(dispatcher, request, Dispatcher.abandon)
             if not future.cancelled():  # the answer came together with the end
                 self._unclaimed(account, future.result())
             now_s = self._clock.monotonic()
@@ -154,16 +166,20 @@ class Engine:
 
     def hello(self, instance: Instance, hello: Hello) -> None:
         """The worker takes requests."""
-        self.hellos[instance.model] = hello
+        whole = hello if instance.stages == 1 else self._relay.hello(instance, hello)
+        if whole is not None:
+            self.hellos[instance.model] = whole
         line = self._lines.get(instance.id)
         if line:
             self._carry_out(line.dispatcher.up(instance.id, hello.credits))
+            self._settle(instance)
 
     def credits(self, instance: Instance, credits_: int) -> None:
         """The worker may be given so many requests from now on."""
         line = self._lines.get(instance.id)
         if line:
             self._carry_out(line.dispatcher.credits(instance.id, credits_))
+            self._settle(instance)
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """The worker is done with requests."""
@@ -171,7 +187,7 @@ class Engine:
         for result in results:
             line = self._lines.get(instance.id)
             if line is None:  # released by the result before
-                return
+                break
             if result.more:
                 self._part(line.dispatcher, instance, result)
                 continue
@@ -186,18 +202,21 @@ class Engine:
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
                 self.accounts[instance.model].spent(instance, result)  # its caller has gone
             self._carry_out(decisions, result)
+        self._settle(instance)
 
     def draining(self, instance: Instance) -> None:
         """The worker takes no more requests."""
         line = self._lines.get(instance.id)
         if line:
             self._carry_out(line.dispatcher.draining(instance.id))
+            self._settle(instance)
 
     def broken(self, instance: Instance) -> None:
         """The stream ended, or could not be opened."""
         line = self._lines.get(instance.id)
         if line:
             self._carry_out(line.dispatcher.down(instance.id))
+            self._settle(instance)
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -266,11 +285,29 @@ class Engine:
 
     def _hedge(self, dispatcher: Dispatcher, request: Request) -> None:
         """Let a second worker try; nothing happens where the request has ended meanwhile."""
-        self._carry_out(dispatcher.hedge(request))
+        self._elsewhere(dispatcher, request, Dispatcher.hedge)
 
     def _expire(self, late: tuple[Dispatcher, Request]) -> None:
-        dispatcher, request = late
-        self._carry_out(dispatcher.expire(request))
+        self._elsewhere(*late, Dispatcher.expire)
+
+    def _elsewhere(
+        self,
+        dispatcher: Dispatcher,
+        request: Request,
+        what: Callable[[Dispatcher, Request], list[Decision]],
+    ) -> None:
+        """Have something done with a client's request at whichever stage it is by now."""
+        if request.journey is None:
+            self._carry_out(what(dispatcher, request))
+            return
+        now = request.journey.now
+        self._carry_out(what(self.board.at(now) or dispatcher, now))
+        self._carry_out(self.board.settle(request.model))
+
+    def _settle(self, instance: Instance) -> None:
+        """Have pipelines follow what happened to an instance of one of their stages."""
+        if instance.stages > 1:
+            self._carry_out(self.board.settle(instance.model))
 
     def _carry_out(self, decisions: Iterable[Decision], result: Result | None = None) -> None:
         for decision in decisions:
@@ -278,22 +315,32 @@ class Engine:
                 case Send(instance, request):
                     self._send(instance, request)
                 case Reply(instance, request) if result is not None:
-                    account = self.accounts[request.model]
-                    if self.hellos[request.model].decoupled:
-                        self._heard(request, result)
-                    self._end(request, outcome(account, request, instance, result))
+                    self._reply(instance, request, result)
+                case Restart(request):
+                    self._carry_out(self._relay.again(request, self._clock.monotonic()))
                 case Fail(request, error):
                     self._end(request, error)
                 case Withdraw(instance, request):
                     self._lines[instance.id].link.withdraw(request.number)
                 case Dial(instance):
-                    dispatcher = self.board.model(instance.model)
+                    dispatcher = self.board.of(instance)
                     link = self._connect(instance, self)
                     self._lines[instance.id] = _Line(link, dispatcher)
                 case Release(instance):
                     self._lines.pop(instance.id).link.close()
                 case Look(model, at_s):
                     self._look_at(model, at_s)
+
+    def _reply(self, instance: Instance, request: Request, result: Result) -> None:
+        """Give a result to the request's caller, or to the next stage."""
+        if instance.passes_on and not result.status:
+            now_s = self._clock.monotonic()
+            self._carry_out(self._relay.onward(instance, request, result, now_s))
+            return
+        account = self.accounts[request.model]
+        if self.hellos[request.model].decoupled:
+            self._heard(request, result)
+        self._end(request, outcome(account, request, instance, result))
 
     def _send(self, instance: Instance, request: Request) -> None:
         request.sent_s = self._clock.monotonic()
@@ -312,7 +359,8 @@ class Engine:
             self._carry_out(dispatcher.look(self._clock.monotonic()))
 
     def _end(self, request: Request, ended: Outcome | ServiceError) -> None:
-        caller = self._callers.get(request.number)
+        journey = request.journey
+        caller = self._callers.get(journey.number if journey else request.number)
         if caller is not None and not caller.done():
             caller.set_result(ended)
         else:

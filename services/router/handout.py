@@ -38,7 +38,11 @@ class Handout:
         """Find out who may take work now, and give it."""
         self._routes = routes
         self._room.arrange(routes)
-        self._roster.refresh(routes.instance_choice, pressed=self._room.pressure.on)
+        self._roster.refresh(
+            routes.instance_choice,
+            pressed=self._room.pressure.on,
+            intensity_threshold=routes.intensity_threshold,
+        )
         return self.assign(now_s)
 
     def assign(self, now_s: float) -> list[Decision]:

@@ -69,6 +69,7 @@ class RouterCollector(Collector):
         yield from _requests(accounts)
         yield _foretold(accounts)
         yield from _times(accounts)
+        yield from _tokens(accounts)
         yield from _costs(accounts)
         yield from _objectives(accounts, self._clock.monotonic())
         yield from _shares(accounts, self._clock.monotonic())
@@ -120,16 +121,28 @@ def _times(accounts: _Listed) -> Iterator[Metric]:
         ("request", "From a request's arrival to its answer.", lambda v: v.latency),
         ("queue", "Of it: waiting, in the router and in the worker.", lambda v: v.queue),
         ("compute", "Of it: the request's batch executing.", lambda v: v.compute),
+        (
+            "first_token",
+            "From a request's arrival to its first token.",
+            lambda v: v.tokens and v.tokens.first,
+        ),
+        (
+            "token",
+            "From one token to the next, mean of an answer.",
+            lambda v: v.tokens and v.tokens.between,
+        ),
     ):
         yield _histogram(f"cinquefoil_{name}_duration_seconds", about, accounts, of)
 
 
 def _histogram(
-    name: str, about: str, accounts: _Listed, of: Callable[[VariantTally], Histogram]
+    name: str, about: str, accounts: _Listed, of: Callable[[VariantTally], Histogram | None]
 ) -> Metric:
     found = HistogramMetricFamily(name, about, labels=_VARIANT)
     for model, variant, tally in _variants(accounts):
         histogram = of(tally)
+        if histogram is None:
+            continue
         counts = accumulate(list(histogram.counts))
         found.add_metric(
             [model, variant],
@@ -137,6 +150,20 @@ def _histogram(
             sum_value=histogram.total_s,
         )
     return found
+
+
+def _tokens(accounts: _Listed) -> Iterator[Metric]:
+    taken = CounterMetricFamily(
+        "cinquefoil_input_tokens", "Tokens of the answered prompts.", labels=_VARIANT
+    )
+    given = CounterMetricFamily(
+        "cinquefoil_output_tokens", "Tokens generated for the answers.", labels=_VARIANT
+    )
+    for model, variant, tally in _variants(accounts):
+        if tally.tokens is not None:
+            taken.add_metric([model, variant], tally.tokens.input_tokens)
+            given.add_metric([model, variant], tally.tokens.output_tokens)
+    yield from (taken, given)
 
 
 def _costs(accounts: _Listed) -> Iterator[Metric]:

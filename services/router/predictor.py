@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_ASKED = 4096
 _MOST_TOLD = 1024
 _MOST_TOLD_BYTES = 64 * 2**10  # of a prompt that the predictor has no key of
+_BATCH_BYTES = 2**20  # of lengths told in one message; a message may have 16 MiB
 _TELL_S = 1.0
 _TELL_TIMEOUT_S = 5.0
 
@@ -145,11 +145,12 @@ class Predictor:
 
     def _told(self, response: pb.PredictResponse) -> None:
         question = self._open.pop(response.id, None)
-        if question is None or response.length_class >= CLASSES:
+        length_class = class_of(response)
+        if question is None or length_class >= CLASSES:
             return
         request = question.request
         request.prompt_key = response.prompt_key
-        question.dispatcher.foretell(request, response.length_class)
+        question.dispatcher.foretell(request, length_class)
         source = pb.Source.Name(response.source).removeprefix("SOURCE_").lower()
         took_s = self._clock.monotonic() - question.asked_s
         self._count(request.model, source, took_s)
@@ -158,10 +159,29 @@ class Predictor:
         """Tell lengths now and then; those that it does not take are lost."""
         while True:
             await self._clock.sleep(_TELL_S)
-            if self._lengths:
-                lengths = list(self._lengths)
+            try:
+                while self._lengths:
+                    request = pb.ObserveRequest(observations=batch(self._lengths))
+                    await stub.Observe(request, timeout=_TELL_TIMEOUT_S)
+            except grpc.aio.AioRpcError:
                 self._lengths.clear()
-                with suppress(grpc.aio.AioRpcError):
-                    await stub.Observe(
-                        pb.ObserveRequest(observations=lengths), timeout=_TELL_TIMEOUT_S
-                    )
+
+
+def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
+    """Take from the left what fits into one message, and at least one."""
+    taken = [lengths.popleft()]
+    room_bytes = _BATCH_BYTES - taken[0].ByteSize()
+    while lengths and (room_bytes := room_bytes - lengths[0].ByteSize()) >= 0:
+        taken.append(lengths.popleft())
+    return taken
+
+
+def class_of(response: pb.PredictResponse) -> int:
+    """Return the class that a request is ranked by.
+
+    By its place among the model's other requests where that is known: for order, who is shorter
+    than whom matters, not which class is likeliest.
+    """
+    if not (response.HasField("rank") and 0 <= response.rank <= 1):
+        return response.length_class
+    return min(int(response.rank * CLASSES), CLASSES - 1)

@@ -147,8 +147,8 @@ def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.Mod
             fail=_duration(tally.fail),
             queue=_duration(tally.queue),
             compute_infer=_duration(tally.compute),
-            cache_hit=_duration(tally.predictions("exact", "semantic")),
-            cache_miss=_duration(tally.predictions("model", "prior")),
+            cache_hit=_duration(tally.cache_hits),
+            cache_miss=_duration(tally.cache_misses),
         ),
         batch_stats=[
             pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, span))

@@ -82,7 +82,7 @@ class Queue:
     def push(self, request: Request) -> None:
         """Add a request, new or returned."""
         flow = self._flow(request)
-        entry = (self._key(request), request.number, request)
+        entry = (self._key(request), request.order, request)
         flow.entries.add(entry)
         self._places[request.number] = flow, entry
         self._weigh(len(request.body))
@@ -150,9 +150,7 @@ class Queue:
         Where clients take turns: at most, as if every other flow had enough for all turns.
         """
         flow = self._flows.get(self._client(request))
-        rank = (
-            flow.entries.bisect_left((self._key(request), request.number, request)) if flow else 0
-        )
+        rank = flow.entries.bisect_left((self._key(request), request.order, request)) if flow else 0
         if not self._fair:
             return rank
         flows = len(self._flows) + (flow is None)
@@ -169,7 +167,7 @@ class Queue:
         longest = max(self._flows.values(), key=lambda flow: (len(flow.entries), flow is mine))
         if longest is not mine and len(longest.entries) > 1 + (len(mine.entries) if mine else 0):
             return longest.entries[-1][2]
-        if mine is None or mine.entries[-1][:2] < (self._key(request), request.number):
+        if mine is None or mine.entries[-1][:2] < (self._key(request), request.order):
             return None
         return mine.entries[-1][2]
 

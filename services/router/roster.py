@@ -36,6 +36,7 @@ class Roster:
         lanes: All of them, those that leave and still hold something included.
         eligible: Those that may be given requests.
         weigher: Decides, where the choice may let requests wait; None: whoever is free takes one.
+        closed: Variants that take nothing: the next stage of their pipeline could not go on.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Roster:
     ) -> None:
         self.lanes: dict[InstanceId, Lane] = {}
         self.eligible: tuple[Lane, ...] = ()
+        self.closed: frozenset[str] = frozenset()
         self._choices = choices
         self._choose = choices.get(choice, least_expected_completion)
         self._grid = grid or NoGrid()
@@ -79,19 +81,26 @@ class Roster:
                 lane.instance = instance
         return tuple(new)
 
-    def refresh(self, choice: InstanceChoice, *, pressed: bool) -> None:
+    def refresh(
+        self, choice: InstanceChoice, *, pressed: bool, intensity_threshold: float = 1.0
+    ) -> None:
         """Find out who may take work now, and how to choose among them.
 
         Instances without a share serve only where the plan's own are all gone, or where the model
         is under pressure: then whoever answers soonest goes first, so cheaper variants take more
-        than their share. Accuracy is shed before requests.
+        than their share. Accuracy is shed before requests. Where the choice weighs instances, it
+        decides how much each gets, and the plan only which variants serve.
         """
-        working = [lane for lane in self.lanes.values() if lane.takes_work]
-        shared = [lane for lane in working if lane.instance.share > 0]
-        self.eligible = tuple(working if pressed else shared or working)
+        working = [
+            lane
+            for lane in self.lanes.values()
+            if lane.takes_work and lane.instance.variant not in self.closed
+        ]
+        self.eligible = tuple(working if pressed else _planned(working, choice) or working)
         plain = None if pressed else self._choices.get(choice)
         self._choose = plain or least_expected_completion
-        self.weigher = None if pressed or not working else self._weigher(choice)
+        weighs = working and not pressed
+        self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._rated_s = -math.inf
 
     def free(self, besides: InstanceId | None = None, *, unsuspected: bool = False) -> Lane | None:
@@ -108,12 +117,14 @@ class Roster:
             lanes = [lane for lane in lanes if not lane.suspected]
         return self._choose(lanes) if lanes else None
 
-    def _weigher(self, choice: InstanceChoice) -> Weigher | None:
-        policy = WEIGHING.get(choice)
-        if policy is None:
+    def _weigher(self, choice: InstanceChoice, intensity_threshold: float) -> Weigher | None:
+        make = WEIGHING.get(choice)
+        if make is None:
             return None
+        policy = make(intensity_threshold)
         if choice not in self._weighers:
-            self._weighers = {choice: Weigher(policy(), self._grid)}
+            self._weighers = {choice: Weigher(policy, self._grid)}
+        self._weighers[choice].policy = policy  # what it has learned stays
         return self._weighers[choice]
 
     def touch(self, lane: Lane) -> None:
@@ -141,6 +152,15 @@ class Roster:
         if not 0 <= now_s - self._rated_s <= _RATE_AGE * slo_latency_s:
             self._capacity, self._rated_s = _capacity(self.eligible, slo_latency_s), now_s
         return self._capacity
+
+
+def _planned(lanes: Sequence[Lane], choice: InstanceChoice) -> list[Lane]:
+    """Return the lanes that the plan wants to serve."""
+    shared = [lane for lane in lanes if lane.instance.share > 0]
+    if choice not in WEIGHING:
+        return shared
+    variants = {lane.instance.variant for lane in shared}
+    return [lane for lane in lanes if lane.instance.variant in variants]
 
 
 def _capacity(lanes: Sequence[Lane], slo_latency_s: float) -> Capacity:

@@ -8,8 +8,9 @@ from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavail
 from services.router.carbondis.lanes import Grid
 from services.router.decisions import Decision
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Limits, ModelRoutes, RoutingTable
+from services.router.domain import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.space import Space
+from services.router.stages import Stages, first_only
 
 VERSION = "1"
 """The only version of every model."""
@@ -37,6 +38,7 @@ class Switchboard:
         self._grid = grid
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
         self._retired: dict[str, Dispatcher] = {}  # their workers still compute
+        self._stages: dict[str, Stages] = {}  # of models that have, or had, pipelines
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
@@ -69,6 +71,32 @@ class Switchboard:
             )
         return found
 
+    def parts(self, name: str) -> tuple[Dispatcher, ...]:
+        """Return every dispatcher of a model: the first, and those of later stages."""
+        first = self._dispatchers.get(name)
+        later = self._stages.get(name, ())
+        return (*((first,) if first else ()), *later)
+
+    def of(self, instance: Instance) -> Dispatcher:
+        """Return the dispatcher that an instance in the table works for."""
+        stages = self._stages.get(instance.model)
+        return stages.of(instance) if stages else self.model(instance.model)
+
+    def after(self, instance: Instance) -> Dispatcher | None:
+        """Return the dispatcher of the stage after an instance's; None: it is gone."""
+        stages = self._stages.get(instance.model)
+        return stages.after(instance) if stages else None
+
+    def at(self, request: Request) -> Dispatcher | None:
+        """Return the dispatcher that has a request; None: the one that it was offered to."""
+        stages = self._stages.get(request.model)
+        return stages.at(request) if stages else None
+
+    def settle(self, name: str) -> list[Decision]:
+        """Have a model's pipelines follow what has just happened to one of their stages."""
+        stages = self._stages.get(name)
+        return stages.settle() if stages else []
+
     def _unknown(self, name: str) -> ServiceError:
         models = ", ".join(sorted(self._dispatchers))
         if not name:
@@ -99,12 +127,26 @@ class Switchboard:
             gone = self._dispatchers.pop(name)
             decisions += gone.retire()
             self._retired[name] = gone
+            if name in self._stages:
+                decisions += self._stages[name].retire()
         for name, routes in wanted.items():
             dispatcher = self._dispatchers.get(name)
             if dispatcher is None:
                 # One that returns in time takes its workers back: no other may dial them meanwhile.
                 dispatcher = self._retired.pop(name, None) or self._dispatcher(routes)
                 self._dispatchers[name] = dispatcher
-            decisions += dispatcher.swap(routes)
+            decisions += self._swap_stages(dispatcher, routes)
+            decisions += dispatcher.swap(first_only(routes))
+            decisions += self.settle(name)
         self._retired = {name: each for name, each in self._retired.items() if each.lanes}
+        self._stages = {name: each for name, each in self._stages.items() if not each.idle}
         return decisions
+
+    def _swap_stages(self, first: Dispatcher, routes: ModelRoutes) -> list[Decision]:
+        stages = self._stages.get(routes.model)
+        if stages is None:
+            if all(instance.stages == 1 for instance in routes.instances):
+                return []
+            stages = self._stages[routes.model] = Stages(first, self._dispatcher)
+        stages.first = first
+        return stages.swap(routes)

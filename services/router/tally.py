@@ -13,7 +13,7 @@ from services.router.histogram import Sketch
 from services.router.link import Cost
 from services.router.responses import Responses
 from services.router.service_level import NOT_OURS, WINDOWS_S, ServiceLevel, Trail, service_level
-from services.router.variant_tally import VariantTally
+from services.router.variant_tally import TokenTally, VariantTally
 from services.router.window import Window
 
 
@@ -131,6 +131,9 @@ class Tally:
         variant.idle_energy_j += cost.idle_energy_j
         variant.carbon_gco2e += carbon_gco2e
         variant.compute.add(cost.compute_s)
+        if cost.usage is not None:
+            variant.tokens = variant.tokens or TokenTally()
+            variant.tokens.add(cost.usage)
         batches = self._by_size.get(cost.batch_size)
         if batches is None:
             batches = self._by_size[cost.batch_size] = _Batches()
@@ -182,14 +185,15 @@ class Tally:
         """Answers, and the times of the batches they were in."""
         return Span(self._answered, sum(v.compute.total_s for v in self._variants))
 
-    def predictions(self, *sources: str) -> Span:
-        """Return predictions of answers' lengths, and their times added up.
+    @property
+    def cache_hits(self) -> Span:
+        """Lengths of answers that the predictor's cache foretold, and their times added up."""
+        return self._predictions("exact", "semantic")
 
-        Args:
-            sources: Only of these.
-        """
-        found = [span for source, span in list(self.foretold.items()) if source in sources]
-        return Span(sum(span.count for span in found), sum(span.total_s for span in found))
+    @property
+    def cache_misses(self) -> Span:
+        """Lengths of answers that were foretold otherwise, and their times added up."""
+        return self._predictions("model", "prior")
 
     @property
     def batches(self) -> dict[int, Span]:
@@ -219,6 +223,16 @@ class Tally:
     def carbon_gco2e(self) -> float:
         """Its carbon, as far as the intensity was known."""
         return sum(variant.carbon_gco2e for variant in self._variants)
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens of the prompts that were answered."""
+        return sum(v.tokens.input_tokens for v in self._variants if v.tokens)
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated."""
+        return sum(v.tokens.output_tokens for v in self._variants if v.tokens)
 
     @property
     def accuracy(self) -> float:
@@ -281,6 +295,10 @@ class Tally:
     @property
     def _answered(self) -> int:
         return sum(variant.answered for variant in self._variants)
+
+    def _predictions(self, *sources: str) -> Span:
+        found = [span for source, span in list(self.foretold.items()) if source in sources]
+        return Span(sum(span.count for span in found), sum(span.total_s for span in found))
 
     def _counts(self) -> tuple[int, ...]:
         return (*self.good_and_bad, *(variant.answered for variant in self._variants))

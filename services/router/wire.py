@@ -67,7 +67,7 @@ def read_head(data: bytes) -> Head:
     text = {1: "", 2: "", 3: ""}
     numbers = {"timeout": 0, "priority": 0}
     try:
-        for number, kind, start, end in _fields(data, 0, len(data)):
+        for number, kind, start, end in fields(data, 0, len(data)):
             if kind != _BYTES:
                 continue
             if number in text:
@@ -89,7 +89,7 @@ def read_head(data: bytes) -> Head:
 def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:
     """Return key and value, a serialized InferParameter, of an entry of `parameters`."""
     key, parameter = "", b""
-    for number, kind, first, last in _fields(data, start, end):
+    for number, kind, first, last in fields(data, start, end):
         if (number, kind) == (1, _BYTES):
             key = data[first:last].decode()
         elif (number, kind) == (2, _BYTES):
@@ -100,7 +100,7 @@ def _entry_of(data: bytes, start: int, end: int) -> tuple[str, bytes]:
 def _integer(parameter: bytes) -> int:
     """Return the value of a serialized InferParameter; 0 where it is not an integer."""
     value = 0
-    for number, kind, first, _ in _fields(parameter, 0, len(parameter)):
+    for number, kind, first, _ in fields(parameter, 0, len(parameter)):
         if _CHOICES.get(number) == kind:  # a oneof: the last choice is the value
             value = _read_varint(parameter, first)[0] if number in _INTEGERS else 0
             if number == 2 and value >= 2**63:
@@ -108,7 +108,7 @@ def _integer(parameter: bytes) -> int:
     return value
 
 
-def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield (number, wire type, start, end) of each field's value; groups are skipped whole."""
     groups: list[int] = []
     count = 0

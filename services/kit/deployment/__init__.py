@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from services.kit.deployment.accounting import Accounting, Embodied
 from services.kit.deployment.grid import (
     Carbon,
     CarbonAwareSdkSource,
@@ -39,6 +40,7 @@ from services.kit.deployment.model import (
     Profile,
     Runtime,
     Slo,
+    Stage,
     TableProfile,
     Variant,
 )
@@ -53,6 +55,7 @@ from services.kit.deployment.planning import (
     LoadForecast,
     Objective,
     Online,
+    PlacementRule,
     Planner,
     Strategy,
     Triggers,
@@ -71,6 +74,7 @@ from services.kit.deployment.section import (
 )
 
 __all__ = [
+    "Accounting",
     "Address",
     "AnalyticProfile",
     "Carbon",
@@ -82,6 +86,7 @@ __all__ = [
     "Discipline",
     "Dsn",
     "ElectricityMapsSource",
+    "Embodied",
     "Endpoint",
     "EntsoeSource",
     "ExternalRuntime",
@@ -106,6 +111,7 @@ __all__ = [
     "Objective",
     "Online",
     "OnnxRuntime",
+    "PlacementRule",
     "Planner",
     "Positive",
     "PowerMeters",
@@ -119,6 +125,7 @@ __all__ = [
     "Signal",
     "Slo",
     "Source",
+    "Stage",
     "StaticSource",
     "Strategy",
     "SyntheticSource",

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from services.kit.deployment.section import Address, Fraction, Name, Positive, Section
+from services.kit.deployment.section import (
+    Address,
+    Fraction,
+    Name,
+    NonNegative,
+    Positive,
+    Section,
+)
+
+_FEWEST_STAGES: Final = 2
 
 
 class AnalyticProfile(Section):
@@ -108,14 +117,41 @@ class GenerativeRuntime(Section):
 Runtime = Annotated[OnnxRuntime | ExternalRuntime | GenerativeRuntime, Field(discriminator="kind")]
 
 
+class Stage(Section):
+    """One part of a network that runs as a pipeline; a file's name alone stands for one, too.
+
+    Attributes:
+        file: ONNX file. What it takes are outputs of the stages before it or inputs of the request,
+            by their names; the last stage gives what the whole network gives.
+        share: Of the whole network's arithmetic and memory; only ratios among the stages matter.
+        profile: How fast it runs, and how much it draws. None: its share of the variant's.
+        transfer_s: From its answer until the next stage's worker has it, s.
+        clock_sensitivity: How its latency follows the SM clock, 0..1. None: as the variant's.
+    """
+
+    file: Path
+    share: Positive = 1.0
+    profile: Profile | None = None
+    transfer_s: NonNegative = 0.002
+    clock_sensitivity: Fraction | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str | Path) else value
+
+
 class Variant(Section):
     """One trained network for a model's task.
 
     Attributes:
         file: ONNX file; GGUF where it generates; with an external runtime, whatever "{file}" stands
             for there, if anything.
+        stages: Of a pipeline, in `file`'s stead: each runs on slices of its own, and the answer of
+            one is the request of the next.
         accuracy: Measured accuracy, in the model's unit, > 0.
-        profile: How fast it runs, and how much it draws, on which slice.
+        profile: How fast it runs, and how much it draws, on which slice; the whole of it, where it
+            is a pipeline.
         load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
         clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
             proportion): mu-Serve's weight of the variant in the clock loop.
@@ -123,6 +159,7 @@ class Variant(Section):
     """
 
     file: Path = Path()
+    stages: tuple[Stage, ...] = ()
     accuracy: Positive
     profile: Profile
     load_s: Annotated[float, Field(ge=0)] = 0.0
@@ -134,8 +171,25 @@ class Variant(Section):
         elsewhere = isinstance(self.runtime, ExternalRuntime) or (
             isinstance(self.runtime, GenerativeRuntime) and self.runtime.resource
         )
-        if not elsewhere and self.file == Path():
+        if not (elsewhere or self.stages) and self.file == Path():
             raise ValueError("file: required")
+        return self
+
+    def sensitivity(self, stage: int) -> float:
+        """Return how the latency of one stage follows the SM clock; in one piece: of all."""
+        own = self.stages[stage].clock_sensitivity if self.stages else None
+        return self.clock_sensitivity if own is None else own
+
+    @model_validator(mode="after")
+    def _whole_pipeline(self) -> Variant:
+        if not self.stages:
+            return self
+        if len(self.stages) < _FEWEST_STAGES:
+            raise ValueError("stages: a pipeline has two or more; give one network as file")
+        if self.file != Path() or not isinstance(self.runtime, OnnxRuntime):
+            raise ValueError("stages: a pipeline has no file of its own, and its runtime is onnx")
+        if isinstance(self.profile, TableProfile) and not all(s.profile for s in self.stages):
+            raise ValueError("stages: give each its profile; a measured table cannot be shared out")
         return self
 
 
@@ -158,6 +212,12 @@ InstanceChoice = Literal[
 ]
 
 
+THRESHOLDS = (0.5, 2.0)
+"""Least and most of CARBONDIS' CIT."""
+
+Threshold = Annotated[float, Field(ge=THRESHOLDS[0], le=THRESHOLDS[1])]
+
+
 class Model(Section):
     """What clients name in `model_name`.
 
@@ -173,6 +233,8 @@ class Model(Section):
         instance_choice: Who serves: by "shares" (smooth weighted round robin), "idle_longest"
             (CLOVER), "least_expected_completion", or, where GPUs differ: "carbondis",
             "carbon_aware" (least carbon in time), "highperf" or "lowenergy".
+        intensity_threshold: Of "carbondis" (its CIT): carbon intensity over its average above which
+            requests that a low-end GPU could answer in time go to a high-end one as well.
         max_queue: Requests that may wait; more are refused.
         max_queue_mib: Their bodies' size, MiB; more are refused.
         default_deadline_s: Time for requests that bring no deadline, s: with the objective's
@@ -188,6 +250,7 @@ class Model(Section):
     discipline: Discipline = "fcfs"
     overtaking_s: Positive | None = None
     instance_choice: InstanceChoice = "shares"
+    intensity_threshold: Threshold = 1.0
     max_queue: Annotated[int, Field(ge=1)] = 1000
     max_queue_mib: Positive = 256.0
     default_deadline_s: Positive | None = None

@@ -94,7 +94,8 @@ class Node(Endpoint):
         clock_loop: "miad": the agent lowers SM clocks for as long as requests stay in time, below
             what the plan says; it must be allowed to hold clocks. "off": plans alone set clocks.
         clock_floor: Least clock of that loop over a GPU's highest. From a half, one doubling
-            reaches the top; far below two thirds, the same work takes more energy again.
+            reaches the top. The loop keeps above the clock at which work takes the least energy
+            anyway.
         orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
         workers: Bounds of worker processes.
         idle_share: How agents tell idle energy by segment, beside their active energy: "by_slice":

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
+from services.kit.deployment.accounting import Accounting
 from services.kit.deployment.section import (
     Address,
     ClockRatio,
@@ -41,6 +42,9 @@ Strategy = Literal[
     "parvagpu-unoptimized",
     "random",
 ]
+
+
+PlacementRule = Literal["least_change", "power_aware"]
 
 
 class Goals(Section):
@@ -116,15 +120,16 @@ class Triggers(Section):
 
     Attributes:
         intensity_change: Relative change of a zone's intensity since the last plan (CLOVER: 5 %).
-        intensity_dwell_s: How long an intensity must have been so different without a break, s. In
-            between it may jump to and fro: noise is no cause to plan.
+        intensity_dwell_s: How long an intensity must have been so different without a break, s of
+            grid time (`carbon.replay.speedup`). In between it may jump to and fro: noise is no
+            cause to plan. 0: each change counts at once.
         demand_change: Relative change of a model's demand since the last plan.
         min_interval_s: Least time between plans, s. Changes meanwhile are taken together.
         settle_s: Time to wait for nodes before the first plan, s.
     """
 
     intensity_change: Positive = 0.05
-    intensity_dwell_s: NonNegative = 0.0
+    intensity_dwell_s: NonNegative = 900.0
     demand_change: Positive = 0.2
     min_interval_s: Annotated[float, Field(ge=0)] = 30.0
     settle_s: Annotated[float, Field(ge=0)] = 2.0
@@ -188,7 +193,11 @@ class Planner(Endpoint):
         max_processes: Most worker processes per segment.
         clock_ratios: SM clocks considered, as shares of a GPU's highest. Locking clocks takes
             privileges on the node.
+        placement: Where segments go on slices that are alike: "least_change": wherever least
+            changes; "power_aware": also, what is new goes beside what follows the SM clock alike
+            (`variants.<v>.clock_sensitivity`), so that more of the GPUs' clocks may drop.
         time_limit_s: Longest a strategy may think, s.
+        accounting: What is counted of energy and carbon, and how long it is kept.
         seed: For strategies that draw numbers.
     """
 
@@ -203,7 +212,9 @@ class Planner(Endpoint):
     batch_sizes: Annotated[tuple[int, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3
     clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
+    placement: PlacementRule = "least_change"
     time_limit_s: Positive = 5.0
+    accounting: Accounting = Accounting()
     seed: int = 0
 
     @field_serializer("database", when_used="json")

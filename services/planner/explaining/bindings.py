@@ -143,7 +143,8 @@ def _excluded(
     variant = next((each for each in model.variants if each.name == kind.variant), None)
     if variant is None:
         return
-    place = Place(model, variant, kind.pool, kind.pool.type.geometry.kind(kind.profile))
+    slice_kind = kind.pool.type.geometry.kind(kind.profile)
+    place = Place(model, variant, kind.pool, slice_kind, kind.stage)
     clock = kind.clock_mhz / kind.pool.type.max_clock_mhz if kind.clock_mhz else 1.0
     for other in measure(place, problem.batch_sizes, kind.processes, clock_ratio=clock):
         cheaper = other.energy_j < _CHEAPER * kind.energy_j

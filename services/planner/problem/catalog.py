@@ -8,17 +8,34 @@ from itertools import product
 
 from services.kit.deployment import Objective
 from services.kit.mig import SliceKind
-from services.planner.domain import GpuType, Model, Pool, Problem, SegmentKind, Variant
+from services.kit.profiles.profile import Profile
+from services.planner.domain import (
+    IN_ONE_PIECE,
+    GpuType,
+    Model,
+    PipelineStage,
+    Pool,
+    Problem,
+    SegmentKind,
+    Variant,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A variant of a model on a slice kind of a pool."""
+    """A variant of a model, or a stage of one, on a slice kind of a pool."""
 
     model: Model
     variant: Variant
     pool: Pool
     slice_kind: SliceKind
+    stage: PipelineStage = IN_ONE_PIECE
+
+    @property
+    def profile(self) -> Profile:
+        """What runs there."""
+        whole = self.stage.of == 1
+        return self.variant.profile if whole else self.variant.stages[self.stage.index][1]
 
 
 def build(  # noqa: PLR0913  # the dimensions of the catalog
@@ -34,7 +51,7 @@ def build(  # noqa: PLR0913  # the dimensions of the catalog
 
     A kind stays if a full batch with every process busy takes at most theta x SLO (ParvaGPU IV-A),
     its memory fits, and no other kind of the same variant on the same slice at the same clock is
-    better in throughput, energy and latency alike.
+    better in throughput, energy and latency alike. The stages of a pipeline share theta x SLO.
 
     Args:
         models: What is to be served.
@@ -48,13 +65,18 @@ def build(  # noqa: PLR0913  # the dimensions of the catalog
     pools = tuple(pools)
     found: list[SegmentKind] = []
     for model in models:
-        for variant, pool in product(model.variants, pools):
-            for slice_kind in pool.type.geometry.kinds:
-                place = Place(model, variant, pool, slice_kind)
-                for ratio in _ratios(pool.type, clock_ratios):
-                    points = measure(place, batch_sizes, max_processes, clock_ratio=ratio)
-                    found.extend(pareto(p for p in points if in_time(objective, model, p)))
+        for place in _places(model, pools):
+            for ratio in _ratios(place.pool.type, clock_ratios):
+                points = measure(place, batch_sizes, max_processes, clock_ratio=ratio)
+                found.extend(pareto(p for p in points if in_time(objective, model, p)))
     return tuple(found)
+
+
+def _places(model: Model, pools: Sequence[Pool]) -> Iterator[Place]:
+    for variant, pool in product(model.variants, pools):
+        for stage, _ in variant.stages:
+            for slice_kind in pool.type.geometry.kinds:
+                yield Place(model, variant, pool, slice_kind, stage)
 
 
 def measure(
@@ -65,7 +87,7 @@ def measure(
     shape = gpu.shape(place.slice_kind)
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
     for processes, batch_size in product(range(1, max_processes + 1), batch_sizes):
-        cost = place.variant.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
+        cost = place.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if cost is not None:
             yield SegmentKind(
                 model=place.model.name,
@@ -79,6 +101,7 @@ def measure(
                 energy_j=cost.energy_j / batch_size,
                 accuracy=place.variant.accuracy,
                 clock_mhz=clock_mhz,
+                stage=place.stage,
             )
 
 
@@ -87,8 +110,12 @@ def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
 
 
 def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
-    """Tell whether `kind` keeps the latency rule: a batch takes at most theta x SLO."""
-    return kind.latency_s <= objective.latency_share * model.slo_latency_s
+    """Tell whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
+
+    A stage of a pipeline, with what it takes to pass on its answer: at most its share of that.
+    """
+    stage, rule_s = kind.stage, objective.latency_share * model.slo_latency_s
+    return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
 
 
 def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[SegmentKind]:

@@ -35,8 +35,8 @@ from services.planner.domain import Model, Pool, Problem, SegmentKind
 from services.planner.problem.catalog import Place, dedicated, in_time, whole
 from services.planner.problem.problem_check import check
 
-Row = tuple[str, str, Pool, str, int, int]
-"""What makes two segment kinds the same: model, variant, pool, slice, batch size, processes.
+Row = tuple[str, str, Pool, str, int, int, int]
+"""What makes two segment kinds the same: model, variant, pool, slice, batch size, processes, stage.
 
 Not the clock: a segment whose GPU changes its clock runs on.
 """
@@ -51,6 +51,7 @@ def row(kind: SegmentKind) -> Row:
         kind.profile,
         kind.batch_size,
         kind.processes,
+        kind.stage.index,
     )
 
 
@@ -113,9 +114,14 @@ class Prices:
         return 100.0 * weight * gco2e_per_s / baseline_gco2e_per_s if self.models else 0.0
 
     def clover_points(self, kind: SegmentKind) -> float:
-        """Return what serving all of the model's demand by `kind` adds to f, idle power apart."""
+        """Return what serving all of the model's demand by `kind` adds to f, idle power apart.
+
+        A pipeline's first stage has the merit of the answers; the later ones only emit.
+        """
         model = self.models[kind.model]
         emitted = kind.pool.carbon_gco2e(kind.energy_j) * model.demand_rps
+        if kind.stage.index:
+            return -self.carbon_points(emitted)
         saved = self.carbon_points(self.baseline_gco2e_per_s[kind.model] - emitted)
         weight = 1.0 - self.problem.objective.carbon_weight
         lost = kind.accuracy / model.best.accuracy - 1.0
@@ -123,6 +129,8 @@ class Prices:
 
     def accuracy_share(self, kind: SegmentKind) -> float:
         """Return what serving all of the model's demand by `kind` adds to AA, 0..1."""
+        if kind.stage.index:
+            return 0.0
         model = self.models[kind.model]
         return kind.accuracy / model.best.accuracy * model.demand_rps / self.demand_rps
 
@@ -167,8 +175,11 @@ class Prices:
     def shortfall(self, kind: SegmentKind) -> float:
         """Return by how much serving all of the demand by `kind` misses the accuracy floor.
 
-        Negative: how much it makes up for others. As a share of the best variant's accuracy.
+        Negative: how much it makes up for others. As a share of the best variant's accuracy. A
+        pipeline's requests count at its first stage.
         """
+        if kind.stage.index:
+            return 0.0
         quality = kind.accuracy / self.models[kind.model].best.accuracy
         return self.problem.objective.accuracy_floor - quality
 
@@ -264,14 +275,18 @@ def baseline_gco2e(problem: Problem, model: Model) -> float:
 
     Active energy of a whole GPU that serves only this variant, plus the idle energy of as many as
     the model's demand needs, at the objective's baseline intensity. The GPUs are of the largest
-    pool; of the variants, the most accurate that fits on one.
+    pool; of the variants, the most accurate that fits on one. Of a pipeline, each stage has GPUs of
+    its own.
     """
     pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
     for variant in sorted(model.variants, key=lambda each: -each.accuracy):
         for pool, _ in pools:
-            kind = dedicated(problem, Place(model, variant, pool, whole(pool)))
-            if kind is not None:
-                return _baseline(problem, model, kind)
+            places = (
+                Place(model, variant, pool, whole(pool), stage) for stage, _ in variant.stages
+            )
+            kinds = [dedicated(problem, place) for place in places]
+            if all(kinds):
+                return sum(_baseline(problem, model, kind) for kind in kinds if kind is not None)
     return 1.0  # nothing can serve this model, so that its reference weighs nothing either
 
 

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.kit.errors import FailedPrecondition
 from services.kit.units import S_PER_H
-from services.planner.domain import Configuration, Model, Pool, Problem, Score, SegmentKind
+from services.planner.domain import (
+    Configuration,
+    Model,
+    Pool,
+    Problem,
+    Queue,
+    Score,
+    SegmentKind,
+    queue_of,
+)
 from services.planner.problem.catalog import in_time
 from services.planner.problem.packing import gpus_needed
 from services.planner.problem.pricing import Prices, Row, gpcs, prices, row
 from services.planner.problem.queueing import Station, latency_s
+from services.planner.problem.ways import ways
 
 Served = Mapping[str, Mapping[SegmentKind, float]]
-"""Load that is served in time, by model and kind, req/s."""
+"""Load that is served in time, by model and kind, req/s; a pipeline's is in each of its stages."""
 
 
 def score(problem: Problem, configuration: Configuration, known: Prices | None = None) -> Score:
@@ -41,7 +51,7 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
     reconfiguration = reconfiguration_points(known, configuration.segments)
     return Score(
         unserved_rps={
-            name: max(0.0, model.demand_rps - sum(served[name].values()))
+            name: max(0.0, model.demand_rps - _answered_rps(served[name]))
             for name, model in known.models.items()
         },
         objective=known.weighted(goals) - reconfiguration,
@@ -165,19 +175,31 @@ def _served(
     problem: Problem, model: Model, configuration: Configuration
 ) -> dict[SegmentKind, float]:
     """Return the load of a model that is served in time; demand beyond the model's is refused."""
-    served = {}
+    taken = {
+        kind: min(
+            configuration.load_rps.get(kind, 0.0),
+            problem.objective.max_utilisation * kind.throughput_rps * count,
+        )
+        for kind, count in configuration.segments.items()
+        if kind.model == model.name and in_time(problem.objective, model, kind)
+    }
+    served = dict.fromkeys(taken, 0.0)
     left_rps = model.demand_rps
-    for kind, count in configuration.segments.items():
-        if kind.model == model.name and in_time(problem.objective, model, kind):
-            usable_rps = problem.objective.max_utilisation * kind.throughput_rps * count
-            served[kind] = min(configuration.load_rps.get(kind, 0.0), usable_rps, left_rps)
-            left_rps -= served[kind]
+    for way in ways(taken):
+        rps = min(way.capacity_rps, left_rps)
+        served |= way.loads(rps)
+        left_rps -= rps
     return served
+
+
+def _answered_rps(load: Mapping[SegmentKind, float]) -> float:
+    """Return the answers that a load makes: what goes through a pipeline counts once."""
+    return sum(rps for kind, rps in load.items() if not kind.stage.index)
 
 
 def _worst_unserved(known: Prices, served: Served) -> float:
     served_share = (
-        sum(served[name].values()) / known.models[name].demand_rps for name in known.servable
+        _answered_rps(served[name]) / known.models[name].demand_rps for name in known.servable
     )
     return max(0.0, 1.0 - min(served_share, default=1.0))
 
@@ -191,21 +213,39 @@ def _floor_violation(known: Prices, served: Served) -> float:
 
 
 def _accuracy(load: Mapping[SegmentKind, float]) -> float:
-    total_rps = sum(load.values())
-    return sum(k.accuracy * rps for k, rps in load.items()) / total_rps if total_rps else 0.0
+    first = {kind: rps for kind, rps in load.items() if not kind.stage.index}
+    total_rps = sum(first.values())
+    return sum(k.accuracy * rps for k, rps in first.items()) / total_rps if total_rps else 0.0
 
 
 def _latency_s(model: Model, configuration: Configuration) -> float:
-    stations = _stations(model, configuration)
-    return latency_s(tuple(stations), model.slo_percentile)
+    """Return the predicted latency: of the model's queue, and of what the slowest pipeline adds.
 
-
-def _stations(model: Model, configuration: Configuration) -> Iterable[Station]:
+    The percentiles of a pipeline's stages are added up, which errs on the long side.
+    """
+    stations: dict[Queue, list[Station]] = {queue_of(model.name, "", 0): []}
+    transfers_s: dict[str, dict[int, float]] = {}
     for kind, count in configuration.segments.items():
         if kind.model == model.name and count:
-            yield Station(
-                processes=count * kind.processes,
-                capacity_rps=count * kind.throughput_rps,
-                batch_s=kind.latency_s,
-                load_rps=configuration.load_rps.get(kind, 0.0),
-            )
+            stations.setdefault(kind.queue, []).append(_station(kind, count, configuration))
+            if kind.stage.of > 1:
+                transfers_s.setdefault(kind.variant, {})[kind.stage.index] = kind.stage.transfer_s
+    known_s = {
+        queue: latency_s(tuple(served), model.slo_percentile) for queue, served in stations.items()
+    }
+    first_s = known_s.pop(queue_of(model.name, "", 0))
+    further_s = (
+        sum(each for (_, name, _), each in known_s.items() if name == variant)
+        + sum(each for index, each in hops_s.items() if index < len(hops_s) - 1)
+        for variant, hops_s in transfers_s.items()
+    )
+    return first_s + max(further_s, default=0.0)
+
+
+def _station(kind: SegmentKind, count: int, configuration: Configuration) -> Station:
+    return Station(
+        processes=count * kind.processes,
+        capacity_rps=count * kind.throughput_rps,
+        batch_s=kind.latency_s,
+        load_rps=configuration.load_rps.get(kind, 0.0),
+    )

@@ -12,6 +12,7 @@ from itertools import permutations
 from services.planner.domain import Configuration, Model, SegmentKind
 from services.planner.problem.catalog import in_time
 from services.planner.problem.pricing import Prices
+from services.planner.problem.ways import Way, ways
 
 ROUNDING = 1e-9
 """Relative step beyond a price at which two orders are equal."""
@@ -20,10 +21,10 @@ ROUNDING = 1e-9
 def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configuration:
     """Return `segments` with the load that suits the objective best.
 
-    Per model, segments fill up in order of what their load is worth, then of energy. Where the
-    accuracy floor is then missed, that split is mixed with the one that fills in order of accuracy,
-    just enough. Load that no segment can take in time goes to all of them by throughput, and will
-    be late.
+    Per model, segments fill up in order of what their load is worth, then of energy; a pipeline's
+    fill up together. Where the accuracy floor is then missed, that split is mixed with the one that
+    fills in order of accuracy, just enough. Load that no segment can take in time goes to all of
+    them by throughput, and will be late.
     """
     chosen = {kind: count for kind, count in segments.items() if count > 0}
     load_rps: dict[SegmentKind, float] = {}
@@ -65,81 +66,93 @@ def _split(
     known: Prices, model: Model, segments: Mapping[SegmentKind, int]
 ) -> dict[SegmentKind, float]:
     objective = known.problem.objective
-    usable_rps = {
-        kind: objective.max_utilisation * kind.throughput_rps * count
-        for kind, count in segments.items()
-        if in_time(objective, model, kind)
-    }
-    best = _fill(
-        usable_rps, model.demand_rps, lambda kind: (known.load_points(kind), -kind.energy_j)
+    usable = tuple(
+        ways(
+            {
+                kind: objective.max_utilisation * kind.throughput_rps * count
+                for kind, count in segments.items()
+                if in_time(objective, model, kind)
+            }
+        )
     )
-    if sum(known.shortfall(kind) * rps for kind, rps in best.items()) > 0:
-        best = _kept(known, model, usable_rps, best)
-    return _overflow(best, segments, model.demand_rps)
+    points = {way: way.mean(known.load_points) for way in usable}
+    energy_j = {way: way.mean(lambda kind: kind.energy_j) for way in usable}
+    best = _fill(usable, model.demand_rps, lambda way: (points[way], -energy_j[way]))
+    short = {way: way.mean(known.shortfall) for way in usable}
+    if sum(short[way] * rps for way, rps in best.items()) > 0:
+        best = _kept(points, short, model.demand_rps, best)
+    load_rps: dict[SegmentKind, float] = {}
+    for way, rps in best.items():
+        load_rps |= way.loads(rps)
+    left_rps = model.demand_rps - sum(best.values())
+    return _overflow(load_rps, segments, left_rps, model.demand_rps)
 
 
 def _kept(
-    known: Prices,
-    model: Model,
-    usable_rps: Mapping[SegmentKind, float],
-    best: Mapping[SegmentKind, float],
-) -> dict[SegmentKind, float]:
+    points: Mapping[Way, float],
+    short: Mapping[Way, float],
+    demand_rps: float,
+    best: Mapping[Way, float],
+) -> dict[Way, float]:
     """Return the best split that keeps the accuracy floor, or misses it least.
 
     A linear program with one constraint beside the capacities: at its multiplier's value two
     orders of filling are equal, and the answer is a mixture of the two.
     """
-    points = {kind: known.load_points(kind) for kind in usable_rps}
-    short = {kind: known.shortfall(kind) for kind in usable_rps}
     turns = sorted(
         (points[one] - points[other]) / (short[one] - short[other])
-        for one, other in permutations(usable_rps, 2)
+        for one, other in permutations(points, 2)
         if short[one] > short[other] and points[one] > points[other]
     )
 
-    def priced(price: float) -> dict[SegmentKind, float]:
-        return _fill(usable_rps, model.demand_rps, lambda k: (points[k] - price * short[k],))
+    def priced(price: float) -> dict[Way, float]:
+        return _fill(points, demand_rps, lambda way: (points[way] - price * short[way],))
 
-    poor, good = dict(best), _fill(usable_rps, model.demand_rps, lambda kind: (kind.accuracy,))
-    if sum(short[kind] * rps for kind, rps in good.items()) > 0:
+    poor, good = dict(best), _fill(points, demand_rps, lambda way: (way.accuracy,))
+    if sum(short[way] * rps for way, rps in good.items()) > 0:
         return good
     low, high = 0, len(turns)
     while low < high:
         middle = (low + high) // 2
         split = priced(turns[middle] * (1 + ROUNDING))
-        if sum(short[kind] * rps for kind, rps in split.items()) > 0:
+        if sum(short[way] * rps for way, rps in split.items()) > 0:
             poor, low = split, middle + 1
         else:
             good, high = split, middle
-    missed = sum(short[kind] * rps for kind, rps in poor.items())
-    spare = -sum(short[kind] * rps for kind, rps in good.items())
+    missed = sum(short[way] * rps for way, rps in poor.items())
+    spare = -sum(short[way] * rps for way, rps in good.items())
     weight = missed / (missed + spare)
-    return {kind: (1 - weight) * poor[kind] + weight * good[kind] for kind in poor}
+    return {way: (1 - weight) * poor[way] + weight * good[way] for way in poor}
 
 
 def _fill(
-    usable_rps: Mapping[SegmentKind, float],
+    usable: Iterable[Way],
     demand_rps: float,
-    worth: Callable[[SegmentKind], tuple[float, ...]],
-) -> dict[SegmentKind, float]:
+    worth: Callable[[Way], tuple[float, ...]],
+) -> dict[Way, float]:
     load_rps = {}
     left_rps = demand_rps
-    for kind in sorted(usable_rps, key=worth, reverse=True):
-        load_rps[kind] = min(usable_rps[kind], left_rps)
-        left_rps -= load_rps[kind]
+    for way in sorted(usable, key=worth, reverse=True):
+        load_rps[way] = min(way.capacity_rps, left_rps)
+        left_rps -= load_rps[way]
     return load_rps
 
 
 def _overflow(
     load_rps: Mapping[SegmentKind, float],
     segments: Mapping[SegmentKind, int],
+    left_rps: float,
     demand_rps: float,
 ) -> dict[SegmentKind, float]:
-    rates = {kind: count * kind.throughput_rps for kind, count in segments.items()}
-    left_rps = demand_rps - sum(load_rps.values())
+    """Add the load that nobody can take in time to all, by throughput."""
     if left_rps <= 1e-9 * demand_rps:
         return dict(load_rps)
-    total_rps = sum(rates.values())
-    return {
-        kind: load_rps.get(kind, 0.0) + left_rps * rate / total_rps for kind, rate in rates.items()
+    found = tuple(ways({kind: count * kind.throughput_rps for kind, count in segments.items()}))
+    total_rps = sum(way.capacity_rps for way in found)
+    late = {
+        kind: rps
+        for way in found
+        for kind, rps in way.loads(left_rps * way.capacity_rps / total_rps).items()
     }
+    kinds = dict.fromkeys((*load_rps, *late))
+    return {kind: load_rps.get(kind, 0.0) + late.get(kind, 0.0) for kind in kinds}

@@ -13,6 +13,7 @@ from services.planner.strategies.annealing import annealing
 from services.planner.strategies.base import base
 from services.planner.strategies.co2opt import co2opt
 from services.planner.strategies.exact_program import TINY, Formulation
+from services.planner.strategies.one_piece import without_pipelines
 
 FEW_GPUS = 32
 RELATIVE_GAP = 1e-3
@@ -41,7 +42,8 @@ def exact(problem: Problem) -> Configuration:
     wide = WIDE_GAP if tolerance else 0.0
     if found is not None and found.gap is not None and found.gap <= wide:
         return found
-    return _best(known, found, [strategy(problem) for strategy in (annealing, base, co2opt)])
+    plain = without_pipelines(problem)
+    return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
 
 
 def candidates(known: Prices) -> Iterator[SegmentKind]:
@@ -52,10 +54,11 @@ def candidates(known: Prices) -> Iterator[SegmentKind]:
     more than the price of changing.
     """
     problem, pools = known.problem, known.problem.pools
-    groups: dict[tuple[str, str, Pool, str, int], list[SegmentKind]] = {}
+    groups: dict[tuple[str, str, int, Pool, str, int], list[SegmentKind]] = {}
     for kind in problem.catalog:
         if kind.pool in pools and usable(problem, known.models.get(kind.model), kind):
-            place = (kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz)
+            part = (kind.model, kind.variant, kind.stage.index)
+            place = (*part, kind.pool, kind.profile, kind.clock_mhz)
             groups.setdefault(place, []).append(kind)
     most = None if known.tells_energy else 1
     found = [kind for group in groups.values() for kind in pareto(group, latency=False)[:most]]

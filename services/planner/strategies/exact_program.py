@@ -8,7 +8,8 @@ h, maximal layout c and variant w that does not run yet:
     v_m   accuracy short of the floor    d_r, q_pk  segments to start, slices to create
     b_w   whether it is to be loaded     t    longest time to load, s
 
-    x_s * demand <= rho * throughput_s * n_s          sum_s x_s + u_m = 1, u_m <= z
+    x_s * demand <= rho * throughput_s * n_s          sum_s x_s + u_m = 1, u_m <= z   (s: stage 0)
+    sum of x_s over a pipeline's stage i = over its stage 0, for every i > 0
     sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc <= N_p
     sum_s x_s * shortfall_s <= v_m                    sum_{s of w} x_s <= b_w, load_w * b_w <= t
     d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
@@ -31,6 +32,7 @@ import numpy as np
 from services.kit.mig import maximal_layouts
 from services.planner.domain import Configuration, Pool, SegmentKind
 from services.planner.problem.pricing import Prices, gpcs, row
+from services.planner.problem.ways import balances, ways
 from services.planner.solving.milp import Goal, Numbers, Program, Solution, Terms
 
 SHORTAGES = 3
@@ -74,6 +76,7 @@ class Formulation:
 
     def __post_init__(self) -> None:
         self._add_segments()
+        self._add_pipelines()
         self._add_demand()
         self._add_floor()
         self._add_gpus()
@@ -152,13 +155,17 @@ class Formulation:
     ) -> None:
         """Give the load that the solver's tolerances left over to whoever has room."""
         left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
-        for kind, rps in load_rps.items():
-            left_rps[kind.model] -= rps
+        room_rps: dict[str, dict[SegmentKind, float]] = {}
         for kind, count in segments.items():
-            usable_rps = self._usable_rps(kind) * count
-            more_rps = max(0.0, min(left_rps[kind.model], usable_rps - load_rps[kind]))
-            load_rps[kind] += more_rps
-            left_rps[kind.model] -= more_rps
+            left_rps[kind.model] -= 0.0 if kind.stage.index else load_rps[kind]
+            room = max(0.0, self._usable_rps(kind) * count - load_rps[kind])
+            room_rps.setdefault(kind.model, {})[kind] = room
+        for model, rooms in room_rps.items():
+            for way in ways(rooms):
+                more_rps = max(0.0, min(left_rps[model], way.capacity_rps))
+                left_rps[model] -= more_rps
+                for kind, rps in way.loads(more_rps).items():
+                    load_rps[kind] += rps
 
     def _add_segments(self) -> None:
         """Let loads go to segments, up to what these can take."""
@@ -174,6 +181,11 @@ class Formulation:
         if gpc_points := self.known.gpc_points:
             self._cost |= _terms(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
 
+    def _add_pipelines(self) -> None:
+        """Have what a pipeline's first stage takes go through each of the others."""
+        for terms in balances(self.kinds):
+            self.program.row(((int(self.loads[at]), by) for at, by in terms), low=0.0, high=0.0)
+
     def _add_demand(self) -> None:
         """Have every model's demand served, or say what is not."""
         program, names = self.program, list(self.known.models)
@@ -181,10 +193,12 @@ class Formulation:
         unserved = program.columns(len(names), upper=1.0)
         demand = program.rows(len(names), low=1.0, high=1.0)
         program.terms(demand, unserved, 1.0)
-        program.terms(demand[at], self.loads, 1.0)
+        answers = [float(not kind.stage.index) for kind in self.kinds]
+        program.terms(demand[at], self.loads, answers)
         cover = program.rows(len(names), low=1.0)  # implied, but the solver cuts better with it
         program.terms(cover, unserved, 1.0)
-        program.terms(cover[at], self.counts, [self._share(kind) for kind in self.kinds])
+        shares = np.array([self._share(kind) for kind in self.kinds])
+        program.terms(cover[at], self.counts, shares * answers)
         self._worst = program.column(upper=1.0)
         fair = [index for index, name in enumerate(names) if name in self.known.servable]
         worst = program.rows(len(fair), high=0.0)
@@ -246,7 +260,11 @@ class Formulation:
         """Price the longest time to load a variant."""
         points, times = self.known.loading_points, self.known.loading_s
         pairs = [(kind.model, kind.variant) for kind in self.kinds]
-        new = [index for index, pair in enumerate(pairs) if times.get(pair, 0.0) > 0]
+        new = [  # a pipeline's load is that of its first stage
+            index
+            for index, pair in enumerate(pairs)
+            if times.get(pair, 0.0) > 0 and not self.kinds[index].stage.index
+        ]
         if not points or not new:
             return
         variants, at = _distinct(pairs[index] for index in new)

@@ -7,6 +7,7 @@ from typing import Any
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.errors import InvalidArgument
+from services.planner.accounting.account import Tokens
 from services.planner.plan import Outcome, Plan
 from services.planner.proposal import AddedGpus, Changes
 from services.planner.routers import LoadReport
@@ -88,4 +89,9 @@ def load_from(
         late={load.model: load.late for load in message.models},
         by_variant={load.model: dict(load.answered_by_variant) for load in message.models},
         refused={load.model: load.refused for load in message.models},
+        tokens={
+            load.model: Tokens(load.input_tokens, load.output_tokens)
+            for load in message.models
+            if load.input_tokens or load.output_tokens
+        },
     )

@@ -14,6 +14,7 @@ planner which GPUs to power.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -27,12 +28,19 @@ class CarbonAware:
 
     Attributes:
         most: Requests of each job that are laid out, >= 1.
-        most_late: Share of any job's recent requests that may be late, 0..1; above it, whoever
-            has a choice leaves the shared GPUs to others before anybody must.
+        calm: Share of any job's recent requests that may be late, 0..1, before anybody yields.
+        most_late: Share at which all those yield that would hold a shared GPU for longer than the
+            tightest constraint. In between, the longest do: a short one is over while others can
+            still wait.
     """
 
     most: int = 16
+    calm: float = 0.03
     most_late: float = 0.045
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.calm < self.most_late:
+            raise ValueError(f"calm must be within 0..most_late, got {self.calm}, {self.most_late}")
 
     def decide(self, view: View) -> Decision:
         """Return the first start of the layout that is due now, and when to look again.
@@ -41,11 +49,16 @@ class CarbonAware:
         share to those that have none.
         """
         asks = list(_by_deadline(view, self.most))
-        layout = _Layout(view.now_s, yielding=max(view.late, default=0.0) > self.most_late)
-        if not (layout.place(asks) or layout.yielding):
-            layout = _Layout(view.now_s, yielding=True)
+        layout = _Layout(view.now_s, self._longest_s(view))
+        if not layout.place(asks):
+            layout = _Layout(view.now_s, longest_s=0.0)
             layout.place(asks)
         return Decision(layout.start, min(layout.latest_s, default=None))
+
+    def _longest_s(self, view: View) -> float:
+        """Return how long a request may hold a shared GPU if it has a choice, s."""
+        over = (max(view.late, default=0.0) - self.calm) / (self.most_late - self.calm)
+        return view.tightest_s / min(over, 1.0) if over > 0 else math.inf
 
 
 class _Layout:
@@ -53,17 +66,18 @@ class _Layout:
 
     Args:
         now_s: The time.
-        yielding: GPUs that fewer jobs share come first; else what is emitted decides.
+        longest_s: Who would hold a GPU for longer prefers one that fewer jobs share, whatever is
+            emitted.
 
     Attributes:
         start: What begins now: the first that does.
         latest_s: Times by which somebody that waits by choice would have to begin elsewhere.
     """
 
-    def __init__(self, now_s: float, *, yielding: bool) -> None:
+    def __init__(self, now_s: float, longest_s: float) -> None:
         self.start: Start | None = None
         self.latest_s: list[float] = []
-        self.yielding = yielding
+        self._longest_s = longest_s
         self._now_s = now_s
         self._ready_s: dict[Gpu, float] = {}
 
@@ -97,7 +111,7 @@ class _Layout:
         start_s = self._start_s(offer.gpu)
         late = start_s + offer.likely_s > ask.due_s
         end_s = start_s + offer.latency_s
-        shared = offer.gpu.jobs if self.yielding else 0
+        shared = offer.gpu.jobs if offer.occupies_s > self._longest_s else 0
         return late, end_s if late else shared, offer.carbon_gco2e, end_s
 
     def _start_s(self, gpu: Gpu) -> float:

@@ -6,6 +6,7 @@ by several jobs (as in the paper's evaluation). Time is seconds of one clock, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -85,6 +86,7 @@ class View:
         queues: What waits, by job, in order.
         violations: Requests that missed their constraint so far, by job.
         late: Their share of the recent ones, by job, 0..1.
+        tightest_s: Least latency constraint of any job, s; infinite: it does not matter.
     """
 
     now_s: float
@@ -92,6 +94,7 @@ class View:
     queues: Sequence[Sequence[Ask]]
     violations: Sequence[int] = ()
     late: Sequence[float] = ()
+    tightest_s: float = math.inf
 
 
 class Start(NamedTuple):

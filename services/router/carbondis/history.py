@@ -71,8 +71,13 @@ class _Line:
         self.together += share * (off * (value - self.value) - self.together)
 
     def at(self, size: float) -> float:
-        slope = self.together / self.spread if self.spread > _LEAST_SPREAD else 0.0
-        return max(self.value + slope * (size - self.size), 0.0)
+        """Return the value on the line; in proportion where only one size was seen.
+
+        A small size must not count as long as a large one that came first: it would never be tried.
+        """
+        if self.spread <= _LEAST_SPREAD:
+            return self.value * size / self.size if self.size > 0 else self.value
+        return max(self.value + self.together / self.spread * (size - self.size), 0.0)
 
 
 @dataclass(slots=True)

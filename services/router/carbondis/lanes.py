@@ -18,13 +18,13 @@ from services.router.carbondis.rivals import HighPerf, LowEnergy
 from services.router.domain import Instance, InstanceChoice, Request
 from services.router.lane import Lane
 
-WEIGHING: Mapping[InstanceChoice, Callable[[], Policy]] = {
+WEIGHING: Mapping[InstanceChoice, Callable[[float], Policy]] = {
     "carbondis": Carbondis,
-    "carbon_aware": CarbonAware,
-    "highperf": HighPerf,
-    "lowenergy": LowEnergy,
+    "carbon_aware": lambda _: CarbonAware(),
+    "highperf": lambda _: HighPerf(),
+    "lowenergy": lambda _: LowEnergy(),
 }
-"""Choices that may let a request wait although an instance is free."""
+"""Choices that may let a request wait although an instance is free, given CARBONDIS' CIT."""
 
 MOST = 16
 """Waiting requests that a policy looks at."""

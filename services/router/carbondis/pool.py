@@ -52,12 +52,14 @@ class Pool:
     violations: list[int] = field(init=False)
     late: list[float] = field(init=False)
     again_s: float | None = None
+    _answered: list[int] = field(init=False)
     _queues: tuple[deque[Ask], ...] = field(init=False)
     _histories: dict[tuple[int, int], History] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.violations = [0] * len(self.jobs)
         self.late = [0.0] * len(self.jobs)
+        self._answered = [0] * len(self.jobs)
         self._queues = tuple(deque() for _ in self.jobs)
 
     def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
@@ -80,14 +82,17 @@ class Pool:
         gpu.busy = False
         late = now_s > ask.due_s
         self.violations[ask.job] += late
-        self.late[ask.job] += _RECENT * (late - self.late[ask.job])
+        self._answered[ask.job] += 1
+        weight = max(1 / self._answered[ask.job], _RECENT)
+        self.late[ask.job] += weight * (late - self.late[ask.job])
         history = self._histories.setdefault((ask.job, gpu.rank), History())
         history.add(ask.size, latency_s, energy_j)
 
     def decide(self, now_s: float, intensity_ratio: float) -> list[Start]:
         """Return what begins now; their GPUs are busy from here on."""
         starts: list[Start] = []
-        view = View(now_s, intensity_ratio, self._queues, self.violations, self.late)
+        tightest_s = min(job.constraint_s for job in self.jobs)
+        view = View(now_s, intensity_ratio, self._queues, self.violations, self.late, tightest_s)
         while True:
             start, self.again_s = self.policy.decide(view)
             if start is None:

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent import gpu_table
+from services.kit import deployment
 from services.kit.profiles.analytic import REFERENCE_GMACS, AnalyticProfile
-from services.kit.profiles.clock_curve import power_ratio, time_ratio
-from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.clock_curve import power_ratio, stretch, time_ratio
+from services.kit.profiles.load import load_profile
+from services.kit.profiles.profile import BatchCost, Profile, SliceShape
 
 INCEPTION = AnalyticProfile(REFERENCE_GMACS, memory_mib=1024, memory_mib_per_item=32)
 
@@ -179,3 +181,27 @@ def test_the_highest_clock_changes_nothing_and_a_lower_one_saves_energy_at_first
     assert energy(1.0) == pytest.approx(1.0)
     assert energy(0.7) < 0.85
     assert energy(0.3) > 1.0
+
+
+@given(
+    sensitivity=st.floats(0.0, 1.0), ratio=st.floats(0.2, 1.0), batch_size=st.sampled_from([1, 16])
+)
+def test_what_hardly_follows_the_clock_slows_down_in_proportion_to_its_sensitivity(
+    sensitivity: float, ratio: float, batch_size: int
+) -> None:
+    """The deployment's `clock_sensitivity`; power falls as the curve says, whoever runs."""
+    settings = deployment.AnalyticProfile(kind="analytic", gmacs_per_item=REFERENCE_GMACS)
+    where = shape("v100", "whole")
+    dull, usual = (load_profile(settings, each) for each in (sensitivity, 1.0))
+
+    def at(profile: Profile, clock_ratio: float) -> BatchCost:
+        found = profile.batch(where, batch_size, 2, clock_ratio=clock_ratio)
+        assert found is not None
+        return found
+
+    full, low = at(dull, 1.0), at(dull, ratio)
+    assert full == at(usual, 1.0)
+    assert full.latency_s <= low.latency_s <= at(usual, ratio).latency_s + 1e-12
+    assert low.latency_s <= full.latency_s * stretch(sensitivity, ratio) + 1e-12
+    if batch_size > 1:  # small batches wait for their launches, whatever the clock is
+        assert low.latency_s == pytest.approx(full.latency_s * stretch(sensitivity, ratio))

@@ -224,7 +224,11 @@ def test_a_deployment_survives_being_printed_and_read_again(deployment: Deploy) 
     assert yaml.safe_load(yaml.safe_dump(found.model_dump(mode="json")))
 
 
-def test_the_example_in_the_repository_is_valid() -> None:
+def test_the_examples_in_the_repository_are_valid() -> None:
+    root = Path(__file__).parents[3]
     for name in ("cinquefoil.yaml", "deploy/compose/cinquefoil.yaml"):
-        found = load(Path(__file__).parents[3] / name)
-        assert len(found.models["digits"].variants) >= 4, name
+        assert len(load(root / name).models["digits"].variants) >= 4, name
+    for name in ("examples/generative/cinquefoil.yaml", "deploy/compose/generative.yaml"):
+        found = load(root / name)
+        assert found.predictor is not None
+        assert found.models["chat"].discipline == "ssjf", name

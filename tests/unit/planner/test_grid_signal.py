@@ -89,6 +89,33 @@ def test_it_says_when_to_look_again() -> None:
     assert signal.settles_s(70.0) == math.inf
 
 
+def test_a_dwell_is_grid_time() -> None:
+    """A grid hour per minute: what must last a quarter of an hour lasts 15 s."""
+    signal = GridSignal(900.0, speedup=60.0)
+    signal.hear({"Z": 100.0}, {}, 0.0)
+    signal.hear({"Z": 120.0}, {}, 10.0)
+
+    assert signal.settles_s(10.0) == pytest.approx(15.0)
+    assert signal.ranges(24.9) == {"Z": (100.0, 120.0)}
+    assert signal.ranges(25.0) == {"Z": (120.0, 120.0)}
+
+
+def test_jumps_of_a_marginal_plant_make_no_plans_by_default() -> None:
+    """Up and down by an eighth every ten minutes: a dozen causes without a dwell, none with it."""
+    values = [112.0 if look // 2 % 2 else 100.0 for look in range(24)]
+    found = {}
+    for settings in (Triggers(), Triggers(intensity_dwell_s=0.0)):
+        signal, planned, count = GridSignal(settings.intensity_dwell_s), None, 0
+        for look, value in enumerate(values):
+            signal.hear({"Z": value}, {}, 300.0 * look)
+            now = seen(signal, 300.0 * look, value)
+            if cause(planned, now, settings):
+                planned, count = now, count + 1
+        found[settings.intensity_dwell_s] = count
+
+    assert found == {900.0: 1, 0.0: 12}
+
+
 def test_knowledge_ages_with_silence_in_grid_time() -> None:
     """A grid hour per minute: heard when it was 5 min old, 30 s of silence make half an hour."""
     signal = GridSignal(speedup=60.0)

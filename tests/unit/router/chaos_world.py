@@ -132,7 +132,7 @@ class Worker:
             self._after(RESTART_S, self._hello)
             return
         self.up = True
-        self._listener.hello(self.instance, Hello(CREDITS, b""))
+        self._listener.hello(self.instance, Hello(CREDITS, self._metadata()))
 
     def _flush(self) -> None:
         self._flushing = False
@@ -152,13 +152,16 @@ class Worker:
         self._busy = False
         batch, self._inside = self._inside[:CREDITS], self._inside[CREDITS:]
         for request in batch:
-            if request.body.startswith(POISON) and request.number not in self._withdrawn:
+            if self._poisonous(request.body) and request.number not in self._withdrawn:
                 # A worker that drains is expected to go: the router counts no death.
                 self._books.deaths[request.body] += not self._draining
                 self.die()
                 return
         self._listener.results(self.instance, [self._result(request) for request in batch])
         self._next_batch()
+
+    def _poisonous(self, body: bytes) -> bool:
+        return body.startswith(POISON)
 
     def _result(self, request: Request) -> Result:
         if request.number in self._withdrawn:
@@ -168,7 +171,13 @@ class Worker:
             return Result(request.number, "UNAVAILABLE", "draining")
         self._books.answers[request.body] += 1
         self._books.granted_j += GRANT.energy_j
-        return Result(request.number, response=answer_to(request.body), cost=replace(GRANT))
+        return Result(request.number, response=self._answer(request.body), cost=replace(GRANT))
+
+    def _answer(self, body: bytes) -> bytes:
+        return answer_to(body)
+
+    def _metadata(self) -> bytes:
+        return b""
 
 
 def answer_to(body: bytes) -> bytes:
@@ -259,7 +268,8 @@ def _instance(endpoint: str, share: float) -> Instance:
 class Chaos:
     """What happens to the world, at random times, until it is told to heal."""
 
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: World, rng: Random, endpoints: tuple[str, ...] = ENDPOINTS) -> None:
+        self._endpoints = endpoints
         self._world = world
         self._rng = rng
         self._revision = 0
@@ -288,7 +298,7 @@ class Chaos:
         """Let everybody live and work again."""
         self._world.agents.update(NODES)
         self._planner = True
-        self.plan(ENDPOINTS)
+        self.plan(self._endpoints)
 
     def _cause(self, kind: str) -> None:
         world, rng = self._world, self._rng
@@ -298,10 +308,10 @@ class Chaos:
             case "worker killed" | "worker drains" | "credits" if up:
                 self._befall(kind, rng.choice(up))
             case "plan":
-                self.plan(rng.sample(ENDPOINTS, rng.randint(4, len(ENDPOINTS))))
+                self.plan(rng.sample(self._endpoints, rng.randint(4, len(self._endpoints))))
             case "model leaves":
-                self.plan(ENDPOINTS, rng.sample(MODELS, 1))
-                loop.call_later(0.1, self.plan, ENDPOINTS)
+                self.plan(self._endpoints, rng.sample(MODELS, 1))
+                loop.call_later(0.1, self.plan, self._endpoints)
             case "agent killed":  # its workers go on, and nobody starts those that die
                 world.agents.discard(node)
                 loop.call_later(1.0, world.agents.add, node)

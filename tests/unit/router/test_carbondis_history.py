@@ -42,6 +42,18 @@ def test_sizes_never_seen_lie_on_the_line_through_those_that_were(size: int) -> 
     assert found.energy_j == pytest.approx(0.5 * size, abs=1e-6)
 
 
+@given(seen=st.integers(1, 400), size=st.integers(1, 400))
+def test_of_one_size_the_others_follow_in_proportion(seen: int, size: int) -> None:
+    """A small request that counts as long as the large one that came first is never tried."""
+    history = History()
+    history.add(seen, 0.01 * seen)
+
+    found = history.estimate(size)
+
+    assert found is not None
+    assert found.latency_s == pytest.approx(0.01 * size)
+
+
 @given(st.lists(st.tuples(st.integers(1, 10**6), SECONDS), max_size=300))
 def test_it_remembers_no_more_sizes_than_it_may(seen: list[tuple[int, float]]) -> None:
     history = History(most_sizes=16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -117,6 +117,33 @@ def test_an_idle_model_sends_where_its_policy_says(
     served.sky.cir = cir
 
     assert served.ask() is expected
+
+
+def test_a_new_threshold_counts_for_the_next_request_and_costs_no_history() -> None:
+    served = Served("carbondis", Sky(cir=1.3)).learned()
+    assert served.ask() is HIGH
+    served.until(served.now_s + 5.0)
+
+    served.carry_out(served.core.swap(replace(served.core.routes, intensity_threshold=1.5)))
+
+    assert served.ask() is LOW
+    assert served.ask() is None, "what the instances take is still known: the low one is in time"
+
+
+def test_an_instance_without_a_share_serves_where_a_policy_weighs_but_no_other_variant() -> None:
+    """Shares are not followed there; accuracy is still the plan's."""
+    spare = replace(LOW, share=0.0)
+    cheaper = replace(LOW, endpoint="low:2", segment_id="other", variant="w", share=0.0)
+    served = Served("carbondis", Sky())
+    served.carry_out(
+        served.core.swap(replace(served.core.routes, instances=(spare, HIGH, cheaper)))
+    )
+    served.carry_out(served.core.up(cheaper.id, 1))
+
+    served.learned()
+
+    assert served.ask() is not None
+    assert served.due[-1][2].id == LOW.id
 
 
 def test_a_request_waits_for_the_instance_that_emits_least_while_another_is_free() -> None:

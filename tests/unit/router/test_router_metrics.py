@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.kit.clock import RealClock
 from services.router.account import Account
 from services.router.domain import Instance, ModelRoutes, Request
-from services.router.link import Cost, Result
+from services.router.link import Cost, Result, Usage
 from services.router.metrics import RouterCollector, registry
 from services.router.triton_metrics import TritonCollector
 
@@ -153,6 +153,35 @@ def test_triton_names_carry_the_same_counts() -> None:
     assert value("request_duration_us") == 40_000
     assert value("compute_infer_duration_us") == 8_000
     assert value("compute_input_duration_us") == value("compute_output_duration_us") == 0
+
+
+def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names() -> None:
+    """One answer of 20 tokens, one of a single token, one of none; who has no text tells none."""
+    account = open_account()
+    play(account, [(LARGE, 0.03)])
+    for usage in (Usage(7, 20, 0.2, 0.03), Usage(5, 1, 0.4, 0.0), Usage(3, 0, 0.0, 0.0)):
+        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        cost = Cost(2.0, 1.0, "model", 0.001, 0.9, batch_size=1, usage=usage)
+        account.answer(request, SMALL, Result(1, cost=cost), 1.0)
+    for source in ("exact", "semantic", "model"):
+        account.tally.foretell(source, 0.002)
+
+    found = scrape(account, triton=True)
+
+    small = ("m", "small")
+    assert found["cinquefoil_input_tokens_total", small] == 15
+    assert found["cinquefoil_output_tokens_total", small] == 21
+    assert found["cinquefoil_first_token_duration_seconds_count", small] == 2
+    assert found["cinquefoil_first_token_duration_seconds_bucket", ("0.25", *small)] == 1
+    assert found["cinquefoil_token_duration_seconds_count", small] == 1
+    assert found["cinquefoil_token_duration_seconds_sum", small] == 0.03
+    assert not [name for name, labels in found if "token" in name and "large" in labels]
+    triton = ("m", "1")
+    assert found["nv_inference_first_response_histogram_ms_bucket", ("250", *triton)] == 1
+    assert found["nv_inference_first_response_histogram_ms_count", triton] == 2
+    assert found["nv_cache_num_hits_per_model", triton] == 2
+    assert found["nv_cache_num_misses_per_model", triton] == 1
+    assert found["nv_cache_hit_duration_per_model", triton] == 4000
 
 
 def test_without_the_alias_there_is_no_triton_name() -> None:

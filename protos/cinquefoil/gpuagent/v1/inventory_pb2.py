@@ -22,39 +22,40 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xea\x01\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\x12\x18\n\x10\x63ore_gmacs_per_s\x18\t \x01(\x01\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xda\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\x12\x18\n\x10locked_clock_mhz\x18\x07 \x01(\r\x12\x16\n\x0e\x63lock_lockable\x18\x08 \x01(\x08\"\xe2\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x30\n\x06limits\x18\x08 \x03(\x0b\x32 .cinquefoil.gpuagent.v1.MpsLimit\";\n\x08MpsLimit\x12\x19\n\x11thread_percentage\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xa6\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\xad\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\x12\x10\n\x03pue\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_pue\"\xc5\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x13\n\x0b\x65rror_ratio\x18\x08 \x01(\x01\"\xc0\x01\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x04\x12\x14\n\x0cidle_share_j\x18\x08 \x01(\x01\x12\x11\n\tgranted_j\x18\t \x01(\x01\x12\r\n\x05slice\x18\n \x01(\t\"<\n\x08ScaleOut\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*\xb9\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x12\x1d\n\x19SEGMENT_STATE_QUARANTINED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&cinquefoil/gpuagent/v1/inventory.proto\x12\x16\x63inquefoil.gpuagent.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x01\n\x0cSliceProfile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x17gpu_instance_profile_id\x18\x02 \x01(\r\x12\x16\n\x0e\x63ompute_slices\x18\x03 \x01(\r\x12\x15\n\rmemory_slices\x18\x04 \x01(\r\x12\x0e\n\x06starts\x18\x05 \x03(\r\x12\x11\n\tmax_count\x18\x06 \x01(\r\x12\x10\n\x08sm_count\x18\x07 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x08 \x01(\x04\"\xea\x01\n\x07GpuType\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x14\n\x0cproduct_name\x18\x02 \x01(\t\x12\x15\n\rmemory_slices\x18\x03 \x01(\r\x12\x10\n\x08sm_count\x18\x04 \x01(\r\x12\x36\n\x08profiles\x18\x05 \x03(\x0b\x32$.cinquefoil.gpuagent.v1.SliceProfile\x12\x14\n\x0cidle_power_w\x18\x06 \x01(\x01\x12\x13\n\x0bmax_power_w\x18\x07 \x01(\x01\x12\x15\n\rmax_clock_mhz\x18\x08 \x01(\r\x12\x18\n\x10\x63ore_gmacs_per_s\x18\t \x01(\x01\"+\n\tPlacement\x12\x0f\n\x07profile\x18\x01 \x01(\t\x12\r\n\x05start\x18\x02 \x01(\r\"K\n\x05Slice\x12\x34\n\tplacement\x18\x01 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x0c\n\x04uuid\x18\x02 \x01(\t\"\xda\x01\n\x03Gpu\x12\x0c\n\x04uuid\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\r\x12-\n\x04type\x18\x03 \x01(\x0b\x32\x1f.cinquefoil.gpuagent.v1.GpuType\x12\x13\n\x0bmig_enabled\x18\x04 \x01(\x08\x12-\n\x06slices\x18\x05 \x03(\x0b\x32\x1d.cinquefoil.gpuagent.v1.Slice\x12\x11\n\tclock_mhz\x18\x06 \x01(\r\x12\x18\n\x10locked_clock_mhz\x18\x07 \x01(\r\x12\x16\n\x0e\x63lock_lockable\x18\x08 \x01(\x08\"\xf1\x01\n\x0bSegmentSpec\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x12\n\nbatch_size\x18\x04 \x01(\r\x12\x11\n\tprocesses\x18\x05 \x01(\r\x12\x10\n\x08gpu_uuid\x18\x06 \x01(\t\x12\x34\n\tplacement\x18\x07 \x01(\x0b\x32!.cinquefoil.gpuagent.v1.Placement\x12\x30\n\x06limits\x18\x08 \x03(\x0b\x32 .cinquefoil.gpuagent.v1.MpsLimit\x12\r\n\x05stage\x18\t \x01(\r\";\n\x08MpsLimit\x12\x19\n\x11thread_percentage\x18\x01 \x01(\r\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x04\"\xa6\x01\n\x07Segment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x33\n\x05state\x18\x02 \x01(\x0e\x32$.cinquefoil.gpuagent.v1.SegmentState\x12\x11\n\tendpoints\x18\x03 \x03(\t\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"\xad\x01\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04zone\x18\x02 \x01(\t\x12\x11\n\tsimulated\x18\x03 \x01(\x08\x12)\n\x04gpus\x18\x04 \x03(\x0b\x32\x1b.cinquefoil.gpuagent.v1.Gpu\x12\x31\n\x08segments\x18\x05 \x03(\x0b\x32\x1f.cinquefoil.gpuagent.v1.Segment\x12\x10\n\x03pue\x18\x06 \x01(\x01H\x00\x88\x01\x01\x42\x06\n\x04_pue\"\xf0\x01\n\tGpuEnergy\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0f\n\x07total_j\x18\x02 \x01(\x01\x12\x0e\n\x06idle_j\x18\x03 \x01(\x01\x12\x16\n\x0eunattributed_j\x18\x04 \x01(\x01\x12\x0f\n\x07power_w\x18\x05 \x01(\x01\x12\x37\n\x08segments\x18\x06 \x03(\x0b\x32%.cinquefoil.gpuagent.v1.SegmentEnergy\x12\x0e\n\x06method\x18\x07 \x01(\t\x12\x13\n\x0b\x65rror_ratio\x18\x08 \x01(\x01\x12)\n\x05since\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xcf\x01\n\rSegmentEnergy\x12\x12\n\nsegment_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63tive_j\x18\x04 \x01(\x01\x12\x10\n\x08requests\x18\x05 \x01(\x04\x12\x0e\n\x06\x62usy_s\x18\x06 \x01(\x01\x12\x0f\n\x07\x62\x61tches\x18\x07 \x01(\x04\x12\x14\n\x0cidle_share_j\x18\x08 \x01(\x01\x12\x11\n\tgranted_j\x18\t \x01(\x01\x12\r\n\x05slice\x18\n \x01(\t\x12\r\n\x05stage\x18\x0b \x01(\r\"<\n\x08ScaleOut\x12\x10\n\x08gpu_uuid\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t*\xb9\x01\n\x0cSegmentState\x12\x1d\n\x19SEGMENT_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SEGMENT_STATE_STARTING\x10\x01\x12\x17\n\x13SEGMENT_STATE_READY\x10\x02\x12\x1a\n\x16SEGMENT_STATE_DEGRADED\x10\x03\x12\x1a\n\x16SEGMENT_STATE_DRAINING\x10\x04\x12\x1d\n\x19SEGMENT_STATE_QUARANTINED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cinquefoil.gpuagent.v1.inventory_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SEGMENTSTATE']._serialized_start=1925
-  _globals['_SEGMENTSTATE']._serialized_end=2110
-  _globals['_SLICEPROFILE']._serialized_start=67
-  _globals['_SLICEPROFILE']._serialized_end=250
-  _globals['_GPUTYPE']._serialized_start=253
-  _globals['_GPUTYPE']._serialized_end=487
-  _globals['_PLACEMENT']._serialized_start=489
-  _globals['_PLACEMENT']._serialized_end=532
-  _globals['_SLICE']._serialized_start=534
-  _globals['_SLICE']._serialized_end=609
-  _globals['_GPU']._serialized_start=612
-  _globals['_GPU']._serialized_end=830
-  _globals['_SEGMENTSPEC']._serialized_start=833
-  _globals['_SEGMENTSPEC']._serialized_end=1059
-  _globals['_MPSLIMIT']._serialized_start=1061
-  _globals['_MPSLIMIT']._serialized_end=1120
-  _globals['_SEGMENT']._serialized_start=1123
-  _globals['_SEGMENT']._serialized_end=1289
-  _globals['_NODE']._serialized_start=1292
-  _globals['_NODE']._serialized_end=1465
-  _globals['_GPUENERGY']._serialized_start=1468
-  _globals['_GPUENERGY']._serialized_end=1665
-  _globals['_SEGMENTENERGY']._serialized_start=1668
-  _globals['_SEGMENTENERGY']._serialized_end=1860
-  _globals['_SCALEOUT']._serialized_start=1862
-  _globals['_SCALEOUT']._serialized_end=1922
+  _globals['_SEGMENTSTATE']._serialized_start=2031
+  _globals['_SEGMENTSTATE']._serialized_end=2216
+  _globals['_SLICEPROFILE']._serialized_start=100
+  _globals['_SLICEPROFILE']._serialized_end=283
+  _globals['_GPUTYPE']._serialized_start=286
+  _globals['_GPUTYPE']._serialized_end=520
+  _globals['_PLACEMENT']._serialized_start=522
+  _globals['_PLACEMENT']._serialized_end=565
+  _globals['_SLICE']._serialized_start=567
+  _globals['_SLICE']._serialized_end=642
+  _globals['_GPU']._serialized_start=645
+  _globals['_GPU']._serialized_end=863
+  _globals['_SEGMENTSPEC']._serialized_start=866
+  _globals['_SEGMENTSPEC']._serialized_end=1107
+  _globals['_MPSLIMIT']._serialized_start=1109
+  _globals['_MPSLIMIT']._serialized_end=1168
+  _globals['_SEGMENT']._serialized_start=1171
+  _globals['_SEGMENT']._serialized_end=1337
+  _globals['_NODE']._serialized_start=1340
+  _globals['_NODE']._serialized_end=1513
+  _globals['_GPUENERGY']._serialized_start=1516
+  _globals['_GPUENERGY']._serialized_end=1756
+  _globals['_SEGMENTENERGY']._serialized_start=1759
+  _globals['_SEGMENTENERGY']._serialized_end=1966
+  _globals['_SCALEOUT']._serialized_start=1968
+  _globals['_SCALEOUT']._serialized_end=2028
 # @@protoc_insertion_point(module_scope)

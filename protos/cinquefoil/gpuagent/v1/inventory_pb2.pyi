@@ -6,6 +6,7 @@ What a node has, as read back from the hardware: never what was asked for."""
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -285,6 +286,7 @@ class SegmentSpec(_message.Message):
     GPU_UUID_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """Unique over the deployment and over time; chosen by the planner."""
     model: _builtins.str
@@ -297,6 +299,10 @@ class SegmentSpec(_message.Message):
     """Worker processes (MPS clients) on the slice, >= 1."""
     gpu_uuid: _builtins.str
     """The GPU it runs on."""
+    stage: _builtins.int
+    """Which part of the variant, where it is a pipeline: its stages are numbered from 0. 0 for a
+    variant in one piece.
+    """
     @_builtins.property
     def placement(self) -> Global___Placement:
         """The slice it runs on."""
@@ -318,10 +324,11 @@ class SegmentSpec(_message.Message):
         gpu_uuid: _builtins.str = ...,
         placement: Global___Placement | None = ...,
         limits: _abc.Iterable[Global___MpsLimit] | None = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "limits", b"limits", "model", b"model", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "gpu_uuid", b"gpu_uuid", "limits", b"limits", "model", b"model", "placement", b"placement", "processes", b"processes", "segment_id", b"segment_id", "stage", b"stage", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -460,6 +467,7 @@ class GpuEnergy(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     METHOD_FIELD_NUMBER: _builtins.int
     ERROR_RATIO_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
     gpu_uuid: _builtins.str
     """The GPU."""
     total_j: _builtins.float
@@ -478,6 +486,12 @@ class GpuEnergy(_message.Message):
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___SegmentEnergy]:
         """Per segment that ran on this GPU, those that have ended included."""
 
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """When this account began. The same as before: its counters only grew, and a lower one is late.
+        Later than before: all began anew at 0. Unset: an account from before this was told.
+        """
+
     def __init__(
         self,
         *,
@@ -489,10 +503,11 @@ class GpuEnergy(_message.Message):
         segments: _abc.Iterable[Global___SegmentEnergy] | None = ...,
         method: _builtins.str = ...,
         error_ratio: _builtins.float = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_ratio", b"error_ratio", "gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_ratio", b"error_ratio", "gpu_uuid", b"gpu_uuid", "idle_j", b"idle_j", "method", b"method", "power_w", b"power_w", "segments", b"segments", "since", b"since", "total_j", b"total_j", "unattributed_j", b"unattributed_j"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -512,6 +527,7 @@ class SegmentEnergy(_message.Message):
     IDLE_SHARE_J_FIELD_NUMBER: _builtins.int
     GRANTED_J_FIELD_NUMBER: _builtins.int
     SLICE_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment."""
     model: _builtins.str
@@ -534,6 +550,8 @@ class SegmentEnergy(_message.Message):
     """Energy that its workers told in receipts; it follows active_j. Unit: J."""
     slice: _builtins.str
     """The slice it ran on, for example "3g.20gb@4". Empty: ended segments of one variant in sum."""
+    stage: _builtins.int
+    """Which stage of a pipeline it ran; a pipeline's requests are those of its stage 0."""
     def __init__(
         self,
         *,
@@ -547,10 +565,11 @@ class SegmentEnergy(_message.Message):
         idle_share_j: _builtins.float = ...,
         granted_j: _builtins.float = ...,
         slice: _builtins.str = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "batches", b"batches", "busy_s", b"busy_s", "granted_j", b"granted_j", "idle_share_j", b"idle_share_j", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "slice", b"slice", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_j", b"active_j", "batches", b"batches", "busy_s", b"busy_s", "granted_j", b"granted_j", "idle_share_j", b"idle_share_j", "model", b"model", "requests", b"requests", "segment_id", b"segment_id", "slice", b"slice", "stage", b"stage", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -394,7 +394,10 @@ class PlannedSegment(_message.Message):
     node: _builtins.str
     """Node it runs on."""
     share: _builtins.float
-    """Share of its model's load, 0..1; the shares of a model sum to 1."""
+    """Share of what its stage gets, 0..1: at stage 0 of its model's load, and the shares of a model's
+    stages 0 sum to 1; at a later stage of what the stages before pass on, and the shares of that
+    stage of that variant sum to 1.
+    """
     throughput_rps: _builtins.float
     """Requests per second it can take."""
     latency_s: _builtins.float
@@ -493,6 +496,8 @@ class Prediction(_message.Message):
     GAP_FIELD_NUMBER: _builtins.int
     UNSERVED_RPS_FIELD_NUMBER: _builtins.int
     SOLVE_S_FIELD_NUMBER: _builtins.int
+    PARKED_GPUS_FIELD_NUMBER: _builtins.int
+    PARKED_POWER_W_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
     """CLOVER's f (Eq. 3), in percentage points; higher is better."""
     power_w: _builtins.float
@@ -505,6 +510,10 @@ class Prediction(_message.Message):
     """Proven optimality gap, relative: (bound - objective) / |objective|. Absent where nothing is proven."""
     solve_s: _builtins.float
     """Time the strategy took. Unit: s."""
+    parked_power_w: _builtins.float
+    """Idle power of those, which cutting it saves. It is part of power_w, and of the carbon, unless
+    the objective has park_idle_gpus. Unit: W.
+    """
     @_builtins.property
     def accuracy(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Expected accuracy over all requests, in the models' unit, by model."""
@@ -516,6 +525,10 @@ class Prediction(_message.Message):
     @_builtins.property
     def unserved_rps(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Demand that the plan cannot serve within the SLO, by model. Unit: requests per second."""
+
+    @_builtins.property
+    def parked_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """GPUs that the plan leaves empty, by UUID: whoever can cut their power may."""
 
     def __init__(
         self,
@@ -529,10 +542,12 @@ class Prediction(_message.Message):
         gap: _builtins.float | None = ...,
         unserved_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         solve_s: _builtins.float = ...,
+        parked_gpus: _abc.Iterable[_builtins.str] | None = ...,
+        parked_power_w: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015
@@ -667,6 +682,7 @@ class ModelRoutes(_message.Message):
     INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
     INSTANCES_FIELD_NUMBER: _builtins.int
     DISCIPLINE_FIELD_NUMBER: _builtins.int
+    INTENSITY_THRESHOLD_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """What clients name in `model_name`."""
     accuracy_unit: _builtins.str
@@ -681,6 +697,10 @@ class ModelRoutes(_message.Message):
     """
     discipline: _builtins.str
     """Which request is the next: "fcfs", "edf" or "priority". Empty: "fcfs"."""
+    intensity_threshold: _builtins.float
+    """CARBONDIS' CIT, 0.5..2: ratio of the carbon intensity to its average above which "carbondis"
+    counts it as high. Unset: 1.
+    """
     @_builtins.property
     def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
         """Workers that may take its requests."""
@@ -695,12 +715,15 @@ class ModelRoutes(_message.Message):
         instance_choice: _builtins.str = ...,
         instances: _abc.Iterable[Global___Instance] | None = ...,
         discipline: _builtins.str = ...,
+        intensity_threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "intensity_threshold", b"intensity_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy_unit", b"accuracy_unit", "discipline", b"discipline", "instance_choice", b"instance_choice", "instances", b"instances", "model", b"model", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "accuracy_unit", b"accuracy_unit", "discipline", b"discipline", "instance_choice", b"instance_choice", "instances", b"instances", "intensity_threshold", b"intensity_threshold", "model", b"model", "slo_latency_s", b"slo_latency_s", "slo_percentile", b"slo_percentile"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__intensity_threshold: _TypeAlias = _typing.Literal["intensity_threshold"]  # noqa: Y015
+    _WhichOneofArgType__intensity_threshold: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__intensity_threshold) -> _WhichOneofReturnType__intensity_threshold | None: ...
 
 Global___ModelRoutes: _TypeAlias = ModelRoutes  # noqa: Y015
 
@@ -719,6 +742,8 @@ class Instance(_message.Message):
     ZONE_FIELD_NUMBER: _builtins.int
     PUE_FIELD_NUMBER: _builtins.int
     GPU_IDLE_POWER_W_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """Where to dial."""
     segment_id: _builtins.str
@@ -728,7 +753,7 @@ class Instance(_message.Message):
     accuracy: _builtins.float
     """The variant's accuracy, in the model's unit."""
     share: _builtins.float
-    """Share of the model's load for this process, 0..1."""
+    """Share for this process of what its stage gets, 0..1; see PlannedSegment.share."""
     credits: _builtins.int
     """Requests that may be in flight."""
     zone: _builtins.str
@@ -739,6 +764,12 @@ class Instance(_message.Message):
     """Idle power of the whole GPU it is on; tells high-end GPUs from low-end ones. 0: not known.
     Unit: W.
     """
+    stage: _builtins.int
+    """Which part of the variant it runs, from 0. Requests of clients go to stage 0 alone; the answer
+    of a stage is the request of the next.
+    """
+    stages: _builtins.int
+    """Stages of the variant; 0 or 1: it is in one piece."""
     def __init__(
         self,
         *,
@@ -751,10 +782,12 @@ class Instance(_message.Message):
         zone: _builtins.str = ...,
         pue: _builtins.float = ...,
         gpu_idle_power_w: _builtins.float = ...,
+        stage: _builtins.int = ...,
+        stages: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "gpu_idle_power_w", b"gpu_idle_power_w", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accuracy", b"accuracy", "credits", b"credits", "endpoint", b"endpoint", "gpu_idle_power_w", b"gpu_idle_power_w", "pue", b"pue", "segment_id", b"segment_id", "share", b"share", "stage", b"stage", "stages", b"stages", "variant", b"variant", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

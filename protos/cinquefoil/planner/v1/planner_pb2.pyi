@@ -11,7 +11,9 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,6 +24,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _AccountGrouping:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AccountGroupingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AccountGrouping.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACCOUNT_GROUPING_UNSPECIFIED: _AccountGrouping.ValueType  # 0
+    """Nothing: one entry per hour, zone, node and model."""
+    ACCOUNT_GROUPING_MODEL: _AccountGrouping.ValueType  # 1
+    """The model; what no model used is one entry, without a model."""
+    ACCOUNT_GROUPING_NODE: _AccountGrouping.ValueType  # 2
+    """The node."""
+    ACCOUNT_GROUPING_ZONE: _AccountGrouping.ValueType  # 3
+    """The electricity zone."""
+
+class AccountGrouping(_AccountGrouping, metaclass=_AccountGroupingEnumTypeWrapper):
+    """What the entries of an hour are added up by."""
+
+ACCOUNT_GROUPING_UNSPECIFIED: AccountGrouping.ValueType  # 0
+"""Nothing: one entry per hour, zone, node and model."""
+ACCOUNT_GROUPING_MODEL: AccountGrouping.ValueType  # 1
+"""The model; what no model used is one entry, without a model."""
+ACCOUNT_GROUPING_NODE: AccountGrouping.ValueType  # 2
+"""The node."""
+ACCOUNT_GROUPING_ZONE: AccountGrouping.ValueType  # 3
+"""The electricity zone."""
+Global___AccountGrouping: _TypeAlias = AccountGrouping  # noqa: Y015
 
 @_typing.final
 class WatchRequest(_message.Message):
@@ -711,8 +741,11 @@ class FleetNode(_message.Message):
     CONNECTED_FIELD_NUMBER: _builtins.int
     ENERGY_FIELD_NUMBER: _builtins.int
     DRIFTS_FIELD_NUMBER: _builtins.int
+    PUE_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     """Its stream is open."""
+    pue: _builtins.float
+    """Power usage effectiveness in use: measured where `node.pue` is set, else as configured. Unit: 1."""
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """As last reported."""
@@ -732,14 +765,165 @@ class FleetNode(_message.Message):
         connected: _builtins.bool = ...,
         energy: _abc.Iterable[_inventory_pb2.GpuEnergy] | None = ...,
         drifts: _abc.Iterable[Global___ProfileDrift] | None = ...,
+        pue: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node", "pue", b"pue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FleetNode: _TypeAlias = FleetNode  # noqa: Y015
+
+@_typing.final
+class ReadAccountRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    by: Global___AccountGrouping.ValueType
+    """What entries are added up by."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """The hour that this lies in is the first. Unset: the oldest that is kept."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """The hour before this, or that this lies in, is the last. Unset: the present one."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        by: Global___AccountGrouping.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAccountRequest: _TypeAlias = ReadAccountRequest  # noqa: Y015
+
+@_typing.final
+class ReadAccountResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccountEntry]:
+        """Some more entries, in order of hour, then of zone, node and model; at most 500."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[Global___AccountEntry] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadAccountResponse: _TypeAlias = ReadAccountResponse  # noqa: Y015
+
+@_typing.final
+class AccountEntry(_message.Message):
+    """What was drawn within an hour. Entries of a window sum to the same, whatever they are grouped by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOUR_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    ENERGY_J_FIELD_NUMBER: _builtins.int
+    IDLE_J_FIELD_NUMBER: _builtins.int
+    UNATTRIBUTED_J_FIELD_NUMBER: _builtins.int
+    CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    IDLE_GCO2E_FIELD_NUMBER: _builtins.int
+    UNATTRIBUTED_GCO2E_FIELD_NUMBER: _builtins.int
+    IDLE_SHARE_J_FIELD_NUMBER: _builtins.int
+    IDLE_SHARE_GCO2E_FIELD_NUMBER: _builtins.int
+    EMBODIED_GCO2E_FIELD_NUMBER: _builtins.int
+    BASE_ENERGY_J_FIELD_NUMBER: _builtins.int
+    BASE_CARBON_GCO2E_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    zone: _builtins.str
+    """Electricity zone. Empty: not told apart."""
+    node: _builtins.str
+    """Node. Empty: not told apart, or not known (of tokens)."""
+    model: _builtins.str
+    """Model. Empty: not told apart, or no model's: idle and unattributed energy."""
+    energy_j: _builtins.float
+    """Metered, of GPUs (without PUE): active, idle and unattributed energy. Unit: J."""
+    idle_j: _builtins.float
+    """Of it: idle energy. Unit: J."""
+    unattributed_j: _builtins.float
+    """Of it: active energy that no segment's busy time explains. Unit: J."""
+    carbon_gco2e: _builtins.float
+    """Operational carbon of energy_j: x PUE x the intensity in force. Unit: gCO2e."""
+    idle_gco2e: _builtins.float
+    """Of it: of idle_j. Unit: gCO2e."""
+    unattributed_gco2e: _builtins.float
+    """Of it: of unattributed_j. Unit: gCO2e."""
+    idle_share_j: _builtins.float
+    """Idle energy that `nodes.<n>.idle_share` gives to models: told beside energy_j of a model, never
+    in it. Unit: J.
+    """
+    idle_share_gco2e: _builtins.float
+    """Its operational carbon. Unit: gCO2e."""
+    embodied_gco2e: _builtins.float
+    """Embodied carbon: of the GPUs' making, by time and slice. 0: not counted. Unit: gCO2e."""
+    base_energy_j: _builtins.float
+    """What BASE (CLOVER 5.1: each model's best variant on whole GPUs) would have drawn for the same
+    requests on the same GPUs. Unit: J.
+    """
+    base_carbon_gco2e: _builtins.float
+    """Its operational carbon. Unit: gCO2e."""
+    requests: _builtins.int
+    """Requests answered, as workers counted them."""
+    input_tokens: _builtins.int
+    """Tokens of prompts, as routers counted them; by zone or node they are not known."""
+    output_tokens: _builtins.int
+    """Tokens generated; as input_tokens."""
+    @_builtins.property
+    def hour(self) -> _timestamp_pb2.Timestamp:
+        """When the hour began, UTC."""
+
+    def __init__(
+        self,
+        *,
+        hour: _timestamp_pb2.Timestamp | None = ...,
+        zone: _builtins.str = ...,
+        node: _builtins.str = ...,
+        model: _builtins.str = ...,
+        energy_j: _builtins.float = ...,
+        idle_j: _builtins.float = ...,
+        unattributed_j: _builtins.float = ...,
+        carbon_gco2e: _builtins.float = ...,
+        idle_gco2e: _builtins.float = ...,
+        unattributed_gco2e: _builtins.float = ...,
+        idle_share_j: _builtins.float = ...,
+        idle_share_gco2e: _builtins.float = ...,
+        embodied_gco2e: _builtins.float = ...,
+        base_energy_j: _builtins.float = ...,
+        base_carbon_gco2e: _builtins.float = ...,
+        requests: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hour", b"hour"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccountEntry: _TypeAlias = AccountEntry  # noqa: Y015
 
 @_typing.final
 class SetObjectiveRequest(_message.Message):
@@ -790,6 +974,7 @@ class SetPolicyRequest(_message.Message):
     DISCIPLINE_FIELD_NUMBER: _builtins.int
     INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
+    INTENSITY_THRESHOLD_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Required. The model."""
     discipline: _builtins.str
@@ -798,6 +983,8 @@ class SetPolicyRequest(_message.Message):
     """Who takes it: "shares", "idle_longest" or "least_expected_completion". Empty: unchanged."""
     reset: _builtins.bool
     """First go back to what the deployment file says."""
+    intensity_threshold: _builtins.float
+    """CARBONDIS' CIT, 0.5..2; see ModelRoutes. Unset: unchanged."""
     def __init__(
         self,
         *,
@@ -805,12 +992,15 @@ class SetPolicyRequest(_message.Message):
         discipline: _builtins.str = ...,
         instance_choice: _builtins.str = ...,
         reset: _builtins.bool = ...,
+        intensity_threshold: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "intensity_threshold", b"intensity_threshold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "instance_choice", b"instance_choice", "model", b"model", "reset", b"reset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold", "discipline", b"discipline", "instance_choice", b"instance_choice", "intensity_threshold", b"intensity_threshold", "model", b"model", "reset", b"reset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__intensity_threshold: _TypeAlias = _typing.Literal["intensity_threshold"]  # noqa: Y015
+    _WhichOneofArgType__intensity_threshold: _TypeAlias = _typing.Literal["_intensity_threshold", b"_intensity_threshold"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__intensity_threshold) -> _WhichOneofReturnType__intensity_threshold | None: ...
 
 Global___SetPolicyRequest: _TypeAlias = SetPolicyRequest  # noqa: Y015
 
@@ -820,19 +1010,23 @@ class SetPolicyResponse(_message.Message):
 
     DISCIPLINE_FIELD_NUMBER: _builtins.int
     INSTANCE_CHOICE_FIELD_NUMBER: _builtins.int
+    INTENSITY_THRESHOLD_FIELD_NUMBER: _builtins.int
     discipline: _builtins.str
     """In force by now."""
     instance_choice: _builtins.str
+    """In force by now."""
+    intensity_threshold: _builtins.float
     """In force by now."""
     def __init__(
         self,
         *,
         discipline: _builtins.str = ...,
         instance_choice: _builtins.str = ...,
+        intensity_threshold: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "instance_choice", b"instance_choice"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["discipline", b"discipline", "instance_choice", b"instance_choice", "intensity_threshold", b"intensity_threshold"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1070,6 +1264,8 @@ class ModelLoad(_message.Message):
     ANSWERED_BY_VARIANT_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     OVERLOADED_S_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The model."""
     arrivals: _builtins.int
@@ -1088,6 +1284,10 @@ class ModelLoad(_message.Message):
     """Time in the window in which the model had more to do than it gets done: who came had to wait
     for half of the SLO or longer, and variants without a share served as well. Unit: s.
     """
+    input_tokens: _builtins.int
+    """Tokens of prompts that were answered since the router started."""
+    output_tokens: _builtins.int
+    """Tokens generated since the router started."""
     @_builtins.property
     def latency_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Latency quantiles over the window, "50", "95", "99" and the SLO's percentile. Unit: s."""
@@ -1109,10 +1309,12 @@ class ModelLoad(_message.Message):
         answered_by_variant: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         refused: _builtins.int = ...,
         overloaded_s: _builtins.float = ...,
+        input_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "late", b"late", "latency_s", b"latency_s", "model", b"model", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "answered_by_variant", b"answered_by_variant", "arrivals", b"arrivals", "failed", b"failed", "input_tokens", b"input_tokens", "late", b"late", "latency_s", b"latency_s", "model", b"model", "output_tokens", b"output_tokens", "overloaded_s", b"overloaded_s", "queue_depth", b"queue_depth", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -90,6 +90,11 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.FromString,
                 _registered_method=True)
+        self.ReadAccount = channel.unary_stream(
+                '/cinquefoil.planner.v1.PlannerService/ReadAccount',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.FromString,
+                _registered_method=True)
         self.SetObjective = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/SetObjective',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
@@ -231,6 +236,17 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadAccount(self, request, context):
+        """Reads the account of energy and carbon, hour by hour, the oldest first; what was drawn up to now
+        is in it. Hours of which nothing is known are left out.
+
+        Errors:
+        INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetObjective(self, request, context):
         """Changes the objective and plans anew.
 
@@ -248,7 +264,8 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND        no such model
-        INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+        INVALID_ARGUMENT no such discipline or instance choice, or a threshold outside 0.5..2; nothing
+        changes
         FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -337,6 +354,11 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.GetFleet,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.SerializeToString,
+            ),
+            'ReadAccount': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadAccount,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.SerializeToString,
             ),
             'SetObjective': grpc.unary_unary_rpc_method_handler(
                     servicer.SetObjective,
@@ -657,6 +679,33 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/GetFleet',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadAccount(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ReadAccount',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ReadAccountResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -102,6 +102,13 @@ class PlannerServiceStub:
     """
     GetFleet: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]
     """Returns the nodes that have joined and the fleet's energy account."""
+    ReadAccount: _grpc.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]
+    """Reads the account of energy and carbon, hour by hour, the oldest first; what was drawn up to now
+    is in it. Hours of which nothing is known are left out.
+
+    Errors:
+      INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+    """
     SetObjective: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]
     """Changes the objective and plans anew.
 
@@ -115,7 +122,8 @@ class PlannerServiceStub:
 
     Errors:
       NOT_FOUND        no such model
-      INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+      INVALID_ARGUMENT no such discipline or instance choice, or a threshold outside 0.5..2; nothing
+                       changes
       FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
     """
     Join: _grpc.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]
@@ -210,6 +218,13 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     """
     GetFleet: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]  # type: ignore[assignment]
     """Returns the nodes that have joined and the fleet's energy account."""
+    ReadAccount: _aio.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]  # type: ignore[assignment]
+    """Reads the account of energy and carbon, hour by hour, the oldest first; what was drawn up to now
+    is in it. Hours of which nothing is known are left out.
+
+    Errors:
+      INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+    """
     SetObjective: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetObjectiveRequest, _planner_pb2.SetObjectiveResponse]  # type: ignore[assignment]
     """Changes the objective and plans anew.
 
@@ -223,7 +238,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       NOT_FOUND        no such model
-      INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+      INVALID_ARGUMENT no such discipline or instance choice, or a threshold outside 0.5..2; nothing
+                       changes
       FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
     """
     Join: _aio.StreamStreamMultiCallable[_planner_pb2.JoinRequest, _planner_pb2.JoinResponse]  # type: ignore[assignment]
@@ -383,6 +399,19 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the nodes that have joined and the fleet's energy account."""
 
     @_abc_1.abstractmethod
+    def ReadAccount(
+        self,
+        request: _planner_pb2.ReadAccountRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_planner_pb2.ReadAccountResponse], _abc.AsyncIterator[_planner_pb2.ReadAccountResponse]]:
+        """Reads the account of energy and carbon, hour by hour, the oldest first; what was drawn up to now
+        is in it. Hours of which nothing is known are left out.
+
+        Errors:
+          INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
+        """
+
+    @_abc_1.abstractmethod
     def SetObjective(
         self,
         request: _planner_pb2.SetObjectiveRequest,
@@ -406,7 +435,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           NOT_FOUND        no such model
-          INVALID_ARGUMENT no such discipline or instance choice; nothing changes
+          INVALID_ARGUMENT no such discipline or instance choice, or a threshold outside 0.5..2; nothing
+                           changes
           FAILED_PRECONDITION the discipline needs a predictor, and there is none; nothing changes
         """
 

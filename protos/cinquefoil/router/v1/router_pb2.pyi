@@ -181,6 +181,7 @@ class InstanceStatus(_message.Message):
     SHARE_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """Where it is dialled."""
     segment_id: _builtins.str
@@ -195,6 +196,8 @@ class InstanceStatus(_message.Message):
     """Requests it answered."""
     in_flight: _builtins.int
     """Requests it holds now."""
+    stage: _builtins.int
+    """Which stage of the variant it runs, where that is a pipeline; from 0."""
     def __init__(
         self,
         *,
@@ -205,10 +208,11 @@ class InstanceStatus(_message.Message):
         share: _builtins.float = ...,
         answered: _builtins.int = ...,
         in_flight: _builtins.int = ...,
+        stage: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "connected", b"connected", "endpoint", b"endpoint", "in_flight", b"in_flight", "segment_id", b"segment_id", "share", b"share", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "connected", b"connected", "endpoint", b"endpoint", "in_flight", b"in_flight", "segment_id", b"segment_id", "share", b"share", "stage", b"stage", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,78 @@
+"""What a plan leaves empty, and what that would save: on the example of mixed GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from services.kit.deployment import Deployment, Objective
+from services.kit.settings import load
+from services.planner.decide import Decision, Snapshot, decide
+from services.planner.domain import Gpu, Pool
+from services.planner.draft import Circumstances, draft
+from services.planner.models import load_models
+from services.simulator.machines import gpu_type
+from tests.unit.planner.test_store import NOW
+
+EXAMPLE = Path(__file__).parents[3] / "examples/mixed/cinquefoil.yaml"
+T4_IDLE_W, A100_IDLE_W = 30.0, 55.0
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Deployment:
+    return load(EXAMPLE)
+
+
+def planned(mixed: Deployment, strategy: str, objective: Objective) -> tuple[Snapshot, Decision]:
+    gpus = tuple(
+        Gpu(f"{name}/{index}", name, Pool(gpu_type(kind), node.zone, node.pue, 600.0))
+        for name, node in mixed.nodes.items()
+        for index, kind in enumerate(node.simulated or ())
+    )
+    numbers = count()
+    seen = Snapshot(gpus, load_models(mixed), (), {}, objective, strategy)
+    return seen, decide(seen, mixed.planner, lambda: f"s-{next(numbers)}")
+
+
+def test_the_example_gives_each_model_both_kinds_of_gpu(mixed: Deployment) -> None:
+    """What its two policies need to have a choice."""
+    _, found = planned(mixed, mixed.planner.strategy, mixed.planner.objective)
+
+    runs = Counter((each.kind.model, each.kind.pool.type.name) for each in found.target)
+    assert set(runs.elements()) == {
+        (model, kind) for model in mixed.models for kind in ("t4", "a100-40gb")
+    }
+    choices = [model.instance_choice for model in mixed.models.values()]
+    assert choices == ["carbon_aware", "carbondis"]
+
+
+@pytest.mark.parametrize(
+    ("parks", "parked_w", "counted_w"),
+    [(False, 2 * T4_IDLE_W, 2 * (T4_IDLE_W + A100_IDLE_W)), (True, 115.0, A100_IDLE_W)],
+    ids=["powered", "parked"],
+)
+def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
+    mixed: Deployment, *, parks: bool, parked_w: float, counted_w: float
+) -> None:
+    """The T4s; an A100, too, where empty GPUs draw nothing, which is then all that is counted."""
+    seen, decision = planned(mixed, "exact", Objective(park_idle_gpus=parks))
+
+    told = draft(decision, Circumstances("because", seen, {}, NOW, 0.0)).prediction
+
+    used = {segment.gpu_uuid for segment in decision.target}
+    assert set(told.parked_gpus) == {gpu.uuid for gpu in seen.gpus} - used
+    assert {"edge-0/0", "edge-0/1"} <= set(told.parked_gpus)
+    assert told.parked_power_w == parked_w
+    active_w = sum(kind.energy_j * rps for kind, rps in decision.configuration.load_rps.items())
+    assert told.power_w == pytest.approx(active_w + counted_w)
+
+
+def test_a_plan_that_uses_all_gpus_parks_none(mixed: Deployment) -> None:
+    seen, decision = planned(mixed, "base", Objective())
+
+    told = draft(decision, Circumstances("because", seen, {}, NOW, 0.0)).prediction
+
+    assert (told.parked_gpus, told.parked_power_w) == ((), 0.0)
