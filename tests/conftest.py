@@ -18,6 +18,10 @@ from hypothesis import settings
 from services.kit.deployment import Deployment
 from services.kit.settings import ENV_FILE, ENV_PREFIX, load
 
+# Test processes share the cores: with algebra threads of their own each would mostly wait for the
+# others (training the demo's models took 20 times the processor time). Numpy comes after this.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # A busy machine must not fail a property for being slow; pytest's timeout bounds all.
 settings.register_profile("cinquefoil", deadline=None, max_examples=50)
 settings.load_profile("cinquefoil")

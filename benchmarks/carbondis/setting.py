@@ -20,7 +20,8 @@ REQUESTS = 20_000
 LARGEST_BATCH = 128
 J_PER_KWH = 3.6e6
 Arrivals = Literal["poisson-milliseconds", "poisson-process"]
-ARRIVALS: tuple[Arrivals, ...] = ("poisson-milliseconds", "poisson-process")
+PAPERS: Arrivals = "poisson-milliseconds"
+ARRIVALS: tuple[Arrivals, ...] = (PAPERS, "poisson-process")
 """Gaps as the generator that the paper cites draws them, and those of a Poisson process."""
 
 TRACES = Path(__file__).resolve().parents[3] / "shared" / "data" / "carbon_intensity" / "lca"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.carbondis.profiles import A100, GpuClass
 from benchmarks.carbondis.setting import (
     J_PER_KWH,
+    PAPERS,
     REQUESTS,
     Arrivals,
     Grid,
@@ -28,7 +29,6 @@ from services.router.carbondis.pool import Job, Pool
 from services.router.carbondis.rivals import DyBatch, HighPerf, LowEnergy, RandomJob
 
 PERCENTILE = 95
-_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,37 @@ class Work:
         return tuple(row.slo_ms / 1e3 for row in self.jobs.jobs)
 
 
-def work(
-    jobs: Set,
-    arrivals: Arrivals,
-    requests: int = REQUESTS,
-    *,
-    rate: float = 1.0,
-    tightness: float = 1.0,
-) -> Work:
-    """Draw the requests of a set.
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A set under one load.
 
-    Args:
+    Attributes:
         jobs: The set.
-        arrivals: How they come.
+        arrivals: How requests come.
         requests: Of each job.
         rate: Over Table V's.
         tightness: What a low-end GPU needs at mean batch + 1 std, over the SLO.
+        policies: Names of those to compare; empty: all.
+        seed: Of the draw of requests.
     """
-    rng = np.random.default_rng(_SEED)
-    loads = tuple(load(row, arrivals, requests, rng) for row in jobs.jobs)
+
+    jobs: Set
+    arrivals: Arrivals = PAPERS
+    requests: int = REQUESTS
+    rate: float = 1.0
+    tightness: float = 1.0
+    policies: tuple[str, ...] = ()
+    seed: int = 0
+
+
+def work(case: Case) -> Work:
+    """Draw the requests of a case."""
+    rng = np.random.default_rng(case.seed)
+    jobs, rate = case.jobs, case.rate
+    loads = tuple(load(row, case.arrivals, case.requests, rng) for row in jobs.jobs)
     faster = tuple(Load(each.arrived_s / rate, each.sizes) for each in loads)
-    scales = tuple(row.scale(jobs.low, tightness) for row in jobs.jobs)
-    step_s = 3600.0 * requests / REQUESTS / rate  # the same hours pass, whatever the work
+    scales = tuple(row.scale(jobs.low, case.tightness) for row in jobs.jobs)
+    step_s = 3600.0 * case.requests / REQUESTS / rate  # the same hours pass, whatever the work
     return Work(jobs, faster, scales, grid(jobs, step_s))
 
 

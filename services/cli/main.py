@@ -5,12 +5,14 @@ from __future__ import annotations
 import typer
 
 from services.cli.commands import (
+    carbon,
     config,
     demo,
     gpuagent,
     health,
     infer,
     models,
+    partition,
     plan,
     predictor,
     serve,
@@ -35,10 +37,12 @@ app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("infer")(infer.infer)
 app.command("simulate")(simulate.simulate)
+app.command("partition")(partition.partition)
 app.command("health")(health.health)
 app.add_typer(plan.app)
 app.add_typer(models.app)
 app.add_typer(config.app)
+app.add_typer(carbon.app)
 for group in serve.groups():
     app.add_typer(group)
 app.add_typer(gpuagent.app)

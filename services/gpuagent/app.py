@@ -184,7 +184,10 @@ class _Agent:
         self.steps = Steps(self.changes, clock, changed, control)
         self.reconfigurer = Reconfigurer(inventory, self.steps)
         self.accounts = Accounts(
-            {gpu.uuid: _meter(place, gpu, hardware.ledgers[gpu.uuid]) for gpu in hardware.gpus},
+            {
+                gpu.uuid: _meter(place, gpu, hardware.ledgers[gpu.uuid], clock.now().timestamp())
+                for gpu in hardware.gpus
+            },
             device,
             self.segments,
             clock,
@@ -292,9 +295,10 @@ async def _served(
             yield
 
 
-def _meter(place: NodePlace, gpu: GpuInfo, ledger: Ledger) -> GpuMeter:
+def _meter(place: NodePlace, gpu: GpuInfo, ledger: Ledger, now_s: float) -> GpuMeter:
     return GpuMeter(
         place.folder / "energy" / f"{gpu.uuid}.json",
         ledger,
         metered_of(place.settings, gpu.model),
+        began_s=now_s,
     )

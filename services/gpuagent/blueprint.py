@@ -27,12 +27,16 @@ class Variant:
         profile: What batches take and cost.
         external: Who runs it; None: the worker.
         generative: How it generates text; None: it does not.
+        stages: What runs in its stead, where it is a pipeline.
+        passes_on: It is a stage whose answers are the requests of a next one.
     """
 
     file: Path
     profile: Profile
     external: External | None = None
     generative: Generative | None = None
+    stages: tuple[Variant, ...] = ()
+    passes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class Blueprint:
         cores: CPU cores of the slice, by number; (): it is a GPU's.
         threads: Threads that compute one batch, where the CPU does.
         generative: How text is generated; None: the model is no language model.
+        passes_on: Answers are the requests of a next stage.
     """
 
     spec: SegmentSpec
@@ -68,6 +73,7 @@ class Blueprint:
     cores: tuple[int, ...] = ()
     threads: int = 1
     generative: Generative | None = None
+    passes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,10 @@ class Drafter:
     simulated: bool = False
 
     def variant(self, spec: SegmentSpec) -> Variant:
-        """Return the network that a segment runs.
+        """Return the network, or the stage of one, that a segment runs.
 
         Raises:
-            NotFound: The deployment has no such model and variant.
+            NotFound: The deployment has no such model and variant, or the variant no such stage.
         """
         found = self.variants.get((spec.model, spec.variant))
         if found is None:
@@ -94,7 +100,14 @@ class Drafter:
                 f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
                 field="spec.variant",
             )
-        return found
+        stages = found.stages or (found,)
+        if spec.stage >= len(stages):
+            raise NotFound(
+                f"variant {spec.variant!r} of model {spec.model!r} has {len(stages)} stage(s), "
+                f"no stage {spec.stage}",
+                field="spec.stage",
+            )
+        return stages[spec.stage]
 
     def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> Blueprint:
         """Return the blueprint of a segment.
@@ -127,6 +140,7 @@ class Drafter:
             sm_count=shape.sm_count,
             external=variant.external,
             generative=variant.generative,
+            passes_on=variant.passes_on,
             cores=cores,
             threads=threads,
         )

@@ -142,6 +142,7 @@ def spec(message: pb.SegmentSpec) -> SegmentSpec:
         limits=tuple(
             MpsLimit(each.thread_percentage, each.memory_bytes) for each in message.limits
         ),
+        stage=message.stage,
     )
 
 
@@ -222,6 +223,7 @@ def spec_message(value: SegmentSpec) -> pb.SegmentSpec:
             pb.MpsLimit(thread_percentage=each.thread_percentage, memory_bytes=each.memory_bytes)
             for each in value.limits
         ],
+        stage=value.stage,
     )
 
 
@@ -236,7 +238,7 @@ def _segment(segment: Segment) -> pb.Segment:
 
 
 def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
-    return pb.GpuEnergy(
+    message = pb.GpuEnergy(
         gpu_uuid=uuid,
         total_j=account.total_j,
         idle_j=account.idle_j,
@@ -256,7 +258,11 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
                 idle_share_j=entry.idle_share_j,
                 granted_j=entry.granted_j,
                 slice=entry.slice,
+                stage=entry.stage,
             )
             for segment_id, entry in account.segments.items()
         ],
     )
+    if account.since_s:
+        message.since.FromNanoseconds(round(account.since_s * 1e9))
+    return message

@@ -46,6 +46,7 @@ class SegmentSpec:
         gpu_uuid: The GPU.
         placement: Its slice.
         limits: What each process may take of the slice; empty: equal shares.
+        stage: Which part of the variant, where that is a pipeline.
     """
 
     segment_id: str
@@ -56,6 +57,7 @@ class SegmentSpec:
     gpu_uuid: str
     placement: Placement
     limits: tuple[MpsLimit, ...] = ()
+    stage: int = 0
 
     def __post_init__(self) -> None:
         if not _SEGMENT_ID.fullmatch(self.segment_id):  # it names files

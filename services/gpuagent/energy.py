@@ -60,6 +60,7 @@ class SegmentAccount:
     Attributes:
         model, variant: What it serves.
         slice: Where, for example "3g.20gb@4"; "" for several.
+        stage: Of a pipeline.
         active_j: Active energy attributed to it, J.
         idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
         requests, busy_s, batches, granted_j: As in `Work`.
@@ -74,6 +75,7 @@ class SegmentAccount:
     busy_s: float = 0.0
     batches: int = 0
     granted_j: float = 0.0
+    stage: int = 0
 
     @property
     def owed_j(self) -> float:
@@ -112,6 +114,7 @@ class Account:
         method: How it is metered: "counter", "integrated", "rapl" or "model".
         segments: By segment id, in order of first use.
         window_error_ratio: |parts - total| / total of the last window; 0: all is accounted for.
+        since_s: When the account began, Unix time, s; 0: not known.
     """
 
     total_j: float = 0.0
@@ -121,6 +124,7 @@ class Account:
     method: str = "model"
     segments: Mapping[str, SegmentAccount] = field(default_factory=dict)
     window_error_ratio: float = 0.0
+    since_s: float = 0.0
 
     @property
     def active_j(self) -> float:
@@ -143,11 +147,10 @@ class Account:
         granted_j = math.fsum(entry.granted_j for entry in self.segments.values())
         return granted_j / active_j if (active_j := self.active_j) > 0 else 1.0
 
-    def opened(self, segment_id: str, model: str, variant: str, where: str = "") -> Account:
-        """Return the account with an entry for a segment; `where`: its slice."""
+    def opened(self, segment_id: str, entry: SegmentAccount) -> Account:
+        """Return the account with an entry for a segment, `entry` where it has none yet."""
         if segment_id in self.segments:
             return self
-        entry = SegmentAccount(model, variant, where)
         return replace(self, segments={**self.segments, segment_id: entry})
 
     def after(self, window: Window, used: Used) -> Account:
@@ -190,8 +193,8 @@ class Account:
         excess = set(ended[: max(len(ended) - KEPT_ENDED, 0)])
         segments = {name: entry for name, entry in self.segments.items() if name not in excess}
         for old in (self.segments[name] for name in ended if name in excess):
-            name = f"{_MERGED}{old.model}/{old.variant}"
-            entry = segments.get(name, SegmentAccount(old.model, old.variant))
+            name = f"{_MERGED}{old.model}/{old.variant}{f'/{old.stage}' if old.stage else ''}"
+            entry = segments.get(name, SegmentAccount(old.model, old.variant, stage=old.stage))
             segments[name] = entry.with_all_of(old)
         return replace(self, segments=segments)
 

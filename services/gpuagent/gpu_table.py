@@ -61,6 +61,25 @@ class GpuModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """What the whole GPU reaches at its highest clock, sparsity apart.
+
+    Attributes:
+        fp32_tflops: Without tensor cores, 1e12 operations/s; a multiply-accumulate is two.
+        tf32_tflops: Matrix products of FP32; the same where there are no such tensor cores.
+        fp16_tflops: Matrix products of FP16 or BF16.
+        int8_tops: Matrix products of INT8.
+        memory_gb_per_s: Memory bandwidth, 1e9 bytes/s.
+    """
+
+    fp32_tflops: float
+    tf32_tflops: float
+    fp16_tflops: float
+    int8_tops: float
+    memory_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTable(GpuModel):
     """A GPU type with what only a driver needs to know of it.
 
@@ -71,6 +90,7 @@ class GpuTable(GpuModel):
         cores_per_sm: CUDA cores per streaming multiprocessor.
         min_power_limit_w: Lowest power limit, W.
         memory_clock_mhz: Memory clock, MHz.
+        peak: The ends of its roofline.
         energy_counter: The driver counts energy (Volta or newer).
         clock_lock: The driver locks clocks (Volta or newer).
         assumed: Dotted keys of facts without a primary source.
@@ -82,6 +102,7 @@ class GpuTable(GpuModel):
     cores_per_sm: int
     min_power_limit_w: float
     memory_clock_mhz: int
+    peak: Peaks
     energy_counter: bool
     clock_lock: bool
     assumed: tuple[str, ...]
@@ -176,6 +197,7 @@ def _parse(data: Mapping[str, Any]) -> GpuTable:
         cores_per_sm=data["cores_per_sm"],
         min_power_limit_w=power["min_limit_w"],
         memory_clock_mhz=data["clocks"]["memory_mhz"],
+        peak=Peaks(**data["peak"]),
         energy_counter=data["energy_counter"],
         clock_lock=data["clock_lock"],
         assumed=tuple(data["assumed"]),

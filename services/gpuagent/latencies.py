@@ -24,6 +24,7 @@ SHORTEST_S: Final = 0.25e-3
 
 _GROWTH: Final = 1.04
 _PER_FACTOR_E: Final = 1.0 / math.log(_GROWTH)
+_TINY: Final = 1e-9
 _WORD: Final = struct.Struct("Q")  # native: one copy of 8 bytes, where "<Q" would write singly
 
 
@@ -71,3 +72,24 @@ def largest_s(counts: Counts, rank: int) -> float:
     place = SIZES - 1 - int(np.searchsorted(at_least, rank))
     # The middle of the range that counts as this size.
     return SHORTEST_S if place == 0 else SHORTEST_S * math.pow(_GROWTH, place - 0.5)
+
+
+def stretched(counts: Counts, factor: float) -> Counts:
+    """Return counts as they were if all requests had taken `factor` times as long, or a bit more.
+
+    Args:
+        counts: Requests by latency.
+        factor: > 0.
+    """
+    places = math.ceil(_PER_FACTOR_E * math.log(factor) - _TINY)
+    if places == 0:
+        return counts
+    places = max(min(places, SIZES - 1), 1 - SIZES)
+    moved = np.zeros_like(counts)
+    if places > 0:
+        moved[places:] = counts[:-places]
+        moved[-1] += counts[-places:].sum()
+    else:
+        moved[:places] = counts[-places:]
+        moved[0] += counts[:-places].sum()
+    return moved

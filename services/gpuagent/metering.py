@@ -70,16 +70,17 @@ class GpuMeter:
         path: The file.
         ledger: Of the GPU.
         metered: What the GPU is.
+        began_s: When the account begins where there is no file, Unix time, s; 0: it does not say.
 
     Raises:
         FailedPrecondition: The file is damaged.
     """
 
-    def __init__(self, path: Path, ledger: Ledger, metered: Metered) -> None:
+    def __init__(self, path: Path, ledger: Ledger, metered: Metered, began_s: float = 0.0) -> None:
         self._path = path
         self._ledger = ledger
         self._gpu = metered
-        self.account = Account()
+        self.account = Account(since_s=began_s)
         self._last: Reading | None = None
         self._idle_owed_j = 0.0
         self._slot_sms: dict[int, tuple[str, float]] = {}
@@ -175,7 +176,8 @@ class GpuMeter:
         account = self.account
         for running in segments:
             spec = running.spec
-            account = account.opened(spec.segment_id, spec.model, spec.variant, str(spec.placement))
+            entry = SegmentAccount(spec.model, spec.variant, str(spec.placement), stage=spec.stage)
+            account = account.opened(spec.segment_id, entry)
         before, account = account, account.after(window, used)
         for running in segments:
             name = running.spec.segment_id

@@ -161,6 +161,7 @@ class Places:
             tls=home.tls,
             external=blueprint.external,
             generative=blueprint.generative,
+            passes_on=blueprint.passes_on,
             cores=blueprint.cores,
             threads=blueprint.threads,
         )

@@ -13,6 +13,7 @@ from services.gpuagent.mps.sharing import MpsSharing, Sharing, Unshared
 from services.gpuagent.patience import Patience
 from services.gpuagent.places import Home
 from services.gpuagent.worker.spec import External, Generative, TlsFiles
+from services.kit import deployment as config
 from services.kit.clock import Clock
 from services.kit.deployment import (
     Deployment,
@@ -24,7 +25,7 @@ from services.kit.deployment import (
     Workers,
 )
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.load import load_profile
+from services.kit.profiles.load import load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
 
 
@@ -71,14 +72,26 @@ def drafter_of(deployment: Deployment, node: Node) -> Drafter:
     variants = {
         (model_name, name): Variant(
             variant.file.absolute(),
-            load_profile(variant.profile),
+            load_profile(variant.profile, variant.clock_sensitivity),
             external_of(variant.runtime),
             generative_of(variant.runtime),
+            stages=stages_of(variant),
         )
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
     }
     return Drafter(variants, simulated=node.simulated is not None)
+
+
+def stages_of(variant: config.Variant) -> tuple[Variant, ...]:
+    """Return what runs of a pipeline; (): the variant is none. Reads profiles: blocks."""
+    last = len(variant.stages) - 1
+    return tuple(
+        Variant(stage.file.absolute(), profile, passes_on=index < last)
+        for index, (stage, profile) in enumerate(
+            zip(variant.stages, load_stages(variant), strict=True)
+        )
+    )
 
 
 def generative_of(runtime: Runtime) -> Generative | None:

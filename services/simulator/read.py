@@ -91,7 +91,12 @@ def read(path: Path) -> Setting:
 def _refuse(
     path: Path, tree: yaml.Node | None, found: schema.Scenario, deployment: Deployment
 ) -> None:
-    findings = [*_unknown(found, deployment), *_hardware(deployment), *_live(found, deployment)]
+    findings = [
+        *_unknown(found, deployment),
+        *_hardware(deployment),
+        *_live(found, deployment),
+        *_pipelines(deployment),
+    ]
     if findings:
         raise ConfigError(
             path,
@@ -100,6 +105,14 @@ def _refuse(
                 for where, text in findings
             ],
         )
+
+
+def _pipelines(deployment: Deployment) -> Iterator[Finding]:
+    for name, model in deployment.models.items():
+        for variant, settings in model.variants.items():
+            if settings.stages:
+                where = ("deployment", "models", name, "variants", variant, "stages")
+                yield where, "pipelines cannot be simulated; give the variant one file"
 
 
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ def table(
                 slo_percentile=routes.slo_percentile,
                 instance_choice=deployment.models[routes.model].instance_choice,
                 discipline=deployment.models[routes.model].discipline,
+                intensity_threshold=deployment.models[routes.model].intensity_threshold,
                 instances=tuple(_instance(routes.model, each) for each in routes.instances),
             )
             for routes in models

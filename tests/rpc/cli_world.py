@@ -1,4 +1,4 @@
-"""Small real gRPC services that say fixed things, and the command line as a real process."""
+"""Small real gRPC services that say fixed things, and the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
+from typer.testing import CliRunner
 
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import inventory_pb2
@@ -18,6 +20,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
 from cinquefoil.router.v1 import router_pb2, router_pb2_grpc
 from inference import grpc_service_pb2 as oip
 from inference import grpc_service_pb2_grpc as oip_grpc
+from services.cli.main import app
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.net import free_port
 from services.kit.rpc import serving
@@ -111,6 +114,20 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         entry = planner_pb2.FleetNode(node=node, connected=True, energy=[energy])
         return planner_pb2.GetFleetResponse(nodes=[entry], energy_j=1500, carbon_gco2e=0.075)
 
+    async def ReadAccount(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        for model, joules in (("", 500.0), ("digits", 1000.0)):
+            entry = planner_pb2.AccountEntry(
+                model=model,
+                energy_j=joules,
+                idle_j=0.0 if model else joules,
+                carbon_gco2e=joules * 5e-5,
+                idle_gco2e=0.0 if model else joules * 5e-5,
+                base_carbon_gco2e=joules * 1e-4,
+                requests=600 if model else 0,
+            )
+            entry.hour.FromSeconds(1_772_323_200)
+            yield planner_pb2.ReadAccountResponse(entries=[entry])
+
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def GetStatus(self, request: Any, context: Any) -> Any:
@@ -178,6 +195,14 @@ class Ended:
 
 
 async def cinquefoil(*arguments: str | Path) -> Ended:
+    """Run the command line in this process, in a thread: a process of its own costs a second."""
+    runner = CliRunner(env={"COLUMNS": "160", "NO_COLOR": "1"})
+    with structlog.testing.capture_logs():  # services in this process must not mix theirs in
+        result = await asyncio.to_thread(runner.invoke, app, [*map(str, arguments)])
+    return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+async def cinquefoil_process(*arguments: str | Path) -> Ended:
     """Run the command line as its users do."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,

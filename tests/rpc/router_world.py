@@ -90,6 +90,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.decoupled = False
         self.endpoint = ""
         self.variant = f"variant-{segment_id}"
+        self.metadata = METADATA
         self.frames: list[int] = []
         self.works: list[worker_pb2.Work] = []
         self.cancelled: list[int] = []
@@ -129,7 +130,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             model="digits",
             variant=self.variant,
             credits=self.credits,
-            metadata=METADATA.SerializeToString(),
+            metadata=self.metadata.SerializeToString(),
             decoupled=self.decoupled,
         )
         yield worker_pb2.ExecuteResponse(hello=hello)

@@ -1,4 +1,4 @@
-"""The commands against real gRPC services, run as their users run them."""
+"""The commands against real gRPC services; some run as their users run them, as processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from services.kit.settings import load
-from tests.rpc.cli_world import ROOT, cinquefoil, suite
+from tests.rpc.cli_world import ROOT, cinquefoil, cinquefoil_process, suite
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def config(tmp_path: Path) -> Path:
 
 async def test_status_shows_zones_gpus_models_and_the_account(config: Path) -> None:
     async with suite(config):
-        ended = await cinquefoil("status", "--config", config)
+        ended = await cinquefoil_process("status", "--config", config)
     assert (ended.status, ended.err) == (0, "")
     for said in ("US-CAL", "180.5", "0.87", "3g.20gb@4", "digits/svc", "4x2", "112 W"):
         assert said in ended.out
@@ -144,7 +144,7 @@ async def test_health_tells_a_serving_service_from_one_that_is_away(config: Path
 async def test_nothing_running_is_one_sentence(config: Path) -> None:
     async with suite(config):
         pass
-    ended = await cinquefoil("plan", "list", "-c", config)
+    ended = await cinquefoil_process("plan", "list", "-c", config)
     assert ended.status == 1
     assert ended.err.startswith("planner at 127.0.0.1:")
     assert "`cinquefoil up` starts the deployment" in ended.err
@@ -152,7 +152,7 @@ async def test_nothing_running_is_one_sentence(config: Path) -> None:
 
 
 async def test_a_missing_deployment_file_ends_with_status_2(tmp_path: Path) -> None:
-    ended = await cinquefoil("status", "-c", tmp_path / "none.yaml")
+    ended = await cinquefoil_process("status", "-c", tmp_path / "none.yaml")
     assert ended.status == 2
     assert "none.yaml: file: cannot be read: No such file or directory" in ended.err
 

@@ -14,15 +14,20 @@ import yaml
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from services.cli.profile import command
 from services.cli.profile.request import Request
+from services.cli.sensitivity.on_gpu import Place, measured
 from services.gpuagent.blueprint import shape_of
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.gpu_table import load
 from services.gpuagent.profiler.rig import reserved
 from services.gpuagent.profiler.samples import Effort
 from services.gpuagent.profiler.sweep import Point
+from services.gpuagent.sensitivity.database import Database
 from services.kit import deployment as config
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.net import free_port
+from services.kit.operators.feeds import Sizes
+from services.kit.operators.read import load as load_model
+from services.kit.operators.read import read
 from services.kit.profiles.analytic import AnalyticProfile
 from services.kit.profiles.measurement import Measurement
 from services.kit.profiles.table import TableProfile
@@ -311,3 +316,23 @@ async def test_only_the_clock_changes_between_points_of_a_segment(tmp_path: Path
     assert len(first) == len(one) == 2
     assert one == other
     assert held == 990
+
+
+async def test_an_empty_gpu_is_held_at_a_clock_and_given_back_without(tmp_path: Path) -> None:
+    """What `gpuagent sensitivity` measures operators on; on simulated hardware it refuses to."""
+    save_model(tmp_path / "m.onnx")
+    model = load_model(tmp_path / "m.onnx")
+    graph = read(model, "m", Sizes())
+    async with bench(tmp_path) as world:
+        async with reserved(world.agent.stub, GPU, "s", wait=False, waiting=print) as rig:
+            uuid = await rig.hold(705)
+            during = await world.layout()
+        after = await world.layout()
+        place = Place(world.config, NODE, GPU, wait=False)
+        with Database(tmp_path / "s.db") as database, pytest.raises(FailedPrecondition) as refused:
+            await measured(model, graph, Sizes(), database, place)
+
+    assert uuid.startswith("MIG-")
+    assert during == (["7g.40gb@0"], [], 705)
+    assert after[2] == 0
+    assert "--gpu TYPE" in refused.value.message

@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.deployment.predictor import Predictor, PromptCache
+from services.predictor.app import run as predictor
 from tests.rpc.cli_world import ROOT, cinquefoil
-from tests.rpc.generative_world import needs_llama, text_spec
-from tests.rpc.router_world import running, until
+from tests.rpc.generative_world import HOSTILE, needs_llama, prompt, text_spec
+from tests.rpc.router_world import deployment, running, until
 from tests.rpc.worker_world import worker
+
+if TYPE_CHECKING:
+    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
 pytestmark = needs_llama
 
@@ -35,12 +42,17 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 
 async def look(folder: Path) -> Mapping[str, Any]:
     spec = replace(text_spec(folder), model="digits")
-    async with running() as world, worker(spec):
+    async with (
+        foretelling(folder) as port,
+        running(max_queue=100, predictor=f"127.0.0.1:{port}") as world,
+        worker(spec),
+    ):
+        world.planner.discipline = "ssjf"
         instance = plan_pb2.Instance(
             endpoint=spec.listen, segment_id="s-1", variant="v", share=1.0, zone="US-CAL", pue=1.5
         )
         await world.planner.route(instance)
-        stub = GRPCInferenceServiceStub(world.channel)
+        stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(world.channel)
 
         async def ready() -> bool:
             return (await stub.ModelReady(pb.ModelReadyRequest(name="digits"))).ready
@@ -55,7 +67,42 @@ async def look(folder: Path) -> Mapping[str, Any]:
         output, errors = await process.communicate()
         assert process.returncode == 0, errors.decode()
         found: Mapping[str, Any] = json.loads(output)
-        return {**found, **await ask_as_a_person(folder, world.address)}
+        return {
+            **found,
+            **await ask_as_a_person(folder, world.address),
+            **await ask_with_malice(stub),
+        }
+
+
+@asynccontextmanager
+async def foretelling(folder: Path) -> AsyncIterator[int]:
+    """Run the real predictor while the block runs; yield its port."""
+    section = Predictor(listen="127.0.0.1:0", cache=PromptCache(file=folder / "prompts.sqlite3"))
+    described = deployment(1, 1).model_copy(update={"predictor": section})
+    stop, ports = asyncio.Event(), asyncio.Queue[int]()
+    task = asyncio.create_task(predictor(described, stop, ports.put_nowait))
+    try:
+        yield await ports.get()
+    finally:
+        stop.set()
+        await task
+
+
+async def ask_with_malice(stub: GRPCInferenceServiceAsyncStub) -> Mapping[str, Any]:
+    """Send hostile prompts, all at once: there are three slots, and the predictor is asked."""
+
+    async def ask(text: str | bytes) -> str:
+        request = prompt(text, 3)
+        request.model_name = "digits"
+        try:
+            await stub.ModelInfer(request, timeout=60)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return ""
+
+    statuses = await asyncio.gather(*map(ask, [*HOSTILE, "y" * 2**21]))
+    statistics = await stub.ModelStatistics(pb.ModelStatisticsRequest(name="digits"))
+    return {"hostile": statuses, "misses": statistics.model_stats[0].inference_stats.cache_miss}
 
 
 async def ask_as_a_person(folder: Path, address: str) -> Mapping[str, Any]:
@@ -105,6 +152,15 @@ def test_the_model_describes_itself_and_is_counted(seen: Mapping[str, Any]) -> N
     assert metadata["inputs"] == [{"name": "text_input", "datatype": "BYTES", "shape": ["1"]}]
     assert metadata["outputs"] == [{"name": "text_output", "datatype": "BYTES", "shape": ["1"]}]
     assert statistics["inference_count"] == statistics["execution_count"] == "2"
+
+
+def test_hostile_prompts_end_in_an_answer_or_a_refusal_and_their_lengths_are_foretold(
+    seen: Mapping[str, Any],
+) -> None:
+    """Through router, predictor and worker: none fails, hangs or ends a process."""
+    assert seen["hostile"] == [*HOSTILE.values(), "INVALID_ARGUMENT"]
+    assert seen["misses"].count > 0
+    assert seen["misses"].ns > 0
 
 
 def test_the_command_line_shows_the_text_and_what_it_cost(seen: Mapping[str, Any]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,13 +17,20 @@ from cinquefoil.gpuagent.v1 import worker_pb2
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import (
     PredictorServiceServicer,
+    PredictorServiceStub,
     add_PredictorServiceServicer_to_server,
 )
 from inference import grpc_service_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.net import free_port
-from services.kit.rpc import serving
+from services.kit.rpc import dial, serving
+from services.kit.settings import ENV_FILE
+from tests.rpc.predictor_world import deployed, observe
 from tests.rpc.router_world import ScriptedWorker, World, running, until
+
+if TYPE_CHECKING:
+    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
+    from tests.conftest import Deploy
 
 SHORT, LONG = 0, 4
 TOKENS = {SHORT: 3, LONG: 300}
@@ -83,7 +93,6 @@ class Suite:
     world: World
     worker: ScriptedWorker
     oracle: Oracle
-    predictor: AsyncExitStack
     served: list[str] = field(default_factory=list)
 
     async def work(self, short_s: float, long_s: float) -> None:
@@ -109,12 +118,12 @@ class Suite:
 
 
 @asynccontextmanager
-async def suite(known: Oracle | None) -> AsyncIterator[Suite]:
-    """Run it; None: nobody listens where the predictor should be."""
-    async with AsyncExitStack() as predictor:
-        port = free_port()
+async def suite(known: Oracle | None, port: int = 0) -> AsyncIterator[Suite]:
+    """Run it; None: nobody listens where the predictor should be, or who does at the port."""
+    async with AsyncExitStack() as stack:
+        port = port or free_port()
         if known is not None:
-            await predictor.enter_async_context(
+            await stack.enter_async_context(
                 serving(
                     f"127.0.0.1:{port}",
                     lambda server: add_PredictorServiceServicer_to_server(known, server),
@@ -126,7 +135,40 @@ async def suite(known: Oracle | None) -> AsyncIterator[Suite]:
             world.planner.discipline = "ssjf"
             worker = await world.worker("a", lambda _: None, credits_=1)
             await world.route(worker)
-            yield Suite(world, worker, known or oracle(), predictor)
+            yield Suite(world, worker, known or oracle())
+
+
+@dataclass
+class RealPredictor:
+    """The service as a process of its own."""
+
+    port: int
+    process: asyncio.subprocess.Process
+    stub: PredictorServiceAsyncStub
+
+    async def learn(self, asked: list[str]) -> None:
+        """Be told how long the answers to some prompts are, several times."""
+        for prompt in asked * 3:
+            await observe(self.stub, prompt.encode(), TOKENS[int(prompt[:1])])
+
+
+@asynccontextmanager
+async def real_predictor(deployment: Deploy, tmp_path: Path) -> AsyncIterator[RealPredictor]:
+    port = free_port()
+    deployed(deployment, tmp_path, listen=f"127.0.0.1:{port}")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.predictor"),
+        env={**os.environ, ENV_FILE: str(tmp_path / "cinquefoil.yaml")},
+    )
+    try:
+        async with dial(f"127.0.0.1:{port}") as channel:
+            stub: PredictorServiceAsyncStub = PredictorServiceStub(channel)
+            await stub.GetStatistics(pb.GetStatisticsRequest(), wait_for_ready=True, timeout=30)
+            yield RealPredictor(port, process, stub)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 def infer_request(prompt: str) -> grpc_service_pb2.ModelInferRequest:
@@ -159,32 +201,17 @@ def prompts(count: int) -> list[str]:
     return [f"{SHORT if number % 2 else LONG} {number}" for number in range(count)]
 
 
-async def test_what_is_foretold_short_goes_first_once_it_is_known_how_long_answers_take() -> None:
-    """Nothing is known at first: the router learns it from 130 answers, then reorders six."""
+async def test_lengths_are_told_back_by_key_or_where_nobody_had_asked_by_prompt() -> None:
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
-        work = tasks.create_task(found.work(short_s=0.002, long_s=0.015))
-        await asyncio.gather(*map(found.ask, prompts(130)))
-        blocker = tasks.create_task(found.ask("4 blocker"))
-        await until(lambda: "4 blocker" in found.served)
-        work.cancel()
-        asked = found.oracle.asked
-        last = [tasks.create_task(found.ask(prompt)) for prompt in ("4 a", "4 b", "0 c", "0 d")]
-
-        async def all_foretold() -> bool:
-            return await found.foretold() == found.oracle.asked == asked + len(last)
-
-        await until(all_foretold)
-        found.worker.finish(answered)
-        work = tasks.create_task(found.work(short_s=0, long_s=0))
-        await asyncio.gather(blocker, *last)
-        await until(lambda: len(found.oracle.observed) == 135)
+        work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
+        await asyncio.gather(*map(found.ask, prompts(20)))
+        await until(lambda: len(found.oracle.observed) == 20)
         work.cancel()
 
-    assert found.served[-4:] == ["0 c", "0 d", "4 a", "4 b"]
     by_key = [each for each in found.oracle.observed if each.prompt_key]
     by_prompt = [each for each in found.oracle.observed if each.prompt]
-    assert len(by_key) == found.oracle.asked
-    assert len(by_key) + len(by_prompt) == 135, "those that nobody asked about, by their prompts"
+    assert len(by_key) == found.oracle.asked > 0
+    assert len(by_key) + len(by_prompt) == 20, "those that nobody asked about, by their prompts"
     for each in found.oracle.observed:
         prompt = each.prompt or each.prompt_key.removeprefix(b"key of ")
         assert each.model == "digits"
@@ -213,18 +240,48 @@ async def test_a_predictor_that_is_no_help_changes_no_answer_and_loses_nothing(
     assert sorted(found.served) == sorted(wanted)
 
 
-async def test_a_predictor_that_is_killed_under_load_changes_no_answer_and_loses_nothing() -> None:
-    async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
+async def test_the_real_predictor_puts_short_answers_first_and_when_killed_nothing_is_lost(
+    deployment: Deploy, tmp_path: Path
+) -> None:
+    """Its process knows lengths; the router learns from 130 answers how long each class takes.
+
+    Then four requests that wait are put in order, and it is killed with SIGKILL under load.
+    """
+    known = prompts(20)
+    async with (
+        real_predictor(deployment, tmp_path) as real,
+        suite(None, real.port) as found,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await real.learn(known)
+        work = tasks.create_task(found.work(short_s=0.002, long_s=0.015))
+        await asyncio.gather(*map(found.ask, [*known * 6, *known[:10]]))
+        foretold = await found.foretold()
+        blocker = tasks.create_task(found.ask("4 blocker"))
+        await until(lambda: "4 blocker" in found.served)
+        work.cancel()
+        last = [tasks.create_task(found.ask(prompt)) for prompt in ("4 0", "4 2", "0 1", "0 3")]
+
+        async def all_foretold() -> bool:
+            return await found.foretold() == foretold + len(last)
+
+        await until(all_foretold)
+        found.worker.finish(answered)
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.003))
-        wanted = prompts(120)
-        asking = [tasks.create_task(found.ask(prompt)) for prompt in wanted]
-        await until(lambda: len(found.served) > 30)
-        await found.predictor.aclose()
+        await asyncio.gather(blocker, *last)
+        assert found.served[-4:] == ["0 1", "0 3", "4 0", "4 2"]
+
+        before = len(found.served)
+        asking = [tasks.create_task(found.ask(prompt)) for prompt in known * 6]
+        await until(lambda: len(found.served) > before + 30)
+        real.process.kill()
+        await real.process.wait()
         answers = await asyncio.gather(*asking)
         work.cancel()
 
-    assert answers == wanted
-    assert sorted(found.served) == sorted(wanted)
+    assert foretold > 0
+    assert answers == known * 6
+    assert sorted(found.served[before:]) == sorted(known * 6)
 
 
 async def test_other_disciplines_ask_nobody() -> None:

@@ -2,7 +2,9 @@
 
 Runs in a process of its own: tritonclient's protobuf descriptors and ours exclude one another.
 
-    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--retry]
+    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--retry] [--labels]
+
+With --labels it asks for that output alone, and tells each answer: number of the image, label.
 """
 
 from __future__ import annotations
@@ -33,25 +35,34 @@ class Report:
     energy_j: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
     sent_s: list[float] = field(default_factory=list)
+    labels: list[tuple[int, int]] = field(default_factory=list)
 
 
-async def infer(client: triton.InferenceServerClient, image: np.ndarray) -> triton.InferResult:
+async def infer(
+    client: triton.InferenceServerClient, image: np.ndarray, outputs: list[str] | None
+) -> triton.InferResult:
     """Send one image."""
     tensor = triton.InferInput("image", [1, 64], "FP32")
     tensor.set_data_from_numpy(image[None, :])
-    return await client.infer("digits", [tensor], client_timeout=30)
+    wanted = [triton.InferRequestedOutput(name) for name in outputs] if outputs else None
+    return await client.infer("digits", [tensor], outputs=wanted, client_timeout=30)
 
 
 async def one(
-    client: triton.InferenceServerClient, image: np.ndarray, report: Report, *, retry: bool
+    client: triton.InferenceServerClient,
+    pictures: np.ndarray,
+    number: int,
+    report: Report,
+    flags: tuple[str, ...],
 ) -> None:
-    """Send one image until it is answered, or once where `retry` is off."""
+    """Send one image until it is answered, or once where "--retry" is not among the flags."""
+    outputs = ["label"] if "--labels" in flags else None
     started_s = time.monotonic()
     while True:
         try:
-            result = await infer(client, image)
+            result = await infer(client, pictures[number], outputs)
         except InferenceServerException as error:
-            may_retry = retry and "UNAVAILABLE" in str(error.status())
+            may_retry = "--retry" in flags and "UNAVAILABLE" in str(error.status())
             if not may_retry or time.monotonic() - started_s > RETRY_FOR_S:
                 report.errors.append(f"{error.status()}: {error.message()}")
                 return
@@ -59,6 +70,8 @@ async def one(
             await asyncio.sleep(0.1)
         else:
             break
+    if outputs:
+        report.labels.append((number, int(result.as_numpy("label")[0])))
     parameters = result.get_response().parameters
     report.answered += int(result.as_numpy("label").shape == (1,))
     variant = parameters["model_variant"].string_param
@@ -76,8 +89,8 @@ async def main(address: str, images: str, seconds: str, rate: str, *flags: str) 
         while time.monotonic() < began_s + float(seconds):
             report.sent += 1
             report.sent_s.append(time.monotonic() - began_s)
-            picture = pictures[report.sent % len(pictures)]
-            tasks.create_task(one(client, picture, report, retry="--retry" in flags))
+            number = report.sent % len(pictures)
+            tasks.create_task(one(client, pictures, number, report, flags))
             await asyncio.sleep(rng.expovariate(float(rate)))
     json.dump(asdict(report), sys.stdout)
 

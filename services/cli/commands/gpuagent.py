@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import gpuagent_apply, gpuagent_profile
+from services.cli.commands import gpuagent_apply, gpuagent_profile, gpuagent_sensitivity
 from services.cli.commands.options import Config, Json
 from services.cli.commands.serve import NodeName, imported, named_node, serve_gpuagent
 
@@ -18,6 +18,7 @@ app.command()(gpuagent_apply.export)
 app.command()(gpuagent_apply.diff)
 app.command()(gpuagent_apply.apply)
 app.command()(gpuagent_profile.profile)
+app.command()(gpuagent_sensitivity.sensitivity)
 
 
 @app.command("smi")

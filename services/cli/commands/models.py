@@ -38,6 +38,10 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         str,
         typer.Option(help=f"Who takes it: {', '.join(CHOICES)}."),
     ] = "",
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="CIT of carbondis, 0.5..2: CI over ACI above which CI is high."),
+    ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="First go back to what cinquefoil.yaml says.")
     ] = False,
@@ -49,7 +53,8 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     What is not given stays as it is. Routers follow at once; it holds over restarts.
     """
     from services.cli.outcome import run
-    from services.cli.plan.order import set_policy
+    from services.cli.plan.order import Policy, set_policy
     from services.kit.settings import config_path
 
-    run(set_policy(config_path(config), (model, discipline, choice), reset=reset, as_json=json))
+    policy = Policy(model, discipline, choice, threshold)
+    run(set_policy(config_path(config), policy, reset=reset, as_json=json))

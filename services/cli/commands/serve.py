@@ -16,7 +16,6 @@ WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 NodeName = Annotated[str, typer.Option("--node", help="Default: the file's only node.")]
 
 _DOES = {
-    "carbon": "Carbon intensity of the electricity in each zone.",
     "planner": "Decides which variant runs on which slice, and rolls it out.",
     "router": "Answers inference requests (Open Inference Protocol).",
 }
@@ -26,11 +25,13 @@ def groups() -> Iterator[typer.Typer]:
     """Yield one command group per service."""
     for name, does in _DOES.items():
         group = typer.Typer(name=name, help=does, no_args_is_help=True)
-        group.command("serve", help=f"Run the {name} service until SIGTERM.")(_plain(name))
+        group.command("serve", help=f"Run the {name} service until SIGTERM.")(plain(name))
         yield group
 
 
-def _plain(service: str) -> Any:
+def plain(service: str) -> Any:
+    """Return the command that runs a service which needs no more than the file."""
+
     def serve(config: Config = None, with_parent: WithParent = False) -> None:
         launch_service(service, config, with_parent=with_parent)
 

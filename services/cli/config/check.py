@@ -36,6 +36,7 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     findings = [*_files(deployment), *_gpus(deployment), *_accuracies(deployment)]
     findings += [*_addresses(deployment), *_disciplines(deployment), *_broker(deployment)]
+    findings += _pipelines(deployment)
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 
@@ -60,9 +61,10 @@ def _files(deployment: Deployment) -> Iterator[Finding]:
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
             where = ("models", model_name, "variants", name)
-            if _loads_file(variant) and not variant.file.is_file():
-                hint = "; `cinquefoil up` trains it" if model_name == "digits" else ""
-                yield (*where, "file"), f"no file {variant.file}{hint}"
+            for key, file in _loaded(variant):
+                if not file.is_file():
+                    hint = "; `cinquefoil up` trains it" if model_name == "digits" else ""
+                    yield (*where, *key), f"no file {file}{hint}"
             if isinstance(variant.profile, TableProfile) and not variant.profile.path.is_file():
                 yield (*where, "profile", "path"), f"no file {variant.profile.path}"
 
@@ -73,9 +75,25 @@ def _key(where: Where, source: KeyedSource) -> Iterator[Finding]:
         yield (*where, "key_file"), f"no file {source.key_file}"
 
 
-def _loads_file(variant: Variant) -> bool:
+def _loaded(variant: Variant) -> Iterator[tuple[Where, Path]]:
+    """Yield the files that workers load, and where the deployment names them."""
     runtime = variant.runtime
-    return runtime.kind == "onnx" or (runtime.kind == "generative" and not runtime.resource)
+    for index, stage in enumerate(variant.stages):
+        yield ("stages", str(index)), stage.file
+    generates = runtime.kind == "generative" and not runtime.resource
+    if not variant.stages and (runtime.kind == "onnx" or generates):
+        yield ("file",), variant.file
+
+
+def _pipelines(deployment: Deployment) -> Iterator[Finding]:
+    """Only one strategy plans them; a model of nothing else would never be served."""
+    strategy = deployment.planner.strategy
+    for name, model in deployment.models.items():
+        if strategy != "exact" and all(variant.stages for variant in model.variants.values()):
+            yield (
+                ("models", name, "variants"),
+                f"every variant is a pipeline, which {strategy} does not plan: choose exact",
+            )
 
 
 def _broker(deployment: Deployment) -> Iterator[Finding]:

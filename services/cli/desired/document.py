@@ -44,6 +44,7 @@ class DesiredSegment(Section):
         id: Unique over time.
         slice: Where.
         limits: One per process, for MPS; empty: equal shares.
+        stage: Which part of a variant that is a pipeline.
     """
 
     id: Annotated[str, Field(min_length=1)]
@@ -53,6 +54,7 @@ class DesiredSegment(Section):
     batch_size: Count = 1
     processes: Count = 1
     limits: tuple[Limit, ...] = ()
+    stage: Annotated[int, Field(ge=0)] = 0
 
 
 class DesiredGpu(Section):
@@ -111,6 +113,7 @@ def _message(gpu: DesiredGpu) -> pb.DesiredGpu:
                 processes=each.processes,
                 placement=_placement(each.slice),
                 limits=[inventory_pb2.MpsLimit(**dict(limit)) for limit in each.limits],
+                stage=each.stage,
             )
             for each in gpu.segments
         ],
@@ -141,6 +144,8 @@ def _segment(spec: inventory_pb2.SegmentSpec) -> dict[str, Any]:
         "batch_size": spec.batch_size,
         "processes": spec.processes,
     }
+    if spec.stage:
+        found["stage"] = spec.stage
     if spec.limits:
         found["limits"] = [
             {"thread_percentage": each.thread_percentage, "memory_bytes": each.memory_bytes}

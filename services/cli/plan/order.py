@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -62,31 +63,47 @@ async def roll_back(config: Path, version: int, *, as_json: bool) -> None:
     _tell_plan(plan, said, as_json=as_json)
 
 
-async def set_policy(
-    config: Path, policy: tuple[str, str, str], *, reset: bool, as_json: bool
-) -> None:
+class Policy(NamedTuple):
+    """How a model is to be served; what is empty, or None, stays."""
+
+    model: str
+    discipline: str = ""
+    instance_choice: str = ""
+    intensity_threshold: float | None = None
+
+
+async def set_policy(config: Path, policy: Policy, *, reset: bool, as_json: bool) -> None:
     """Change how a model is served.
 
     Args:
         config: The deployment file.
-        policy: Model, discipline and instance choice; an empty one stays.
+        policy: What to change.
         reset: First go back to what the file says.
         as_json: How to say what is in force by now.
     """
     deployment = load(config)
-    model, discipline, choice = policy
-    request = planner_pb2.SetPolicyRequest(
-        model=model, discipline=discipline, instance_choice=choice, reset=reset
-    )
+    request = planner_pb2.SetPolicyRequest(**policy._asdict(), reset=reset)
     async with connected(deployment) as clients:
         call = clients.planner.SetPolicy(request, timeout=ORDER_S)
         now = await ask("planner", deployment.planner, call)
     if as_json:
         print_json(
-            {"model": model, "discipline": now.discipline, "instance_choice": now.instance_choice}
+            {
+                "model": policy.model,
+                "discipline": now.discipline,
+                "instance_choice": now.instance_choice,
+                "intensity_threshold": now.intensity_threshold,
+            }
         )
     else:
-        _say(f"{model}: discipline {now.discipline}, instance choice {now.instance_choice}.")
+        _say(f"{policy.model}: {_in_force(now)}.")
+
+
+def _in_force(policy: planner_pb2.SetPolicyResponse) -> str:
+    words = f"discipline {policy.discipline}, instance choice {policy.instance_choice}"
+    if policy.instance_choice != "carbondis":
+        return words
+    return f"{words} (threshold {policy.intensity_threshold:g})"
 
 
 def _tell_plan(plan: plan_pb2.Plan, sentence: str, *, as_json: bool) -> None:

@@ -127,6 +127,9 @@ def _expected(plan: Plan) -> Table:
     for model, unserved_rps in sorted(expected.unserved_rps.items()):
         if unserved_rps > 0:
             rows.add_row(f"not served {model}", f"{unserved_rps:.1f} req/s", "-", "-")
+    if expected.parked_gpus:
+        label = f"parked, {len(expected.parked_gpus)} GPU(s)"
+        rows.add_row(label, f"{expected.parked_power_w:.0f} W idle", "-", "-")
     if plan.HasField("outcome") and seen.active_s > 0:
         rows.add_row("requests", "", f"{seen.requests} in {seen.active_s:.0f} s", "")
         kwh = f"{seen.energy_j / J_PER_KWH:.3g} kWh"
@@ -156,7 +159,7 @@ def segments(title: str, planned: Iterable[PlannedSegment]) -> Table:
             segment.node,
             spec.gpu_uuid[:8],
             f"{spec.placement.profile}@{spec.placement.start}",
-            f"{spec.model}/{spec.variant}",
+            f"{spec.model}/{spec.variant}" + (f" stage {spec.stage}" if spec.stage else ""),
             f"{spec.batch_size}x{spec.processes}",
             percent(segment.share),
             f"{segment.throughput_rps:.0f}",

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cinquefoil.planner.v1 import explanation_pb2, planner_pb2
+from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
 from services.cli.plan.render import segments
 from services.cli.tables import table
 from services.cli.words import carbon, milliseconds, percent
@@ -34,6 +34,8 @@ def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> Rendera
         parts.append(difference(answer.diff))
     else:
         parts.append(segments("Segments", plan.segments))
+    if plan.prediction.parked_gpus:
+        parts.append(Text(_parked(plan.prediction)))
     return Group(*parts, Text(f"\n{_what_next(answer.proposal_id, applied)}"))
 
 
@@ -67,6 +69,12 @@ def difference(answer: explanation_pb2.PlanDiff) -> RenderableType:
         parts.append(_changes(answer))
     promises = dict(zip(names, (answer.from_outlook, answer.to_outlook), strict=True))
     return Group(*parts, _outlooks("What they promise", promises))
+
+
+def _parked(prediction: plan_pb2.Prediction) -> str:
+    """Return what the plan leaves empty, for who can cut power."""
+    gpus = ", ".join(gpu[:8] for gpu in prediction.parked_gpus)
+    return f"\nParked: {gpus}; {prediction.parked_power_w:.0f} W idle, which could be cut."
 
 
 def _what_next(proposal_id: str, applied: int | None) -> str:

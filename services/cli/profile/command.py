@@ -56,7 +56,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
         agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
         call = agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
         found = (await ask("gpuagent", endpoint, call)).node
-        gpu_uuid = chosen_gpu(request, found.gpus)
+        gpu_uuid = chosen_gpu(request.gpu, found.gpus)
 
         def waiting(segments: Sequence[str]) -> None:
             console.print(f"waiting for {', '.join(segments)} to leave {gpu_uuid}")

@@ -101,14 +101,14 @@ def clocks_mhz(request: Request, planner: Planner, gpu: Gpu) -> tuple[int, ...]:
     return (0, *(round(ratio * gpu.type.max_clock_mhz) for ratio in lower))
 
 
-def chosen_gpu(request: Request, gpus: Sequence[Gpu]) -> str:
+def chosen_gpu(named: str, gpus: Sequence[Gpu]) -> str:
     """Return the GPU that is named, or the only one there is.
 
     Raises:
         InvalidArgument: None is named, and there are several.
     """
-    if request.gpu or len(gpus) == 1:
-        return request.gpu or gpus[0].uuid
+    if named or len(gpus) == 1:
+        return named or gpus[0].uuid
     known = "".join(f"\n  {gpu.uuid}  {gpu.type.name}" for gpu in gpus)
     raise InvalidArgument(f"--gpu: say which GPU to measure on; the node has{known}")
 

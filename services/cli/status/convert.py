@@ -51,6 +51,11 @@ def gpus(fleet: FleetNode) -> Iterator[view.Gpu]:
         )
 
 
+def effectiveness(fleet: FleetNode) -> view.Effectiveness:
+    """Return a node's PUE."""
+    return view.Effectiveness(fleet.node.name, fleet.pue, measured=fleet.node.HasField("pue"))
+
+
 def drifts(fleet: FleetNode) -> Iterator[view.Drift]:
     """Yield the profiles that are wrong on a node."""
     for drift in fleet.drifts:
@@ -116,7 +121,7 @@ def _variants(instances: list[InstanceStatus]) -> Iterator[view.Variant]:
         own = [instance for instance in instances if instance.variant == name]
         yield view.Variant(
             variant=name,
-            share=sum(instance.share for instance in own),
+            share=sum(instance.share for instance in own if not instance.stage),
             instances=len(own),
             connected=sum(instance.connected for instance in own),
         )
@@ -129,6 +134,7 @@ def plan(value: Plan) -> view.Plan:
         state=word(PlanState.Name(value.state), "PLAN_STATE_"),
         strategy=value.strategy,
         reason=value.reason,
+        parked=tuple(value.prediction.parked_gpus),
     )
 
 

@@ -40,6 +40,7 @@ async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
     return view.Status(
         zones=zones.result() or (),
         gpus=known.gpus,
+        pues=known.pues,
         away=known.away,
         drifts=known.drifts,
         models=models.result() or (),
@@ -80,6 +81,7 @@ async def _fleet(clients: Clients, deployment: Deployment) -> view.Fleet:
         plan = None
     return view.Fleet(
         gpus=tuple(gpu for node in fleet.nodes for gpu in convert.gpus(node)),
+        pues=tuple(convert.effectiveness(node) for node in fleet.nodes if node.pue),
         away=tuple(node.node.name for node in fleet.nodes if not node.connected),
         drifts=tuple(drift for node in fleet.nodes for drift in convert.drifts(node)),
         plan=plan,

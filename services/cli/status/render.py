@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.status.view import Drift, Gpu, Lengths, Model, Slice, Status, Variant, Zone
+from services.cli.status.view import Drift, Gpu, Lengths, Model, Plan, Slice, Status, Variant, Zone
 from services.cli.tables import table
 from services.cli.words import carbon, duration, energy, percent
 
@@ -103,6 +103,9 @@ def _rows_of_model(model: Model) -> Iterator[tuple[str, ...]]:
 
 def _summary(status: Status) -> list[RenderableType]:
     lines: list[RenderableType] = [Text()]
+    if status.pues:
+        told = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
+        lines.append(Text(f"PUE: {', '.join(told)}"))
     if status.away:
         lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
     lines += [line for gpu in status.gpus for line in _troubles(gpu)]
@@ -111,10 +114,19 @@ def _summary(status: Status) -> list[RenderableType]:
     if status.plan is not None:
         plan = status.plan
         lines.append(Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}"))
+        lines += _parked(status.gpus, plan)
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))
     return lines
+
+
+def _parked(gpus: Iterable[Gpu], plan: Plan) -> Iterator[Text]:
+    """Yield which GPUs the plan leaves empty, and what they draw."""
+    empty = [gpu for gpu in gpus if gpu.uuid in plan.parked]
+    if empty:
+        names = ", ".join(f"{gpu.node}/{gpu.index}" for gpu in empty)
+        yield Text(f"parked: {names}; {sum(gpu.power_w for gpu in empty):.0f} W, could be cut")
 
 
 def _troubles(gpu: Gpu) -> Iterator[Text]:

@@ -82,12 +82,13 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The newest plan."""
+    """The newest plan. Attributes: parked (GPUs that it leaves empty, by UUID)."""
 
     version: int
     state: str
     strategy: str
     reason: str
+    parked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +134,20 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
+class Effectiveness:
+    """A node's PUE. Attributes: pue (wall energy per GPU energy), measured (else configured)."""
+
+    node: str
+    pue: float
+    measured: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
-    """What the planner says: GPUs, nodes that are away, wrong profiles, newest plan, account."""
+    """What the planner says: GPUs, PUEs, nodes that are away, wrong profiles, plan, account."""
 
     gpus: tuple[Gpu, ...] = ()
+    pues: tuple[Effectiveness, ...] = ()
     away: tuple[str, ...] = ()
     drifts: tuple[Drift, ...] = ()
     plan: Plan | None = None
@@ -148,6 +159,7 @@ class Status:
     """Everything; the parts of a service that does not answer are empty.
 
     Attributes:
+        pues: Of every node of the deployment file.
         away: Nodes of the deployment file whose agent is not connected.
         drifts: Profiles that are wrong.
         problems: A sentence per service that does not answer.
@@ -155,6 +167,7 @@ class Status:
 
     zones: tuple[Zone, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    pues: tuple[Effectiveness, ...] = ()
     away: tuple[str, ...] = ()
     drifts: tuple[Drift, ...] = ()
     models: tuple[Model, ...] = ()

@@ -14,10 +14,16 @@ from services.kit.deployment import Deployment, Endpoint
 
 _STYLES = {State.SERVING: "green", State.STARTING: "yellow", State.RESTARTING: "red"}
 
-CLIENT = """\
+IMAGES = """\
 import numpy as np, tritonclient.grpc as triton
 image = triton.InferInput("image", [1, 64], "FP32").set_data_from_numpy(np.zeros((1, 64), "f4"))
 print(triton.InferenceServerClient("{router}").infer("{model}", [image]).as_numpy("label"))
+"""
+TEXT = """\
+import numpy as np, tritonclient.grpc as triton
+text = triton.InferInput("text_input", [1], "BYTES")
+text.set_data_from_numpy(np.array(["Why is the sky blue?"], dtype=object))
+print(triton.InferenceServerClient("{router}").infer("{model}", [text]).as_numpy("text_output"))
 """
 
 
@@ -31,12 +37,14 @@ def endpoints(deployment: Deployment) -> RenderableType:
 
 
 def hints(deployment: Deployment) -> str:
-    """Return what to try next: three lines of Python, to be printed as they are, and commands."""
-    model = next(iter(deployment.models))
-    client = CLIENT.format(router=deployment.router.dial, model=model)
+    """Return what to try next: some lines of Python, to be printed as they are, and commands."""
+    name, model = next(iter(deployment.models.items()))
+    generates = any(each.runtime.kind == "generative" for each in model.variants.values())
+    client = (TEXT if generates else IMAGES).format(router=deployment.router.dial, model=name)
+    ask = f"cinquefoil infer {name}" + (' --prompt "Why is the sky blue?"' if generates else "")
     return (
         f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\n"
-        f"or: cinquefoil infer {model}; cinquefoil status --watch; ctrl-c stops everything."
+        f"or: {ask}; cinquefoil status --watch; ctrl-c stops everything."
     )
 
 

@@ -93,6 +93,24 @@ class Rig:
         running = (s for s in node.segments if s.spec.segment_id == self._segment_id)
         return tuple(endpoint for each in running for endpoint in each.endpoints)
 
+    async def hold(self, clock_mhz: int) -> str:
+        """Make the GPU one slice, as large as there is, with nothing on it, at a clock.
+
+        Returns:
+            The UUID by which CUDA knows it.
+
+        Raises:
+            ServiceError: The agent cannot do it.
+        """
+        self._running = None
+        largest = max(self.gpu.type.profiles, key=lambda kind: kind.compute_slices).name
+        place = inventory_pb2.Placement(profile=largest, start=self._start(largest))
+        slices = [] if largest == WHOLE else [place]
+        await self._reconfigure(slices=slices, segments=[], clock_mhz=clock_mhz)
+        node = (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        gpu = next(each for each in node.gpus if each.uuid == self.gpu.uuid)
+        return str(gpu.slices[0].uuid)
+
     async def clear(self) -> None:
         """Make the GPU what it was."""
         slices = [each.placement for each in self.gpu.slices if each.placement.profile != WHOLE]

@@ -127,9 +127,8 @@ async def _model(spec: WorkerSpec, clock: Clock) -> AsyncIterator[Model[Any]]:
             yield external
         return
     with ThreadPoolExecutor(1, "device") as thread:
-        yield LocalModel(
-            await asyncio.to_thread(Engine, spec.file, spec.provider, spec.threads), thread
-        )
+        engine = await asyncio.to_thread(Engine, spec.file, spec.provider, spec.threads)
+        yield LocalModel(engine, thread, passes_on=spec.passes_on)
 
 
 async def _language_model(

@@ -54,14 +54,22 @@ class Inference:
     kind: Hashable
 
 
-def parse(data: bytes, signature: Signature) -> Inference:
+def parse(data: bytes, signature: Signature, *, every_output: bool = False) -> Inference:
     """Read and check a serialized ModelInferRequest.
+
+    Args:
+        data: The request.
+        signature: The model's.
+        every_output: Whichever it asks for.
 
     Raises:
         InvalidArgument: It is not one, or not for this signature; `field` says where.
         NotFound: It asks for another version of the model.
     """
-    return check(decode(data), signature)
+    request = decode(data)
+    if every_output:
+        del request.outputs[:]
+    return check(request, signature)
 
 
 def decode(data: bytes) -> pb.ModelInferRequest:

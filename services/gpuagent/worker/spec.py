@@ -84,6 +84,8 @@ class WorkerSpec:
         cores: CPU cores to run on, by number; (): any.
         threads: Threads that compute one batch, where the CPU does.
         generative: How text is generated, by llama.cpp; None: the model is no language model.
+        passes_on: Answers are the requests of a pipeline's next stage: they have every output,
+            whichever the client, who knows the last stage's, has asked for.
     """
 
     segment_id: str
@@ -106,6 +108,7 @@ class WorkerSpec:
     cores: tuple[int, ...] = ()
     threads: int = 1
     generative: Generative | None = None
+    passes_on: bool = False
 
     @property
     def slots(self) -> int:

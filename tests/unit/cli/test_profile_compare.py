@@ -108,7 +108,7 @@ def test_a_model_stands_for_all_its_variants(deployment: Callable[..., Deploymen
 
 
 def test_of_several_gpus_one_must_be_named() -> None:
-    assert chosen_gpu(Request(("m",)), [GPU]) == "GPU-1"
-    assert chosen_gpu(Request(("m",), gpu="GPU-2"), [GPU, GPU]) == "GPU-2"
+    assert chosen_gpu("", [GPU]) == "GPU-1"
+    assert chosen_gpu("GPU-2", [GPU, GPU]) == "GPU-2"
     with pytest.raises(InvalidArgument, match="--gpu: say which"):
-        chosen_gpu(Request(("m",)), [GPU, GPU])
+        chosen_gpu("", [GPU, GPU])

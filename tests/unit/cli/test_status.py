@@ -41,5 +41,28 @@ def test_a_segment_that_was_given_up_says_why() -> None:
     assert "is ready:" not in text
 
 
+def test_each_node_tells_its_pue_and_whether_it_was_measured() -> None:
+    nodes = [
+        planner_pb2.FleetNode(node=pb.Node(name="rack-7", pue=1.31), pue=1.31),
+        planner_pb2.FleetNode(node=pb.Node(name="rack-8"), pue=1.1),
+    ]
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(view.Status(pues=tuple(map(convert.effectiveness, nodes)))))
+
+    assert "PUE: rack-7 1.31 (measured), rack-8 1.10" in console.export_text()
+
+
 def test_segments_that_are_well_need_no_words() -> None:
     assert " is " not in _shown(_segment(0, pb.SEGMENT_STATE_READY, ""))
+
+
+def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None:
+    gpus = tuple(
+        view.Gpu("rack-7", True, False, index, f"GPU-{index}", "t4", 30.0 + index, 0.0, ())
+        for index in range(3)
+    )
+    plan = view.Plan(3, "active", "exact", "carbon", parked=("GPU-1", "GPU-2", "GPU-9"))
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(view.Status(gpus=gpus, plan=plan)))
+
+    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in console.export_text()

@@ -17,13 +17,14 @@ from services.gpuagent.attribution import (
     share_idle,
     steered_w,
 )
-from services.gpuagent.energy import KEPT_ENDED, Account, Used, Work
+from services.gpuagent.energy import KEPT_ENDED, Account, SegmentAccount, Used, Work
 from services.kit.errors import InvalidArgument
 
 JOULES = st.floats(0.0, 1e6)
 ACTIVITY = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1e6), max_size=5)
 HELD = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1.0), max_size=5)
 WINDOWS = st.builds(Window, JOULES, JOULES, ACTIVITY, HELD)
+ENTRY = SegmentAccount("m", "v")
 
 
 RULES: tuple[IdleShare, ...] = ("none", "by_slice", "by_busy")
@@ -54,7 +55,7 @@ def test_the_parts_of_an_account_sum_to_its_whole(windows: list[Window], opened:
     """Segments without an entry included: their energy is unattributed, not lost."""
     account = Account()
     for name in sorted(opened):
-        account = account.opened(name, "m", "v")
+        account = account.opened(name, ENTRY)
     for window in windows:
         account = account.after(window, Used())
         assert account.window_error_ratio * window.total_j <= 1e-6
@@ -87,7 +88,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     names = [f"s-{number}" for number in range(ended + running)]
     account = Account()
     for number, name in enumerate(names):
-        account = account.opened(name, "m", f"v{number % 2}")
+        account = account.opened(name, SegmentAccount("m", f"v{number % 2}"))
         account = account.after(
             Window(2.0, 0.5, {name: 1.0}), Used({name: Work(requests=3, batches=2)})
         )
@@ -102,6 +103,21 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     assert len(compact.segments) <= KEPT_ENDED + running + 2
 
 
+def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
+    """Whoever counts requests counts those of stage 0 alone."""
+    account = Account()
+    for number in range(KEPT_ENDED + 4):
+        account = account.opened(f"s-{number}", SegmentAccount("m", "v", stage=number % 2))
+
+    merged = {
+        name: entry.stage
+        for name, entry in account.compacted(frozenset()).segments.items()
+        if name.startswith("ended:")
+    }
+
+    assert merged == {"ended:m/v": 0, "ended:m/v/1": 1}
+
+
 @given(WINDOWS, st.sampled_from(RULES))
 def test_shared_idle_energy_is_never_more_than_there_is(window: Window, rule: IdleShare) -> None:
     idle_j = attribute(window).idle_j
@@ -113,7 +129,7 @@ def test_shared_idle_energy_is_never_more_than_there_is(window: Window, rule: Id
 
 @given(WINDOWS, st.sampled_from(RULES))
 def test_sharing_idle_energy_changes_no_other_figure(window: Window, rule: IdleShare) -> None:
-    account = Account().opened("a", "m", "v").opened("b", "m", "v")
+    account = Account().opened("a", ENTRY).opened("b", ENTRY)
     without = account.after(window, Used())
     shared = account.after(window, Used(idle_share=rule))
 
@@ -144,7 +160,7 @@ def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
 
 
 def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
-    account = Account().opened("a", "m", "v").after(Window(10.0, 4.0, {"a": 1.0}), Used())
+    account = Account().opened("a", ENTRY).after(Window(10.0, 4.0, {"a": 1.0}), Used())
     lossy = replace(account, segments={})
 
     assert account.error_ratio == 0

@@ -376,3 +376,20 @@ def test_a_damaged_account_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(FailedPrecondition, match=r"energy\.json is damaged"):
         Bench(tmp_path)
+
+
+def test_an_account_tells_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:
+    """And one whose file is gone began later: whoever adds up knows that it is another one."""
+
+    def started(began_s: float) -> GpuMeter:
+        ledger = Ledger(tmp_path / "ledger", lambda: 1000.0)
+        return GpuMeter(tmp_path / "energy.json", ledger, Metered(IDLE_W, 98), began_s)
+
+    first = started(5.0)
+    first.read(MeterReading(10.0, 70.0, "counter"), 1000.0, ())
+    first.save()
+    again = started(9.0)
+    (tmp_path / "energy.json").unlink()
+    anew = started(12.0)
+
+    assert [each.account.since_s for each in (first, again, anew)] == [5.0, 5.0, 12.0]

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from benchmarks.miad.setting import served
 from services.gpuagent.gpu_table import load
 from services.gpuagent.latencies import SIZES, Counts, size_of
+from services.gpuagent.miad import thrift
 from services.gpuagent.miad.decide import Move
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
+from services.gpuagent.miad.thrift import Work
+from services.kit.profiles.clock_curve import thriftiest
 
 V100 = load("v100").clocks_mhz
 A = Tenant("s-a", "digits", percentile=99.0, objective_s=0.1)
@@ -21,8 +29,8 @@ B = Tenant("s-b", "letters", percentile=95.0, objective_s=0.2)
 class Node:
     """A governor, and segments whose requests all take as long as the test says."""
 
-    def __init__(self, *tenants: Tenant) -> None:
-        self.governor = Governor("GPU-1", V100, 0.45)
+    def __init__(self, *tenants: Tenant, floor: float = 0.45) -> None:
+        self.governor = Governor("GPU-1", V100, floor)
         self.counts: dict[Tenant, Counts] = {
             tenant: np.zeros(SIZES, np.uint64) for tenant in tenants
         }
@@ -51,7 +59,7 @@ def test_the_clock_falls_by_a_step_a_second_and_rises_at_the_next_look() -> None
     assert set(Counter(falling[1:11]).values()) == {2}
     assert max(before - after for before, after in pairwise(falling)) <= 0.05 * 1380
     assert falling[-1] >= 0.45 * 1380
-    assert rising[0] >= 2 * falling[-1]
+    assert rising[0] >= min(2 * falling[-1], 1380)
     assert rising[-1] == 1380
 
 
@@ -135,3 +143,43 @@ def test_an_insensitive_model_goes_lower_with_the_same_slack() -> None:
         node.pass_time(60, digits=0.085)
 
     assert dull.governor.clock_mhz < sensitive.governor.clock_mhz
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    sensitivities=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+    latencies_s=st.lists(st.sampled_from([0.001, 0.05, 0.09, 0.3]), min_size=1, max_size=6),
+    floor=st.sampled_from([0.1, 0.5, 0.8]),
+)
+def test_the_clock_stays_where_the_most_sensitive_segment_takes_the_least_energy(
+    sensitivities: tuple[float, float], latencies_s: list[float], floor: float
+) -> None:
+    """Or above; and above the node's own floor, whatever the latencies are."""
+    one, other = sensitivities
+    node = Node(replace(A, sensitivity=one), replace(B, sensitivity=other), floor=floor)
+    least = max(floor, thriftiest(max(sensitivities), [mhz / 1380 for mhz in V100]))
+
+    for latency_s in latencies_s:
+        clocks = node.pass_time(15, digits=latency_s, letters=latency_s)
+        assert min(clocks) >= least * 1380 - 1e-6
+
+
+def test_with_slack_all_the_way_it_comes_down_to_that_clock() -> None:
+    node = Node(replace(A, sensitivity=0.3), replace(B, sensitivity=0.7), floor=0.1)
+    node.pass_time(60, digits=0.001, letters=0.001)
+
+    assert node.governor.clock_mhz == pytest.approx(1380 * thriftiest(0.7), abs=0.05 * 1380)
+
+
+def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
+    """Half the load that the highest clock can serve: full batches at half of it, as measured."""
+    batching = served(32, 4)
+    tenant = replace(A, costs=batching.costs, processes=batching.processes)
+    work = partial(Work, tenant.sensitivity, costs=tenant.costs, processes=tenant.processes)
+    ratios = tuple(mhz / 1380 for mhz in V100)
+
+    assert thrift.floor([work(rate_rps=0.1 * batching.capacity_rps)], ratios) == pytest.approx(
+        thriftiest(1.0), abs=0.05
+    )
+    assert thrift.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios) == 0.5
+    assert thrift.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios) >= 0.8

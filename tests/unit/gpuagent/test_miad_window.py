@@ -77,7 +77,8 @@ def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> 
 def test_without_a_request_nothing_is_known_until_long_silence() -> None:
     assert window().seen().latency_s is None
     assert window(counted()).seen().latency_s is None
-    silence = window(*[counted()] * 12).seen()
+    assert window(*[counted()] * 100).seen().latency_s is None
+    silence = window(*[counted()] * 115).seen()
     assert (silence.latency_s, silence.proven_s, silence.rate_rps) == (0.0, None, 0.0)
 
 
@@ -97,8 +98,33 @@ def test_a_percentile_is_known_once_enough_requests_could_have_been_late() -> No
     """At p90, three late ones of thirty are what the objective allows."""
     assert window(counted(*[0.01] * 29)).seen().latency_s is None
     assert window(counted(*[0.01] * 30)).seen().latency_s == pytest.approx(0.01, rel=0.02)
-    sparse = window(*[counted(0.01)] * 11).seen()
-    assert sparse.latency_s == pytest.approx(0.01, rel=0.02), "half a window must do"
+
+
+def test_where_requests_are_few_a_percentile_is_known_after_a_minute_by_the_slowest() -> None:
+    """A handful of seconds would hold two or three of them, and say nothing of one in a hundred."""
+    sparse = [counted(0.01), *[counted()] * 9]
+    slow = [counted(0.08), *[counted()] * 9]
+
+    assert window(*sparse * 10).seen().latency_s is None
+    assert window(*slow, *sparse * 11, percentile=99.0).seen().latency_s == pytest.approx(
+        0.08, rel=0.02
+    )
+    assert (window(*slow, *sparse * 11).seen().proven_s or 0) < 0.02
+
+
+def test_what_was_seen_at_another_clock_hints_but_proves_nothing() -> None:
+    """Latencies are taken to have grown as the clock says; the new clock has a say of its own."""
+    made = window(*[counted(0.01)] * 115)
+    made.restart(1.5)
+    assert made.seen().latency_s is None
+    for number in range(116, 128):
+        made.add(number * 0.5, counted(*[0.01] * 115))
+    seen = made.seen()
+
+    assert seen.proven_s is None
+    assert seen.latency_s == pytest.approx(0.015, rel=0.05)
+    assert seen.latency_s is not None
+    assert seen.latency_s >= 0.015 / 1.02
 
 
 def test_no_older_sample_counts_than_the_percentile_needs() -> None:
@@ -110,12 +136,12 @@ def test_no_older_sample_counts_than_the_percentile_needs() -> None:
     assert window(fast, slow).seen().latency_s == pytest.approx(0.5, rel=0.02)
 
 
-def test_samples_grow_old_and_a_restart_forgets_all() -> None:
-    made = window(counted(*[0.5] * 40), *[counted()] * 25)
+def test_samples_grow_old_and_at_another_clock_lateness_is_proven_anew() -> None:
+    made = window(counted(*[0.5] * 20), *[counted()] * 125)
     assert made.seen().rate_rps == 0.0
 
     made = window(counted(*[0.5] * 40))
-    made.restart()
+    made.restart(1.0)
     made.add(1.0, counted(*[0.5] * 40))
     assert made.seen().proven_s is None
 

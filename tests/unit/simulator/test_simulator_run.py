@@ -160,7 +160,7 @@ def test_plans_follow_the_grid_and_lose_no_request(scene: Scene, tmp_path: Any) 
         policies=[{"strategy": "exact", "carbon_weight": 0.3}],
         carbon={"Z": {"kind": "trace", "path": trace}},
         deployment={
-            "planner": {"triggers": {"min_interval_s": 5}},
+            "planner": {"triggers": {"min_interval_s": 5, "intensity_dwell_s": 0}},
             "nodes": {"n": {"simulated": ["a100-40gb", "a100-40gb"]}},
         },
         duration_s=240,

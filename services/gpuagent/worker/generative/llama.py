@@ -158,8 +158,10 @@ def _explained(error: dict[str, Any]) -> InvalidArgument | ModelFailed:
 def _library() -> Any:
     try:
         import xllamacpp  # noqa: PLC0415 - 100 MB that only generative models need
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise RuntimeError(f"{error}; pip install 'cinquefoil[generative]'") from error
+    except ImportError as error:  # where libgomp.so.1 is missing: Debian's libgomp1
+        raise RuntimeError(f"xllamacpp: {error}") from error
     return xllamacpp
 
 

@@ -1,0 +1,103 @@
+"""Continuous batching: while requests wait, no slot is without one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.ledger import opened
+from services.gpuagent.worker.batcher import Batcher
+from services.gpuagent.worker.credits import Credits
+from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.llama import Heard, Step
+from services.gpuagent.worker.generative.model import LanguageModel
+from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.intake import Timing
+from services.gpuagent.worker.spec import Generative, WorkerSpec
+from services.kit.clock import RealClock
+
+
+class Held(LanguageModel):
+    """Generates until the test says that it is enough. Attributes: ends (of whom it works for)."""
+
+    def __init__(self) -> None:
+        super().__init__(cast("Any", None), Generative(), cast("Any", None))
+        self.ends: list[asyncio.Event] = []
+
+    async def generate(
+        self,
+        prompt: Prompt,  # noqa: ARG002 - any will do
+        heard: Heard,
+    ) -> str:
+        end = asyncio.Event()
+        self.ends.append(end)
+        heard(Step("one", 5, 5, 1))
+        await end.wait()
+        self.ends.remove(end)
+        return "stop"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("slots")
+
+
+def request() -> bytes:
+    made = oip.ModelInferRequest(model_name="m")
+    made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    made.raw_input_contents.append(b"\x02\0\0\0hi")
+    return made.SerializeToString()
+
+
+@settings(max_examples=25)
+@given(
+    slots=st.integers(1, 5),
+    requests=st.integers(1, 12),
+    order=st.lists(st.integers(0, 4), min_size=12, max_size=12),
+)
+def test_all_slots_are_busy_as_long_as_enough_requests_are_open(
+    folder: Path, slots: int, requests: int, order: list[int]
+) -> None:
+    """Whichever answers end first; and every request is answered once."""
+    asyncio.run(serve(folder / "ledger", slots, requests, order))
+
+
+async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) -> None:
+    spec = WorkerSpec(
+        "s", "m", "v", ledger_file, 1, "", ledger_file, 0, (0,), "slice", None,
+        generative=Generative(slots=slots),
+    )  # fmt: skip
+    model, answered = Held(), list[int]()
+    with opened(ledger_file) as ledger:
+        clock = RealClock()
+        device = SharedDevice(spec, ledger, clock)
+        executor = SlotExecutor(Batcher(1, 64), device, model, Credits(slots), clock)
+        session = executor.open()
+        running = asyncio.create_task(executor.run())
+        for number in range(requests):
+            executor.submit(session, number, request(), Timing())
+        for left in range(requests, 0, -1):
+            await settled()
+            assert len(model.ends) == min(slots, left)
+            model.ends[order[left - 1] % len(model.ends)].set()
+        await settled()
+        news = await session.news()
+        assert news is not None
+        answered += [answer.id for answer in news.answers if not answer.more]
+        executor.close(session)
+        running.cancel()
+
+    assert sorted(answered) == list(range(requests))
+
+
+async def settled() -> None:
+    """Let every task go as far as it can: nothing here waits for a thread or for time."""
+    for _ in range(20):
+        await asyncio.sleep(0)
