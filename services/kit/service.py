@@ -11,6 +11,7 @@ import uvloop
 
 from services.kit import logs, telemetry
 from services.kit.deployment import Deployment
+from services.kit.memory import collect_seldom
 from services.kit.rpc import serve_until
 from services.kit.settings import ConfigError, config_path, load
 
@@ -48,6 +49,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     """
     logs.configure(service, level=deployment.log_level)
     logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
+    collect_seldom()
     with telemetry.exported(service):
         uvloop.run(_until_stopped(run, deployment))
 

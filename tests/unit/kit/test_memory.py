@@ -1,0 +1,33 @@
+"""How a service's process holds memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from services.kit.memory import collect_seldom
+
+
+@pytest.fixture(autouse=True)
+def _collector() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_the_start_made_is_passed_over_and_later_cycles_are_still_freed() -> None:
+    """The collector leaves old objects alone, and is slower to start, but not off."""
+    young = gc.get_threshold()[0]
+
+    collect_seldom()
+
+    assert gc.get_freeze_count() > 0
+    assert gc.isenabled()
+    assert gc.get_threshold()[0] > young
+    loop: list[object] = []
+    loop.append(loop)
+    del loop
+    assert gc.collect() >= 1
