@@ -48,7 +48,7 @@ def measure() -> list[Figures]:
     for _ in range(_ROUNDS):
         for name, once in ways.items():
             times_us[name].append(_timed_us(once))
-    collector = RouterCollector({"m": account}, RealClock())
+    collector = RouterCollector({"m": account}, RealClock(), dict)
     scrape_us = min(_timed_us(lambda: list(collector.collect()), 20) for _ in range(5))
     rows = [
         {"way": name, "least_us": min(found), "median_us": sorted(found)[len(found) // 2]}

@@ -143,7 +143,8 @@ class _Router:
         """Return what Prometheus gets to see."""
         accounts = self._engine.accounts
         aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
-        return registry(RouterCollector(accounts, self._clock), *aliases)
+        pressures = self._engine.board.pressures
+        return registry(RouterCollector(accounts, self._clock, pressures), *aliases)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""

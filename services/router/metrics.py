@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from services.kit.clock import Clock
 from services.router.account import Account
 from services.router.histogram import BOUNDS_S, Histogram
+from services.router.pressure import Pressure
 from services.router.variant_tally import VariantTally
 
 Accounts = dict[str, Account]
@@ -57,11 +58,15 @@ class RouterCollector(Collector):
     Args:
         accounts: Every model's; models may join.
         clock: The one that the accounts are kept by.
+        pressures: Returns each model's pressure; asked from another thread.
     """
 
-    def __init__(self, accounts: Accounts, clock: Clock) -> None:
+    def __init__(
+        self, accounts: Accounts, clock: Clock, pressures: Callable[[], dict[str, Pressure]]
+    ) -> None:
         self._accounts = accounts
         self._clock = clock
+        self._pressures = pressures
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric of every model."""
@@ -73,6 +78,7 @@ class RouterCollector(Collector):
         yield from _costs(accounts)
         yield from _objectives(accounts, self._clock.monotonic())
         yield from _shares(accounts, self._clock.monotonic())
+        yield from _pressed(self._pressures(), self._clock.monotonic())
 
 
 _Listed = list[tuple[str, Account]]
@@ -247,6 +253,27 @@ def _shares(accounts: _Listed, now_s: float) -> Iterator[Metric]:
             wanted.add_metric([model, variant], shares.get(variant, 0.0))
             served.add_metric([model, variant], answered.get(variant, 0.0))
     yield from (wanted, served)
+
+
+def _pressed(pressures: dict[str, Pressure], now_s: float) -> Iterator[Metric]:
+    on = GaugeMetricFamily(
+        "cinquefoil_under_pressure",
+        "1 while requests wait for more than half of the objective: cheaper variants take more.",
+        labels=_MODEL,
+    )
+    lasted = CounterMetricFamily(
+        "cinquefoil_pressure_seconds", "Time under pressure.", labels=_MODEL
+    )
+    refused = CounterMetricFamily(
+        "cinquefoil_overload_refusals",
+        "Requests refused, or dropped from the queue, for want of capacity.",
+        labels=_MODEL,
+    )
+    for model, pressure in pressures.items():
+        on.add_metric([model], pressure.on)
+        lasted.add_metric([model], pressure.total_s(now_s))
+        refused.add_metric([model], pressure.refused)
+    yield from (on, lasted, refused)
 
 
 def _variants(accounts: _Listed) -> Iterator[tuple[str, str, VariantTally]]:

@@ -35,22 +35,21 @@ class Pressure:
 
     on: bool = False
     refused: int = 0
-    _since_s: float = 0.0
-    _ended_s: float = 0.0
+    _lasted: tuple[float, float | None] = (0.0, None)  # before, and since when; read by scrapes
     _told: Window = _NONE
 
     def begin(self, now_s: float) -> None:
         """It is under pressure from now on."""
-        self.on, self._since_s = True, now_s
+        self.on, self._lasted = True, (self._lasted[0], now_s)
 
     def end(self, now_s: float) -> None:
         """It is no more."""
-        self._ended_s = self.total_s(now_s)
-        self.on = False
+        self.on, self._lasted = False, (self.total_s(now_s), None)
 
     def total_s(self, now_s: float) -> float:
         """Return for how long it has been since start, s."""
-        return self._ended_s + (max(now_s - self._since_s, 0.0) if self.on else 0.0)
+        before_s, since_s = self._lasted
+        return before_s + (0.0 if since_s is None else max(now_s - since_s, 0.0))
 
     def roll(self, now_s: float) -> Window:
         """Return what there was since this was last asked."""

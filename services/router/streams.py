@@ -183,7 +183,8 @@ def _failed(error: ServiceError, head: Head | ServiceError) -> bytes:
     message = pb.ModelStreamInferResponse(error_message=error.message or error.status)
     named = _named(head) if isinstance(head, Head) else b""
     status = string_parameter("cinquefoil_status", error.status)
-    return message.SerializeToString() + enclosed(_INFER_RESPONSE, named, status, _FINAL)
+    reason = string_parameter("cinquefoil_reason", error.reason)
+    return message.SerializeToString() + enclosed(_INFER_RESPONSE, named, status, reason, _FINAL)
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

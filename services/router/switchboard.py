@@ -9,6 +9,7 @@ from services.router.carbondis.lanes import Grid
 from services.router.decisions import Decision
 from services.router.dispatcher import Dispatcher
 from services.router.domain import Instance, Limits, ModelRoutes, Request, RoutingTable
+from services.router.pressure import Pressure
 from services.router.space import Space
 from services.router.stages import Stages, first_only
 
@@ -42,6 +43,10 @@ class Switchboard:
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
+
+    def pressures(self) -> dict[str, Pressure]:
+        """Return the pressure on each model, from whatever thread."""
+        return {name: found.pressure for name, found in list(self._dispatchers.items())}
 
     @property
     def ready(self) -> bool:

@@ -124,6 +124,7 @@ async def test_an_error_is_its_requests_answer_and_the_stream_goes_on(world: Wor
     assert first.infer_response.parameters["cinquefoil_status"].string_param == "INVALID_ARGUMENT"
     assert second.error_message == "no model 'nothing'; models are digits"
     assert second.infer_response.parameters["cinquefoil_status"].string_param == "NOT_FOUND"
+    assert second.infer_response.parameters["cinquefoil_reason"].string_param == "MODEL_NOT_FOUND"
     assert (third.error_message, third.infer_response.id) == ("", "right")
     assert await call.code() is grpc.StatusCode.OK
 

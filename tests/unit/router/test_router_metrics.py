@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
@@ -15,6 +16,7 @@ from services.router.account import Account
 from services.router.domain import Instance, ModelRoutes, Request
 from services.router.link import Cost, Result, Usage
 from services.router.metrics import RouterCollector, registry
+from services.router.pressure import Pressure
 from services.router.triton_metrics import TritonCollector
 
 SMALL = Instance("h:1", "s1", "m", "small", 0.8, 0.75, 4, zone="z")
@@ -47,11 +49,13 @@ def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None
             account.answer(request, event[0], Result(1, cost=cost), event[1])
 
 
-def scrape(account: Account, *, triton: bool = False) -> Samples:
+def scrape(account: Account, *, triton: bool = False, pressure: Pressure | None = None) -> Samples:
     """Return samples by name and label values in the order of their names, "le" included."""
     accounts = {"m": account}
     aliases = [TritonCollector(accounts)] if triton else []
-    text = generate_latest(registry(RouterCollector(accounts, RealClock()), *aliases)).decode()
+    pressures = {"m": pressure} if pressure else {}
+    collector = RouterCollector(accounts, RealClock(), lambda: pressures)
+    text = generate_latest(registry(collector, *aliases)).decode()
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -189,6 +193,22 @@ def test_without_the_alias_there_is_no_triton_name() -> None:
     play(account, [(SMALL, 0.01)])
 
     assert not [name for name, _ in scrape(account) if name.startswith("nv_")]
+
+
+def test_pressure_is_seen_while_it_lasts_and_its_time_stays() -> None:
+    now_s = RealClock().monotonic()
+    pressure = Pressure(refused=3)
+    pressure.begin(now_s - 10.0)
+
+    during = scrape(open_account(), pressure=pressure)
+    pressure.end(now_s - 6.0)
+    after = scrape(open_account(), pressure=pressure)
+
+    assert during["cinquefoil_under_pressure", ("m",)] == 1
+    assert during["cinquefoil_pressure_seconds_total", ("m",)] >= 10
+    assert after["cinquefoil_under_pressure", ("m",)] == 0
+    assert after["cinquefoil_pressure_seconds_total", ("m",)] == pytest.approx(4)
+    assert after["cinquefoil_overload_refusals_total", ("m",)] == 3
 
 
 def test_a_scrape_while_requests_are_counted_shows_no_counter_that_fell() -> None:
