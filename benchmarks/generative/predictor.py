@@ -18,6 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.generative.objectives import OURS, objectives
+from benchmarks.generative.repeats import ceiling
 from benchmarks.harness import Figures, Report, Skipped
 from services.predictor.classes import Classes
 from services.predictor.embedding.minilm import MiniLm
@@ -31,7 +32,8 @@ Figure = Mapping[str, Any]
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 TEST_SHARE = 0.2
-TIMED = 500
+CEILING = "knowing the other answers"
+TIMED, PASSES = 300, 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +45,14 @@ class Set:
         model: Whose lengths are foretold.
         splits: How often.
         ships: Whether the predictor that ships was trained with the file.
+        repeats: Whether the model answered each prompt several times.
     """
 
     file: str
     model: str
     splits: int
     ships: bool
+    repeats: bool = False
 
 
 SETS = {
@@ -58,7 +62,7 @@ SETS = {
     ),
     "alpaca_eval_llama-3-8b": Set("alpaca_eval.jsonl", "Meta-Llama-3-8B-Instruct", 5, ships=False),
     "oasst_pythia-12b": Set(
-        "oasst_eval.jsonl", "dvruette/oasst-pythia-12b-6000-steps", 3, ships=True
+        "oasst_eval.jsonl", "dvruette/oasst-pythia-12b-6000-steps", 3, ships=True, repeats=True
     ),
     "arena_hard_gpt-4": Set("arena_hard.jsonl", "gpt-4-0613", 5, ships=True),
 }
@@ -84,7 +88,8 @@ def measure(*, quick: bool = False) -> Report:
     note = (
         "Other prompts as test; accuracy_spread: standard deviation over splits. Latency of the "
         f"predictor that ships, one core: median {document['median_ms']:.2f} ms, "
-        f"p99 {document['p99_ms']:.2f} ms, of it the vector {document['vector_median_ms']:.2f} ms."
+        f"p99 {document['p99_ms']:.2f} ms; undisturbed {document['undisturbed_median_ms']:.2f} ms, "
+        f"of it the vector {document['undisturbed_vector_median_ms']:.2f} ms."
     )
     everything = [row for rows in found.values() for row in rows]
     tables = [Figures("Output-length predictor", everything, note)]
@@ -103,7 +108,11 @@ def measure(*, quick: bool = False) -> Report:
 def _judged(each: Set, splits: int, embed: Embed) -> list[dict[str, Measures]]:
     """Return how good each predictor is, split by split."""
     rows = read(DATA / each.file)
-    return [_split(each, rows, seed, embed) for seed in range(splits)]
+    found = [_split(each, rows, seed, embed) for seed in range(splits)]
+    if each.repeats:
+        known = ceiling(row for row in rows if row.model == each.model)
+        found = [{**judged, CEILING: known} for judged in found]
+    return found
 
 
 def _split(each: Set, rows: Sequence[Row], seed: int, embed: Embed) -> dict[str, Measures]:
@@ -139,20 +148,28 @@ def _entry(rows: Sequence[Figure]) -> dict[str, float]:
 
 
 def _latencies(rows: Sequence[Row]) -> dict[str, float]:
-    """Return what a prompt takes from text to estimate, and of it what its vector takes."""
+    """Return what a prompt takes from text to estimate, and of it what its vector takes.
+
+    Undisturbed: each prompt's best of `PASSES`; other programs delay some of the time only.
+    """
     proxy, embedder = Proxy(), MiniLm()
     classes = Classes(proxy.known.prior)
-    vectors_ms, all_ms = [], []
-    for row in rows:
+
+    def took_ms(prompt: str) -> tuple[float, float]:
         began_s = time.perf_counter()
-        vector = embedder.embed(row.prompt)
-        vectors_ms.append((time.perf_counter() - began_s) * 1e3)
-        classes.estimate(proxy.probabilities(row.prompt, vector, classes.edges_tokens))
-        all_ms.append((time.perf_counter() - began_s) * 1e3)
+        vector = embedder.embed(prompt)
+        embedded_s = time.perf_counter()
+        classes.estimate(proxy.probabilities(prompt, vector, classes.edges_tokens))
+        return 1e3 * (time.perf_counter() - began_s), 1e3 * (embedded_s - began_s)
+
+    passes_ms = np.array([[took_ms(row.prompt) for row in rows] for _ in range(PASSES)])
+    best_ms = np.median(passes_ms.min(axis=0), axis=0)
+    all_ms = passes_ms[:, :, 0]
     return {
         "median_ms": float(np.median(all_ms)),
         "p99_ms": float(np.percentile(all_ms, 99)),
-        "vector_median_ms": float(np.median(vectors_ms)),
+        "undisturbed_median_ms": float(best_ms[0]),
+        "undisturbed_vector_median_ms": float(best_ms[1]),
     }
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from benchmarks.generative.serving import Jobs, Seconds, ranked, routed
-from benchmarks.generative.traces import Trace, artifact, ours
+from benchmarks.generative.traces import Trace, artifact, imitated, ours, perfect, sampled
 from benchmarks.harness import Figures, Report, Row
 
 LOADS = (0.5, 0.7, 0.9, 0.95)
@@ -73,7 +73,8 @@ def measure(*, quick: bool = False) -> Report:
         }
         for row in rows
         if (row["order"], row["arrivals"], row["slots"]) == (_SSJF, "Poisson", 1)
-        and row["answers"] == settings[0].trace.name
+        and row["answers"] == settings[0].trace.answers
+        and row["foretold_by"] == settings[0].trace.foretold_by
     }
     note = (
         f"{settings[0].seeds} streams of {JOBS} jobs; statistics of each, then their means, over"
@@ -87,12 +88,15 @@ def _settings(*, quick: bool) -> list[Setting]:
     theirs = artifact()
     if quick:
         return [Setting(theirs, 0.9, others=True, seeds=3)]
+    compared = ours()
+    ideal = [each for trace in compared for each in (imitated(trace, theirs), perfect(trace))]
     return [
         *(Setting(theirs, load, others=True) for load in LOADS),
         Setting(theirs, 0.7, BURSTY, others=True),
         *(Setting(theirs, load, slots=8) for load in LOADS),
         Setting(theirs, 0.7, BURSTY, slots=8),
-        *(Setting(trace, load) for trace in ours() for load in (0.7, 0.9)),
+        *(Setting(trace, load) for trace in compared for load in (0.7, 0.9)),
+        *(Setting(trace, 0.9) for trace in (*ideal, *sampled(), imitated(theirs, theirs))),
     ]
 
 
@@ -107,7 +111,8 @@ def rows_of(setting: Setting) -> list[Row]:
     first = means[_FCFS]
     return [
         {
-            "answers": setting.trace.name,
+            "answers": setting.trace.answers,
+            "foretold_by": setting.trace.foretold_by,
             "slots": setting.slots,
             "arrivals": "Poisson" if setting.cv == 1 else f"bursty (cv {setting.cv:g})",
             "load": setting.load,

@@ -6,12 +6,13 @@ Lengths come from `../shared/data`, beside the repository.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.generative.repeats import others_told
 from benchmarks.generative.serving import Classes, Seconds
 from benchmarks.harness import Skipped
 from services.predictor.embedding.minilm import MiniLm
@@ -19,6 +20,7 @@ from services.predictor.estimate import CLASS_RANKS
 from services.predictor.histories import Histories
 from services.predictor.training.export import to_onnx
 from services.predictor.training.fit import fit
+from services.predictor.training.measures import confusion
 from services.predictor.training.rows import Row, read, split
 from services.router.boost import CLASSES
 
@@ -35,17 +37,46 @@ _ARTIFACT = "proxy-models/vicuna13b_length_predictions.csv"
 
 
 @dataclass(frozen=True, slots=True)
+class _Set:
+    """Prompts with lengths of answers.
+
+    Attributes:
+        name: Whose answers.
+        file: Below `DATA`.
+        model: That of their models which is looked at.
+    """
+
+    name: str
+    file: str
+    model: str
+
+    @property
+    def path(self) -> Path:
+        return DATA / "prompts" / self.file
+
+
+_SAMPLED = _Set("Pythia-12B (OASST)", "oasst_eval.jsonl", "dvruette/oasst-pythia-12b-6000-steps")
+_SETS = (
+    _Set("GPT-4 (GPTeacher)", "gpteacher.jsonl", "gpt-4"),
+    _Set("ChatGPT (ShareGPT)", "sharegpt_first_turn.jsonl", "chatgpt (ShareGPT, version unknown)"),
+    _SAMPLED,
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Answers of one model.
 
     Attributes:
-        name: Whose, and who foretold their lengths.
+        answers: Whose.
+        foretold_by: Who foretold their lengths.
         services_s: How long each takes, shape (answers,).
         told: The class foretold, 0..4, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
     """
 
-    name: str
+    answers: str
+    foretold_by: str
     services_s: Seconds
     told: Classes
     true: Classes
@@ -65,7 +96,7 @@ def artifact() -> Trace:
             (int(row["output_tokens"]), int(row["pred_5class"])) for row in csv.DictReader(lines)
         ]
     tokens, told = np.array(rows).T
-    return _trace("vicuna-13b, mu-Serve's predictor", tokens, told, _EDGES_TOKENS)
+    return _trace(("vicuna-13b (LMSYS)", "mu-Serve's predictor"), tokens, told, _EDGES_TOKENS)
 
 
 def ours() -> list[Trace]:
@@ -74,16 +105,42 @@ def ours() -> list[Trace]:
     It is trained on half of each set's prompts, as from a user's own logs, and learns on as it does
     live: each answer's length after it was foretold.
     """
-    sets = (
-        ("GPT-4 (GPTeacher), our predictor", "gpteacher.jsonl"),
-        ("ChatGPT (ShareGPT), our predictor", "sharegpt_first_turn.jsonl"),
-    )
-    files = [(name, DATA / "prompts" / file) for name, file in sets]
-    return [_foretold(name, read(file)) for name, file in files if file.is_file()]
+    return [_foretold(each, read(each.path)) for each in _SETS if each.path.is_file()]
 
 
-def _foretold(name: str, rows: list[Row]) -> Trace:
-    training, testing = split(rows, TEST_SHARE, seed=0)
+def imitated(trace: Trace, other: Trace) -> Trace:
+    """Return a trace's answers, foretold with another one's errors.
+
+    Of each true class as many are taken for each class as `other` takes for it: what a predictor is
+    worth on answers whose prompts it cannot be asked about.
+    """
+    counts = confusion(other.true, other.told)
+    shares = np.cumsum(counts / counts.sum(axis=1, keepdims=True), axis=1)
+    drawn = np.random.default_rng(0).random((len(trace.true), 1))
+    told = (drawn >= shares[trace.true, :-1]).sum(axis=1)
+    return replace(trace, foretold_by=f"as by {other.foretold_by}", told=told)
+
+
+def perfect(trace: Trace) -> Trace:
+    """Return a trace's answers, each one's class told without an error."""
+    return replace(trace, foretold_by="true classes", told=trace.true)
+
+
+def sampled() -> list[Trace]:
+    """Return answers of a model that answered each prompt several times, foretold by the others.
+
+    Of those that `ours` has. The others' mean is about as much as a prompt's text can tell.
+    """
+    if not _SAMPLED.path.is_file():
+        return []
+    rows, means = others_told(_halves(_SAMPLED, read(_SAMPLED.path))[1])
+    tokens = np.array([row.tokens for row in rows])
+    told = np.searchsorted(np.quantile(means, np.arange(1, CLASSES) / CLASSES), means)
+    return [_trace((_SAMPLED.name, "other answers to the prompt"), tokens, told, _edges(tokens))]
+
+
+def _foretold(each: _Set, rows: list[Row]) -> Trace:
+    training, testing = _halves(each, rows)
     embed = MiniLm().embed
     with TemporaryDirectory() as folder:
         file = Path(folder) / "predictor.onnx"
@@ -96,10 +153,20 @@ def _foretold(name: str, rows: list[Row]) -> Trace:
         told.append(estimate.class_ if rank is None else min(int(rank * CLASSES), CLASSES - 1))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
-    edges = np.quantile(tokens, CLASS_RANKS)
-    return _trace(name, tokens, np.array(told), tuple(edges.tolist()))
+    return _trace((each.name, "our predictor"), tokens, np.array(told), _edges(tokens))
 
 
-def _trace(name: str, tokens: Classes, told: Classes, edges: tuple[float, ...]) -> Trace:
+def _halves(each: _Set, rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    training, testing = split(rows, TEST_SHARE, seed=0)
+    return training, [row for row in testing if row.model == each.model]
+
+
+def _edges(tokens: Classes) -> tuple[float, ...]:
+    return tuple(np.quantile(tokens, CLASS_RANKS).tolist())
+
+
+def _trace(
+    names: tuple[str, str], tokens: Classes, told: Classes, edges: tuple[float, ...]
+) -> Trace:
     true = np.searchsorted(edges, tokens)
-    return Trace(name, BEFORE_S + TOKEN_S * tokens.astype(np.float64), told, true)
+    return Trace(*names, BEFORE_S + TOKEN_S * tokens.astype(np.float64), told, true)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.generative.repeats import others_told
 from benchmarks.generative.scheduling import Setting, rows_of, stream
 from benchmarks.generative.serving import Jobs, ranked, routed
-from benchmarks.generative.traces import Trace
+from benchmarks.generative.traces import Trace, imitated, perfect
+from services.predictor.training.measures import confusion
+from services.predictor.training.rows import Row
 
 SERVICES_S = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 CLASSES = np.arange(5)
-TRACE = Trace("made up", SERVICES_S, CLASSES, CLASSES)
+TRACE = Trace("made up", "an oracle", SERVICES_S, CLASSES, CLASSES)
 
 
 def few(setting: Setting) -> Jobs:
@@ -43,3 +46,29 @@ def test_a_row_for_each_order_says_what_it_gains_over_first_come() -> None:
     assert (first["order"], first["mean_cut_pct"], first["max_ratio"]) == ("FCFS", 0.0, 1.0)
     assert boosted["mean_cut_pct"] > 15
     assert boosted["throughput_ratio"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_imitated_predictions_are_wrong_as_often_and_as_far_as_those_they_imitate() -> None:
+    """Whatever the answers: here half are of class 0, and the others were spread evenly."""
+    rng = np.random.default_rng(3)
+    true = rng.integers(0, 5, 50_000)
+    other = Trace("theirs", "them", np.ones(50_000), rng.binomial(4, 0.1 + 0.2 * true), true)
+    mine = np.where(rng.random(50_000) < 0.5, 0, true)
+
+    found = imitated(perfect(Trace("ours", "us", np.ones(50_000), mine, mine)), other)
+
+    theirs, ours = confusion(other.true, other.told), confusion(mine, found.told)
+    assert ours / ours.sum(axis=1, keepdims=True) == pytest.approx(
+        theirs / theirs.sum(axis=1, keepdims=True), abs=0.03
+    )
+
+
+def test_the_other_answers_to_a_prompt_say_nothing_of_this_one() -> None:
+    """Each is foretold from all but itself; a prompt answered once tells nothing."""
+    lengths = {"a": [1, 3, 7], "b": [5], "c": [0, 1]}
+    rows = [Row("m", prompt, tokens) for prompt, each in lengths.items() for tokens in each]
+
+    kept, means = others_told(rows)
+
+    assert [row.tokens for row in kept] == [1, 3, 7, 0, 1]
+    assert np.exp2(means / np.log(2)) == pytest.approx([32**0.5, 4, 8**0.5, 2, 1])
