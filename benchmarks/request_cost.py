@@ -98,6 +98,7 @@ class _Echo:
         self._instance = instance
         self._listener = listener
         self._held: list[int] = []
+        asyncio.get_running_loop().call_soon(listener.hello, instance, Hello(_IN_FLIGHT, b""))
 
     def send(self, request: Request) -> None:
         if not self._held:
@@ -139,7 +140,6 @@ async def _whole() -> list[dict[str, Any]]:
         default_timeout_s=30.0,
     )
     engine.swap(RoutingTable(2, 1, (_ROUTES,)))
-    engine.hello(_INSTANCE, Hello(_IN_FLIGHT, b""))
 
     async def answered(body: bytes, _: Any) -> bytes:
         return (await engine.ask(read_head(body), body, None)).body

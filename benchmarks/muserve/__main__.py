@@ -1,13 +1,13 @@
 """mu-Serve's power half (ATC'24, sections 3.1-3.4, 4.2, 4.4) in virtual time.
 
-python -m benchmarks.muserve [--json FILE] [--plots [DIR]] [--quick] [--live]
+python -m benchmarks.muserve [--json FILE] [--plots [DIR]] [--quick | --live]
 
 Table 1's models on V100s under real arrivals: AlpaServe's placement with and without the clock
 loop, mu-Serve's Algorithm 2, the exact program of its objective, and that with groups and clocks
 borne out by a simulation of earlier requests. Placement is the planner's own code, the clock loop
 the agent's. `power_w` is the mean of a device over time, idle or not; `serving_power_w` while it
 serves, as in the paper's Fig. 2; `active_saving` leaves the idle power out. Then the same on real
-ONNX networks, and with --live on an agent with workers, as processes.
+ONNX networks. --live measures something else: an agent with workers, as processes, in real time.
 """
 
 from __future__ import annotations
@@ -105,12 +105,11 @@ def measure(*, quick: bool = False) -> Report:
     return Report(tables, _document(found, [bound, dull]) | {"networks": real[1].rows}, draw)
 
 
-def with_live(report: Report) -> Report:
-    """Return a report with the live part added."""
+def measure_live() -> Report:
+    """Run the small part that takes real time: two minutes."""
     rows = live.measure()
     note = "2 simulated A100s, agent and workers as processes; power is a GPU's mean, idle or not"
-    tables = [*report.tables, Figures("Live", rows, note)]
-    return replace(report, tables=tables, document={**(report.document or {}), "live": rows})
+    return Report([Figures("Live", rows, note)], {"live": rows})
 
 
 def _networks(pool: ProcessPoolExecutor, span: Span, *, quick: bool) -> list[Figures]:
@@ -168,15 +167,16 @@ def _of(rows: Iterable[Row], trace: str) -> Iterable[Row]:
 
 def _main() -> None:
     parser = options("muserve")
-    parser.add_argument("--quick", action="store_true", help="run a small part only")
-    parser.add_argument("--live", action="store_true", help="run it live, too: two minutes more")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--quick", action="store_true", help="run a small part only")
+    part.add_argument("--live", action="store_true", help="run two minutes with processes instead")
     arguments = parser.parse_args()
     try:
-        report = measure(quick=arguments.quick)
+        report = measure_live() if arguments.live else measure(quick=arguments.quick)
     except Skipped as reason:
         Console(width=WIDTH).print(f"muserve: skipped, {reason}", highlight=False)
         return
-    publish("muserve", with_live(report) if arguments.live else report, arguments)
+    publish("muserve", report, arguments)
 
 
 if __name__ == "__main__":

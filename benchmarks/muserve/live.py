@@ -45,9 +45,11 @@ SENSITIVITIES: Final = {"bert": 1.0, "gpt": 0.4, "resnet": 0.95, "opt": 0.45}
 GMACS_PER_ITEM: Final = 40.0
 BATCH_SIZE: Final = 4
 RATE_RPS: Final = 20.0
-SLO_S: Final = 0.4
+SLO_S: Final = 0.6
 PERCENTILE: Final = 99.0
-SETTLE_S: Final = 70.0
+SETTLE_S: Final = 78.0
+"""For a dozen steps down: the first takes 300 requests, each of the others five seconds."""
+
 LENGTH_S: Final = 15.0
 
 

@@ -53,6 +53,7 @@ class Dispatcher:
         self._shortest = ShortestFirst(limits.overtaking_s)
         self._offered = 0
         self._broken: frozenset[str] = frozenset()
+        self._retired = False
         # The newest time that was told. Late is safe: what waits is then given up later.
         self._now_s = 0.0
 
@@ -139,7 +140,7 @@ class Dispatcher:
         self._offered += 1
         self._now_s = max(self._now_s, now_s)
         self._queue.push(request)
-        return self._handout.assign(self._now_s)
+        return self._expel() if self._retired else self._handout.assign(self._now_s)
 
     def give_up(self) -> list[Request]:
         """Let go of everything that waits, and return it."""
@@ -307,7 +308,7 @@ class Dispatcher:
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""
-        self.routes = routes
+        self.routes, self._retired = routes, False
         decisions: list[Decision] = []
         for lane in self._roster.keep(routes.instances):
             decisions += self._leave(lane)
@@ -316,12 +317,9 @@ class Dispatcher:
 
     def retire(self) -> list[Decision]:
         """The model is gone: what waits fails, what is being computed is still answered."""
-        gone: list[Decision] = []
-        for request in (*self._suspects.clear(), *self._queue.clear()):
-            request.over = True
-            error = NotFound(f"model {request.model!r} is no longer served", reason="MODEL_REMOVED")
-            gone.append(Fail(request, error))
-        return gone + self.swap(replace(self.routes, instances=()))
+        decisions = self._expel() + self.swap(replace(self.routes, instances=()))
+        self._retired = True
+        return decisions
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -344,7 +342,16 @@ class Dispatcher:
         return [Fail(request, self._room.displaced())]
 
     def _return(self, request: Request, lane: Lane) -> Iterable[Decision]:
-        return self._second.retry(request, lane, self._offered, self.routes.slo_latency_s)
+        decisions = self._second.retry(request, lane, self._offered, self.routes.slo_latency_s)
+        return [*decisions, *self._expel()] if self._retired else decisions
+
+    def _expel(self) -> list[Decision]:
+        expelled: list[Decision] = []
+        for request in self.give_up():
+            request.over = True
+            error = NotFound(f"model {request.model!r} is no longer served", reason="MODEL_REMOVED")
+            expelled.append(Fail(request, error))
+        return expelled
 
     def _leave(self, lane: Lane) -> Iterable[Decision]:
         """Let go of an instance that left the table and holds nothing."""

@@ -63,10 +63,16 @@ def _files(deployment: Deployment) -> Iterator[Finding]:
             where = ("models", model_name, "variants", name)
             for key, file in _loaded(variant):
                 if not file.is_file():
-                    hint = "; `cinquefoil up` trains it" if model_name == "digits" else ""
-                    yield (*where, *key), f"no file {file}{hint}"
+                    yield (*where, *key), f"no file {file}{_origin(model_name, variant)}"
             if isinstance(variant.profile, TableProfile) and not variant.profile.path.is_file():
                 yield (*where, "profile", "path"), f"no file {variant.profile.path}"
+
+
+def _origin(model_name: str, variant: Variant) -> str:
+    """Return where a file would come from, as far as we know."""
+    if variant.stages:
+        return "; `cinquefoil partition` writes a network's stages"
+    return "; `cinquefoil up` trains it" if model_name == "digits" else ""
 
 
 def _key(where: Where, source: KeyedSource) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
 from services.cli.plan.deviation import Measure, largest, measures
 from services.cli.tables import table as new_table
+from services.cli.variants import namer
 from services.cli.words import carbon, duration, energy, milliseconds, percent
 from services.kit.units import J_PER_KWH
 
@@ -146,20 +147,21 @@ def _segments(plan: Plan) -> Table:
     return rows
 
 
-def segments(title: str, planned: Iterable[PlannedSegment]) -> Table:
+def segments(title: str, planned: Sequence[PlannedSegment]) -> Table:
     """Return one row per segment."""
     rows = new_table(
         title,
         *("node", "GPU", "slice", "runs"),
         *(">batch", ">share", ">req/s", ">latency"),
     )
+    runs = namer(segment.spec for segment in planned)
     for segment in planned:
         spec = segment.spec
         rows.add_row(
             segment.node,
             spec.gpu_uuid[:8],
             f"{spec.placement.profile}@{spec.placement.start}",
-            f"{spec.model}/{spec.variant}" + (f" stage {spec.stage}" if spec.stage else ""),
+            runs(spec),
             f"{spec.batch_size}x{spec.processes}",
             percent(segment.share),
             f"{segment.throughput_rps:.0f}",

@@ -90,6 +90,7 @@ def _slices(node: Node, gpu_uuid: str) -> Iterator[view.Slice]:
             placement=name,
             model=segment.spec.model,
             variant=segment.spec.variant,
+            stage=segment.spec.stage,
             batch_size=segment.spec.batch_size,
             processes=segment.spec.processes,
             state=word(SegmentState.Name(segment.state), "SEGMENT_STATE_"),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from services.cli.status.view import Drift, Gpu, Lengths, Model, Plan, Slice, Status, Variant, Zone
 from services.cli.tables import table
+from services.cli.variants import Namer, namer
 from services.cli.words import carbon, duration, energy, percent
 
 _POOR = ("held", "assumed")
@@ -60,18 +61,19 @@ def _gpus(status: Status) -> Table:
     simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
     title = f"GPUs{simulated}"
     rows = table(title, "GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
+    runs = namer(slice_ for gpu in status.gpus for slice_ in gpu.slices)
     for gpu in status.gpus:
-        for row in _rows_of_gpu(gpu):
+        for row in _rows_of_gpu(gpu, runs):
             rows.add_row(*row)
     return rows
 
 
-def _rows_of_gpu(gpu: Gpu) -> Iterator[tuple[str, ...]]:
+def _rows_of_gpu(gpu: Gpu, runs: Namer) -> Iterator[tuple[str, ...]]:
     head = (f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
     for slice_ in gpu.slices or (Slice("-"),):
-        runs = f"{slice_.model}/{slice_.variant}" if slice_.model else "-"
+        name = runs(slice_) if slice_.model else "-"
         size = f"{slice_.batch_size}x{slice_.processes}" if slice_.model else "-"
-        yield (*head, slice_.placement, runs, size, slice_.state or "-")
+        yield (*head, slice_.placement, name, size, slice_.state or "-")
         head = ("", "", "", "")
 
 

@@ -30,6 +30,7 @@ class Slice:
     placement: str
     model: str = ""
     variant: str = ""
+    stage: int = 0
     batch_size: int = 0
     processes: int = 0
     state: str = ""

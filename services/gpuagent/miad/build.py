@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.miad.governor import Governor, Tenant
 from services.kit.deployment import Deployment, Node
+from services.kit.profiles.load import load_stages
+from services.kit.profiles.split import latency_shares
 
 
 def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
@@ -18,16 +21,28 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
 
 
 def promises(deployment: Deployment) -> Callable[[Blueprint], Tenant]:
-    """Return what tells of a segment what its requests were promised."""
+    """Return what tells of a segment what its requests were promised; reads profiles.
+
+    A request's latency counts from when it came to the router. At a stage of a pipeline it may so
+    be as long as all stages up to there may take, by the planner's split of the objective: else the
+    first stage's GPU would use up, at a low clock, what the others need.
+    """
+    parts = {
+        (name, variant_name): tuple(accumulate(latency_shares(load_stages(variant))))
+        for name, model in deployment.models.items()
+        for variant_name, variant in model.variants.items()
+        if variant.stages
+    }
 
     def promised(blueprint: Blueprint) -> Tenant:
         spec = blueprint.spec
         model = deployment.models[spec.model]
+        part = parts.get((spec.model, spec.variant), (1.0,))[spec.stage]
         return Tenant(
             segment_id=spec.segment_id,
             model=spec.model,
             percentile=model.slo.percentile,
-            objective_s=model.slo.latency_s,
+            objective_s=part * model.slo.latency_s,
             sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
             costs=blueprint.costs,
             processes=spec.processes,

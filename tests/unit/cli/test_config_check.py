@@ -113,6 +113,25 @@ def test_a_mistake_is_one_sentence_with_its_line(
     assert any(sentence in line for line in lines), lines
 
 
+def test_a_pipeline_tells_which_stage_is_missing_and_what_writes_it(tmp_path: Path) -> None:
+    """And a model of pipelines alone needs a strategy that plans them."""
+    tree = "        file: models/tree.onnx\n"
+    staged = GOOD.replace(tree, "        stages: [models/tree.onnx, models/cut.onnx]\n")
+    status, lines = told(tmp_path, staged)
+    assert status == 2
+    assert [line.split(": ")[0:2] for line in lines] == [
+        ["line 15", "models.digits.variants.tree.stages.1"]
+    ]
+    assert "`cinquefoil partition` writes" in lines[0]
+
+    alone = staged[: staged.index("      svc:")] + staged[staged.index("planner:") :]
+    alone = alone.replace("models/cut.onnx", "models/svc.onnx")
+    assert told(tmp_path, alone)[0] == 0
+    status, lines = told(tmp_path, alone + "  strategy: annealing\n")
+    assert status == 2
+    assert "which annealing does not plan: choose exact" in lines[0]
+
+
 def test_several_mistakes_are_told_at_once_in_order_of_line(tmp_path: Path) -> None:
     text = GOOD.replace("models/svc", "models/svm").replace("models/tree", "models/bush")
     _, lines = told(tmp_path, text)

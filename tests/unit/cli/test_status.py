@@ -22,9 +22,13 @@ def _shown(*segments: pb.Segment) -> str:
     return console.export_text()
 
 
-def _segment(start: int, state: pb.SegmentState.ValueType, reason: str) -> pb.Segment:
+def _segment(
+    start: int, state: pb.SegmentState.ValueType, reason: str, stage: int = 0
+) -> pb.Segment:
     placement = pb.Placement(profile="3g.20gb", start=start)
-    spec = pb.SegmentSpec(model="digits", variant="large", gpu_uuid="GPU-1", placement=placement)
+    spec = pb.SegmentSpec(
+        model="digits", variant="large", gpu_uuid="GPU-1", placement=placement, stage=stage
+    )
     return pb.Segment(spec=spec, state=state, reason=reason)
 
 
@@ -53,7 +57,15 @@ def test_each_node_tells_its_pue_and_whether_it_was_measured() -> None:
 
 
 def test_segments_that_are_well_need_no_words() -> None:
-    assert " is " not in _shown(_segment(0, pb.SEGMENT_STATE_READY, ""))
+    text = _shown(_segment(0, pb.SEGMENT_STATE_READY, ""))
+    assert " is " not in text
+    assert "stage" not in text
+
+
+def test_every_stage_of_a_pipeline_is_named_the_first_too() -> None:
+    text = _shown(*(_segment(4 * stage, pb.SEGMENT_STATE_READY, "", stage) for stage in (0, 1)))
+    assert "digits/large stage\N{NO-BREAK SPACE}0" in text
+    assert "digits/large stage\N{NO-BREAK SPACE}1" in text
 
 
 def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None:

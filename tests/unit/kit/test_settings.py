@@ -228,6 +228,12 @@ def test_the_examples_in_the_repository_are_valid() -> None:
     root = Path(__file__).parents[3]
     for name in ("cinquefoil.yaml", "deploy/compose/cinquefoil.yaml"):
         assert len(load(root / name).models["digits"].variants) >= 4, name
+    assert (
+        load(root / "examples/pipeline/cinquefoil.yaml")
+        .models["digits"]
+        .variants["conv-384"]
+        .stages
+    )
     for name in ("examples/generative/cinquefoil.yaml", "deploy/compose/generative.yaml"):
         found = load(root / name)
         assert found.predictor is not None

@@ -483,6 +483,32 @@ def test_retiring_a_model_fails_what_waits_and_answers_what_is_computed() -> Non
     assert isinstance(answered, Reply)
 
 
+@pytest.mark.parametrize("ends", ["refuses", "dies"])
+def test_what_a_retired_models_last_instance_leaves_undone_fails_at_once(ends: str) -> None:
+    """Nobody will serve it, so it does not wait for its deadline."""
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.retire()
+    last = instance("a").id
+
+    after = core.down(last) if ends == "dies" else core.result(last, 1, refused=True)
+
+    (failed,) = of(Fail, after)
+    assert failed.error.reason == "MODEL_REMOVED"
+    assert len(of(Release, after)) == 1
+    assert not core.occupied
+
+
+def test_a_model_that_returns_keeps_what_its_last_instance_leaves_undone() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.retire()
+    core.swap(replace(ROUTES, instances=(instance("a"), instance("b"))))
+
+    assert not of(Fail, core.down(instance("a").id))
+    assert core.queue_depth == 1
+
+
 @pytest.mark.parametrize("event", ["up", "draining", "down"])
 def test_events_of_an_unknown_instance_are_ignored(event: str) -> None:
     core = dispatcher()

@@ -16,6 +16,11 @@ from tests.unit.simulator.conftest import Scene
 
 Write = Callable[[Mapping[str, Any]], Path]
 
+PIPELINE = {
+    "stages": ["a.onnx", "b.onnx"],
+    "accuracy": 0.9,
+    "profile": {"kind": "analytic", "gmacs_per_item": 40},
+}
 EXAMPLES = Path(__file__).parents[3] / "examples/scenarios"
 
 
@@ -40,6 +45,11 @@ def test_examples_can_be_read(path: Path) -> None:
         ({"deployment": {"nodes": {"n": {"simulated": None}}}}, "simulated", "GPU types"),
         ({"deployment": {"nodes": {"n": {"simulated": ["a1000"]}}}}, "simulated", "a100-40gb"),
         ({"sampling": {"window_s": 400}}, "sampling", "window_s must be < period_s"),
+        (
+            {"deployment": {"models": {"m": {"variants": {"cut": PIPELINE}}}}},
+            "stages",
+            "pipelines cannot be simulated",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_line(

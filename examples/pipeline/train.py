@@ -1,0 +1,7 @@
+"""Train the network that is cut in two here, of the demo's family: seconds."""
+
+from pathlib import Path
+
+from services.cli.demo.family import train
+
+train(Path("out/models"), print, ["conv-384"])
