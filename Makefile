@@ -34,7 +34,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.dev ## run every benchmark (about 40 minutes); figures and plots land in out/bench
+bench: $(VENV)/.dev ## run every benchmark (about an hour); figures and plots land in out/bench
 	@mkdir -p out/bench
 	@for name in $(BENCHMARKS); do \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done

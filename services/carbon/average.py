@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime, timedelta
-from fractions import Fraction
+from typing import Final
 
 from services.carbon.domain import Sample
 
 _MICROSECOND = timedelta(microseconds=1)
+_FLOAT_BITS: Final = 1074
+"""Every float is a whole multiple of 2**-1074."""
 
 
 class MovingAverage:
     """Time-weighted mean intensity over the last `window`; each step costs amortised O(1).
 
-    The area under the curve is kept as an exact fraction: terms are added when they enter and
+    The area under the curve is kept as an exact integer: terms are added when they enter and
     subtracted when they leave, and floats would leave a residue that grows for ever.
     """
 
     def __init__(self, window: timedelta) -> None:
         self._window = window
         self._steps: deque[Sample] = deque()
-        self._area = Fraction()
+        self._area = 0
 
     def push(self, sample: Sample) -> float:
         """Take the next sample; return the mean over the window that ends where it begins.
@@ -46,10 +48,12 @@ class MovingAverage:
             return sample.intensity_gco2e_per_kwh
         begin = max(begin, first.since)
         cut = _area(first, Sample(begin, 0.0))
-        return float((self._area - cut) / ((sample.since - begin) // _MICROSECOND))
+        duration_us = (sample.since - begin) // _MICROSECOND
+        return (self._area - cut) / (duration_us << _FLOAT_BITS)
 
 
-def _area(step: Sample, following: Sample) -> Fraction:
-    """Return intensity times duration of a step, gCO2e/kWh x us."""
+def _area(step: Sample, following: Sample) -> int:
+    """Return intensity times duration of a step, 2**-1074 gCO2e/kWh x us."""
     duration_us = (following.since - step.since) // _MICROSECOND
-    return Fraction(step.intensity_gco2e_per_kwh) * duration_us
+    numerator, denominator = step.intensity_gco2e_per_kwh.as_integer_ratio()
+    return (numerator << _FLOAT_BITS + 1 - denominator.bit_length()) * duration_us

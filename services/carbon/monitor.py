@@ -110,15 +110,17 @@ class Monitor:
         """Return what is expected until `horizon` after `now`; None before the source's first.
 
         From what was observed up to the last `advance` and nothing else. It is worked out once per
-        period, however many ask.
+        period, however many ask. Where the clock was set back, it begins with the newest value:
+        that stays in force.
 
         Args:
-            now: Not before the last `advance`.
+            now: Grid time.
             horizon: At most as far as forecasts reach.
         """
         latest = self.latest
         if latest is None:
             return None
+        now = max(now, latest.sample.since)
         known = self._forecast
         if known is None or not _in_force(known, latest.sample, now):
             known = self._forecast = forecast(self._observed(), now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, timedelta
@@ -43,10 +44,16 @@ async def server() -> AsyncIterator[ProviderServer]:
         yield found
 
 
+@pytest.fixture(scope="module")
+def trusted() -> ssl.SSLContext:
+    """Whom the service trusts: read once, as that takes longer than most tests here."""
+    return httpx.create_ssl_context()
+
+
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
+async def client(trusted: ssl.SSLContext) -> AsyncIterator[httpx.AsyncClient]:
     """What the service asks with."""
-    async with httpx.AsyncClient() as found:
+    async with httpx.AsyncClient(verify=trusted) as found:
         yield found
 
 

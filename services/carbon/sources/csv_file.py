@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from services.carbon.domain import Sample
+from services.carbon.domain import HIGHEST_GCO2E_PER_KWH, Sample
 from services.kit.settings import ConfigError, Mistake
 
 
@@ -76,7 +76,7 @@ def read_trace(path: Path) -> tuple[Sample, ...]:
 
     Raises:
         ConfigError: The file cannot be read, has neither format, or holds a value that is not a
-            finite number >= 0 or a time that is not after the one before. Names line and column.
+            believable intensity or a time that is not after the one before. Names line and column.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -140,8 +140,8 @@ def _value(row: Sequence[str], columns: _Columns) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"must be a number >= 0, got {text!r}")
+    if not 0 <= value <= HIGHEST_GCO2E_PER_KWH:
+        raise ValueError(f"must be a number within 0..{HIGHEST_GCO2E_PER_KWH:g}, got {text!r}")
     return value
 
 

@@ -12,6 +12,9 @@ from services.kit.deployment.section import Positive, Section
 
 Signal = Literal["average", "marginal", "percentile"]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")]
+Intensity = Annotated[float, Field(ge=0, le=5000)]
+"""gCO2e/kWh. No plant emits more: beyond it, a unit was mistaken."""
+
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s/?#]+$")]
 
 
@@ -19,7 +22,7 @@ class StaticSource(Section):
     """One value for ever."""
 
     kind: Literal["static"]
-    intensity_gco2e_per_kwh: Annotated[float, Field(ge=0)]
+    intensity_gco2e_per_kwh: Intensity
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -31,8 +34,8 @@ class SyntheticSource(Section):
     """A documented daily curve with a seed; see `services.carbon.sources.synthetic`."""
 
     kind: Literal["synthetic"]
-    mean_gco2e_per_kwh: Positive = 207.13
-    std_gco2e_per_kwh: Annotated[float, Field(ge=0)] = 69.23
+    mean_gco2e_per_kwh: Annotated[Intensity, Field(gt=0)] = 207.13
+    std_gco2e_per_kwh: Intensity = 69.23
     seed: int = 0
     step_s: Positive = 1800.0
 

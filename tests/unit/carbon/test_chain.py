@@ -160,6 +160,18 @@ def test_a_clock_that_is_set_back_is_no_news_and_no_loss() -> None:
     assert watched.history(None, at(9)) == before
 
 
+@pytest.mark.parametrize("back", [1, 50, 500_000])
+def test_a_forecast_after_the_clock_was_set_back_begins_with_the_newest_value(back: int) -> None:
+    """Also where it was set to before all that is known."""
+    watched = monitor(chain(dict.fromkeys(range(47), 10) | {47: 12}), at(47))
+    watched.advance(at(47 - back))
+    found = watched.forecast(at(47 - back), 24 * HOUR)
+
+    assert found is not None
+    assert (found.periods[0].since, found.periods[0].intensity_gco2e_per_kwh) == (at(47), 12)
+    assert found.periods[-1].since == at(47) + 23.5 * HOUR
+
+
 def test_a_clock_that_is_set_forward_tells_that_the_value_is_old() -> None:
     watched = monitor(chain({0: 10}), at(1))
     news = watched.advance(at(1000))

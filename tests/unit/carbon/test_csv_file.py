@@ -80,8 +80,10 @@ def test_an_export_with_direct_intensity_only_is_read(tmp_path: Path) -> None:
         (f"{OURS}2022-01-01T00:00:00,1\n", 'line 2: timestamp: must end in "Z" or an offset'),
         (
             f"{OURS}2022-01-01T00:00:00Z,-1\n",
-            "line 2: carbon_intensity_gco2_per_kwh: must be a number >= 0, got '-1'",
+            "line 2: carbon_intensity_gco2_per_kwh: must be a number within 0..5000, got '-1'",
         ),
+        (f"{OURS}2022-01-01T00:00:00Z,2e5\n", "must be a number within 0..5000, got '2e5'"),
+        (f"{OURS}2022-01-01T00:00:00Z,inf\n", "got 'inf'"),
         (f"{OURS}2022-01-01T00:00:00Z,nan\n", "line 2: carbon_intensity_gco2_per_kwh: must be"),
         (f"{OURS}2022-01-01T00:00:00Z,many\n", "got 'many'"),
         (f"{OURS}2022-01-01T00:00:00Z\n", "carbon_intensity_gco2_per_kwh: missing: the row ends"),
@@ -95,8 +97,8 @@ def test_an_export_with_direct_intensity_only_is_read(tmp_path: Path) -> None:
         ),
     ],
     ids=[
-        "empty", "other columns", "no rows", "no time", "no offset", "negative", "not finite",
-        "no number", "short row", "duplicate", "unsorted",
+        "empty", "other columns", "no rows", "no time", "no offset", "negative", "absurd",
+        "infinite", "not finite", "no number", "short row", "duplicate", "unsorted",
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_file_line_and_column(
