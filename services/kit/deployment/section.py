@@ -27,7 +27,7 @@ ClockRatio = Annotated[float, Field(gt=0, le=1)]
 class Section(BaseModel):
     """Base of every section: immutable, and a mistyped key is an error."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Tls(Section):

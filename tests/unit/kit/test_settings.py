@@ -87,6 +87,11 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
             "demand_rps: 0",
             "line 12: models.digits.demand_rps: Input should be greater than 0; got 0",
         ),
+        (
+            "demand_rps: 10",
+            "demand_rps: .inf",
+            "line 12: models.digits.demand_rps: Input should be a finite number; got inf",
+        ),
         ("    demand_rps: 10\n", "", "line 10: models.digits.demand_rps: required, but missing"),
         (
             "zone: US-CAL",
@@ -99,7 +104,7 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         ("  node-0:\n", "  node-0:\n    listen: here\n", "line 8: nodes.node-0.listen: address"),
     ],
     ids=[
-        "unknown key", "out of range", "missing", "zone that is not there", "version", "kind",
+        "unknown key", "out of range", "not finite", "missing", "zone that is not there", "version", "kind",
         "unknown key in a union", "address",
     ],
 )  # fmt: skip
