@@ -11,6 +11,7 @@ import uvloop
 
 from services.kit import logs, telemetry
 from services.kit.deployment import Deployment
+from services.kit.loop import Loop
 from services.kit.memory import collect_seldom
 from services.kit.rpc import serve_until
 from services.kit.settings import ConfigError, config_path, load
@@ -51,7 +52,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
     collect_seldom()
     with telemetry.exported(service):
-        uvloop.run(_until_stopped(run, deployment))
+        uvloop.run(_until_stopped(run, deployment), loop_factory=Loop)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

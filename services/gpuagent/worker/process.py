@@ -11,6 +11,7 @@ import uvloop
 from services.gpuagent.worker.app import AddressTaken, ModelLost, run
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
 from services.kit import logs, telemetry
+from services.kit.loop import Loop
 from services.kit.rpc import serve_until
 
 
@@ -26,7 +27,7 @@ def launch(path: Path) -> int:
     try:
         _bind(spec.cores)
         with telemetry.exported("worker"):
-            uvloop.run(_until_stopped(spec))
+            uvloop.run(_until_stopped(spec), loop_factory=Loop)
     except AddressTaken:
         log.warning("address in use", listen=spec.listen)
         return ADDRESS_TAKEN
