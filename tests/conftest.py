@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import os
 import resource
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,15 @@ from services.kit.settings import ENV_FILE, ENV_PREFIX, load
 # Test processes share the cores: with algebra threads of their own each would mostly wait for the
 # others (training the demo's models took 20 times the processor time). Numpy comes after this.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Compiled once, by whoever comes first: else each worker rewrites 5000 asserts, and each service
+# that a test starts compiles itself, on machines that ask Python to keep no bytecode.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Thousands of modules and tests stay until the end: to look for cycles among them took half of the
+# time that collecting tests takes, and a sixth of that of running them.
+gc.disable()
 
 # A busy machine must not fail a property for being slow; pytest's timeout bounds all.
 settings.register_profile("cinquefoil", deadline=None, max_examples=50)
@@ -94,6 +106,42 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         else:
             merged[key] = value
     return merged
+
+
+# ---- long ones first ---------------------------------------------------------------------------
+
+_TURNS = {"system": 0, "gpu": 1, "rpc": 2}  # then all others
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deal the modules to the workers like cards, those of the slow folders first.
+
+    `--dist worksteal` starts each worker with one of as many blocks of equal length, and a worker
+    that is done takes from the end of another's. So none comes upon a suite of processes in the
+    last minute, and the tests of one module, which share fixtures, stay with one worker.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    hands: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    tests = Path(__file__).parent
+    turns = {
+        item.path: _TURNS.get(item.path.relative_to(tests).parts[0], len(_TURNS)) for item in items
+    }
+    for path, module in groupby(sorted(items, key=lambda item: turns[item.path]), _path):
+        # Suites of processes keep two cores busy by twos.
+        takers = hands[:2] if turns[path] == _TURNS["system"] else hands
+        min(takers, key=len).extend(module)
+    items[:] = [item for hand in hands for item in hand]
+
+
+def pytest_collection_finish() -> None:
+    """Look for cycles again, but only among what tests make."""
+    gc.freeze()
+    gc.enable()
+
+
+def _path(item: pytest.Item) -> Path:
+    return item.path
 
 
 # ---- nothing may hold the loop -----------------------------------------------------------------

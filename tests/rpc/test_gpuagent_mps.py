@@ -92,7 +92,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def node(state: Path, model: Path) -> AsyncIterator[Node]:
-    mps = Mps(control_binary=BINARY, check_interval_s=0.2, timeout_s=3.0)
+    mps = Mps(control_binary=BINARY, check_interval_s=0.5, timeout_s=3.0)
     async with planning() as (planner, port):
         settings = deployment(state, model, f"127.0.0.1:{port}", mps=mps)
         async with agent(settings):

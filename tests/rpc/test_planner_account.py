@@ -11,7 +11,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from tests.rpc.planner_talk import Router, eventually, fleet_energy, refused, violated
+from tests.rpc.planner_talk import (
+    Router,
+    eventually,
+    fleet_energy,
+    fleet_intensity,
+    refused,
+    violated,
+)
 from tests.rpc.planner_world import Agent, Grid, Suite, active, deployment, living, planner
 
 if TYPE_CHECKING:
@@ -64,6 +71,8 @@ async def test_hours_by_model_node_and_zone_over_a_restart(tmp_path: Path, grid:
             told(agent, total_j, requests)
         await eventually(lambda: fleet_energy(stub, 2000.0))
     async with planner(settings) as stub, living(agent, stub):
+        # Nothing is booked before: the next report would bring it, and here comes none.
+        await eventually(lambda: fleet_intensity(stub, 100.0))
         told(agent, 3000, 300)
         told(agent, 5000, 500)
         await eventually(lambda: fleet_energy(stub, 4000.0))

@@ -203,7 +203,7 @@ def test_a_strategy_that_ignores_the_floor_is_asked_ever_less_often(scene: Scene
     """Its answers stay below the floor, and it has no other plan: asking again changes nothing."""
     setting = scene(
         policies=["co2opt"],
-        load=load(20.0),
+        load=load(2.0),
         duration_s=3600,
         deployment={"planner": {"objective": {"accuracy_floor": 0.999}}},
     )
@@ -243,7 +243,7 @@ def test_the_same_seed_gives_the_same_report_and_another_gives_another(scene: Sc
             detail="sampled",
             sampling={"window_s": 5, "period_s": 20, "settle_s": 5},
             seed=seed,
-            duration_s=90,
+            duration_s=45,
         )
         report = run("x", setting, setting.scenario.policies, lambda *_: None)
         return json.dumps(report.document(), allow_nan=False)
