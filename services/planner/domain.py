@@ -375,9 +375,12 @@ class Score:
 
     @property
     def shortage(self) -> tuple[float, float, float]:
-        """What no objective makes up for, 0 is best: starving a model, refusing, bad answers."""
-        unserved_rps = round(sum(self.unserved_rps.values()), 6)
-        return round(self.worst_unserved, 9), unserved_rps, round(self.floor_violation, 9)
+        """What no objective makes up for, 0 is best: starving a model, refusing, bad answers.
+
+        To six digits: what lies below is left by a solver's tolerance, and decides nothing.
+        """
+        unserved_rps = float(f"{sum(self.unserved_rps.values()):.6g}")
+        return round(self.worst_unserved, 6), unserved_rps, round(self.floor_violation, 6)
 
     @property
     def worth(self) -> tuple[float, ...]:

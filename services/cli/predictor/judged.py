@@ -8,10 +8,10 @@ from services.cli.tables import table
 from services.predictor.training.report import Report
 
 
-def judged(report: Report) -> Table:
+def judged(report: Report, title: str) -> Table:
     """Return a report as a table: predictors side by side, served model by served model."""
     columns = ("model", "predictor", ">accuracy", ">F1", ">L1", ">MSE", ">pair order")
-    made = table("On prompts that were not trained with", *columns)
+    made = table(title, *columns)
     for model, found in report.measures.items():
         label = f"{model} ({report.rows[model]})"
         for name, each in found.items():

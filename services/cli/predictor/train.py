@@ -60,7 +60,8 @@ def train(data: Path, options: Options) -> None:
         file.write_bytes(to_onnx(trained))
         report = judge(Proxy(file), embed, testing, trained.body.edges_tokens, beside)
         bar.update(task, completed=STEPS + 2, description="done")
-    _show(report, options.out, "predictor.onnx, ", as_json=options.as_json)
+    title = f"On the prompts of {data.name} that were kept apart"
+    _show(report, title, options.out, "predictor.onnx, ", as_json=options.as_json)
 
 
 def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> None:
@@ -73,10 +74,10 @@ def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> Non
     rows = read(data)
     report = judge(Proxy(model or DEFAULT), MiniLm().embed, rows, edges_tokens(rows))
     out.mkdir(parents=True, exist_ok=True)
-    _show(report, out, "", as_json=as_json)
+    _show(report, f"On {data.name}", out, "", as_json=as_json)
 
 
-def _show(report: Report, out: Path, written: str, *, as_json: bool) -> None:
+def _show(report: Report, title: str, out: Path, written: str, *, as_json: bool) -> None:
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
     (out / "report.json").write_text(document, encoding="utf-8")
     chart.draw(report.confusion, out / "confusion.png")
@@ -84,7 +85,7 @@ def _show(report: Report, out: Path, written: str, *, as_json: bool) -> None:
         sys.stdout.write(document)
         return
     console = Console()
-    console.print(judged(report))
+    console.print(judged(report, title))
     console.print(Text(f"\n{out}: {written}report.json, confusion.png"))
 
 

@@ -28,6 +28,10 @@ Served = Mapping[str, Mapping[SegmentKind, float]]
 """Load that is served in time, by model and kind, req/s; a pipeline's is in each of its stages."""
 
 
+_NOTHING = 1e-6
+"""Share of a demand that is left over by a solver's tolerance, not by want of capacity."""
+
+
 def score(problem: Problem, configuration: Configuration, known: Prices | None = None) -> Score:
     """Judge a configuration.
 
@@ -51,8 +55,7 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
     reconfiguration = reconfiguration_points(known, configuration.segments)
     return Score(
         unserved_rps={
-            name: max(0.0, model.demand_rps - _answered_rps(served[name]))
-            for name, model in known.models.items()
+            name: _unserved_rps(model, served[name]) for name, model in known.models.items()
         },
         objective=known.weighted(goals) - reconfiguration,
         accuracy={name: _accuracy(load) for name, load in served.items()},
@@ -195,6 +198,11 @@ def _served(
 def _answered_rps(load: Mapping[SegmentKind, float]) -> float:
     """Return the answers that a load makes: what goes through a pipeline counts once."""
     return sum(rps for kind, rps in load.items() if not kind.stage.index)
+
+
+def _unserved_rps(model: Model, load: Mapping[SegmentKind, float]) -> float:
+    left_rps = model.demand_rps - _answered_rps(load)
+    return left_rps if left_rps > _NOTHING * model.demand_rps else 0.0
 
 
 def _worst_unserved(known: Prices, served: Served) -> float:

@@ -40,11 +40,14 @@ LEAST_TIME_S = 0.01
 OPTIONS = {
     "output_flag": False,
     "threads": 1,
-    "mip_feasibility_tolerance": 1e-9,
-    "primal_feasibility_tolerance": 1e-9,
-    "dual_feasibility_tolerance": 1e-9,
+    "mip_feasibility_tolerance": 1e-7,
+    "primal_feasibility_tolerance": 1e-7,
+    "dual_feasibility_tolerance": 1e-7,
 }
-"""One thread and fixed tolerances: equal programs have equal answers."""
+"""One thread and fixed tolerances: equal programs have equal answers.
+
+Not tighter than HiGHS' own for real columns: asked for 1e-9, its presolve has lost an optimum.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,27 @@ def test_exact_is_never_worse_on_a_large_fleet_where_the_proof_may_stop_early() 
         assert no_worse(score(problem, found), score(problem, strategy(problem)))
 
 
+def test_exact_finds_the_optimum_where_presolve_and_tight_tolerances_misled_the_solver() -> None:
+    """HiGHS 1.15.1 calls 0.377 optimal for what is unserved here, if 1e-9 is asked of it."""
+    fleet = fleets.fleet((fleets.pool("a30", zone="FR"), 1), (fleets.pool("t4", zone="FR"), 1))
+    light = fleets.model(
+        "light", gmacs=(0.21875, 1.0), accuracies=(40.0, 40.0), demand_rps=14343.0, slo_s=1.0
+    )
+    heavy = fleets.model(
+        "heavy", gmacs=(0.5, 20.0), accuracies=(40.0, 40.0), demand_rps=12764.0, slo_s=0.5
+    )
+    problem = fleets.problem(
+        fleet,
+        [light, heavy],
+        Objective(carbon_weight=0.0, max_utilisation=0.5),
+        batch_sizes=(1, 4, 16),
+        max_processes=2,
+        clock_ratios=(1.0, 0.6),
+    )
+
+    assert -score(problem, exact(problem)).worth[0] == pytest.approx(0.2538, abs=1e-4)
+
+
 def test_exact_degrades_when_there_is_too_much_load() -> None:
     """Ten times what the fleet can serve: all of the fleet serves, the rest is named."""
     problem = fleets.problem(
