@@ -69,7 +69,7 @@ def test_partial_batches_and_idle_processes_do_not_look_like_a_wrong_profile(
     told = world.measure(Configuration({kind: count}, {kind: load_rps}))
     found = ratios(PROBLEM, kind, told.observed[kind], told.span_s)
     assert found is not None
-    assert found == pytest.approx((time, energy), rel=0.35 if kind.processes > 1 else 0.02)
+    assert found == pytest.approx((time, energy), rel=0.4 if kind.processes > 1 else 0.02)
 
 
 def test_a_few_batches_say_nothing() -> None:
