@@ -262,7 +262,10 @@ async def test_metrics_are_exposed_while_the_agent_runs(node: tuple[Planner, Age
     await planner.start(segment_spec())
     labels = {"gpu_uuid": GPU, "method": "model"}
 
-    assert (REGISTRY.get_sample_value("cinquefoil_gpu_energy_joules_total", labels) or 0) > 0
+    def energy_j() -> float:
+        return REGISTRY.get_sample_value("cinquefoil_gpu_energy_joules_total", labels) or 0.0
+
+    await planner.until(lambda: energy_j() > 0)
     power_w = REGISTRY.get_sample_value("cinquefoil_gpu_power_watts", {"gpu_uuid": GPU})
     assert power_w == pytest.approx(55.0)
     segment = {"segment": "s-1", "model": "m", "variant": "v"}

@@ -104,8 +104,8 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         ("  node-0:\n", "  node-0:\n    listen: here\n", "line 8: nodes.node-0.listen: address"),
     ],
     ids=[
-        "unknown key", "out of range", "not finite", "missing", "zone that is not there", "version", "kind",
-        "unknown key in a union", "address",
+        "unknown key", "out of range", "not finite", "missing", "zone that is not there", "version",
+        "kind", "unknown key in a union", "address",
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(path: Path, old: str, new: str, told: str) -> None:
