@@ -1,0 +1,48 @@
+"""A dispatcher to try, and what its tests say often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from services.router.decisions import Decision
+from services.router.dispatcher import Dispatcher
+from services.router.domain import (
+    Instance,
+    Limits,
+    ModelRoutes,
+    Request,
+)
+
+ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_choice="shares")
+CREDITS = 2
+
+
+def instance(name: str, share: float = 1.0) -> Instance:
+    return Instance(
+        endpoint=f"{name}:1",
+        segment_id=name,
+        model="digits",
+        variant="small",
+        accuracy=0.9,
+        share=share,
+        credits=CREDITS,
+    )
+
+
+def request(number: int) -> Request:
+    return Request(number, "digits", b"", arrived_s=0.0, deadline_s=1.0)
+
+
+def dispatcher(*instances: Instance, limits: Limits | None = None) -> Dispatcher:
+    """A dispatcher whose instances are up with one credit each."""
+    found = Dispatcher(ROUTES, limits or Limits())
+    found.swap(replace(ROUTES, instances=instances))
+    for each in instances:
+        found.up(each.id, 1)
+    return found
+
+
+def of(kind: type[Any], decisions: Iterable[Decision]) -> list[Any]:
+    return [decision for decision in decisions if isinstance(decision, kind)]
