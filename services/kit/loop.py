@@ -14,13 +14,16 @@ import uvloop
 
 _Args = TypeVarTuple("_Args")
 
+_FEW = 4
+"""Wake-ups that are left alone: an idle turn or two is shorter than to sleep and be woken."""
+
 
 class Loop(uvloop.Loop):
     """Takes in all of grpc.aio's wake-ups of a turn at once.
 
     A thread of grpc.aio writes a byte for each event, and its reader takes one byte, then every
     event that is there. Under load most turns find a byte and no event, which takes the router
-    5 to 7 % of its time (docs/measurements/router.md).
+    5 to 7 % of its time (docs/measurements/router.md). The bytes of a few events stay.
 
     Source: PollerCompletionQueue in grpc/src/python/grpcio/grpc/_cython/_cygrpc/aio.
     """
@@ -41,6 +44,6 @@ def _is_grpcs(callback: Callable[..., Any]) -> bool:
 def _after_all_but_one(fd: int, callback: Callable[..., Any], *args: object) -> None:
     """Read what is there but for the byte that `callback` reads; events come before their bytes."""
     waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), "little")
-    if waiting > 1:
+    if waiting > _FEW:
         os.read(fd, waiting - 1)
     callback(*args)

@@ -49,12 +49,18 @@ async def _turns(reader: PollerCompletionQueue, ours: socket.socket) -> int:
     return reader.turns
 
 
-@pytest.mark.parametrize(("reader", "turns"), [(PollerCompletionQueue, 1), (Other, 7)])
-def test_seven_wake_ups_of_grpc_are_one_turn_and_others_bytes_are_their_own(
-    pair: tuple[socket.socket, socket.socket], reader: type[PollerCompletionQueue], turns: int
+@pytest.mark.parametrize(
+    ("reader", "wake_ups", "turns"),
+    [(PollerCompletionQueue, 7, 1), (PollerCompletionQueue, 3, 3), (Other, 7, 7)],
+)
+def test_many_wake_ups_of_grpc_are_one_turn_and_others_bytes_are_their_own(
+    pair: tuple[socket.socket, socket.socket],
+    reader: type[PollerCompletionQueue],
+    wake_ups: int,
+    turns: int,
 ) -> None:
     ours, theirs = pair
-    theirs.send(b"7" * 7)
+    theirs.send(b"1" * wake_ups)
 
     with asyncio.Runner(loop_factory=loop.Loop) as runner:
         assert runner.run(_turns(reader(ours), ours)) == turns
