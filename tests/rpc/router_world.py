@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import numpy as np
@@ -14,10 +14,15 @@ import numpy as np
 from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import worker_pb2, worker_pb2_grpc
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from services.kit.deployment import Deployment
 from services.kit.rpc import serving
 from services.router.app import run
+
+if TYPE_CHECKING:
+    from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Answer = Callable[[worker_pb2.Work], worker_pb2.Result | None]
@@ -283,7 +288,15 @@ class World:
             *(routed(worker, share) for worker, share in zip(workers, wanted, strict=True)),
             choice=choice,
         )
-        await until(lambda: all(worker.streams for worker in workers))
+        wanted_up = {worker.endpoint for worker in workers}
+
+        async def connected() -> bool:
+            router: RouterServiceAsyncStub = RouterServiceStub(self.channel)
+            status = await router.GetStatus(router_pb2.GetStatusRequest())
+            up = (each for model in status.models for each in model.instances if each.connected)
+            return wanted_up <= {each.endpoint for each in up}
+
+        await until(connected)
         await self.acknowledged()
 
     async def acknowledged(self) -> None:
