@@ -1,0 +1,169 @@
+"""The agent's objects, made once: those that change the node, and those that watch it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from services.gpuagent.accounts import Accounts
+from services.gpuagent.actions import Actions
+from services.gpuagent.blueprint import Drafter
+from services.gpuagent.changes import Changes
+from services.gpuagent.clocks import Clocks
+from services.gpuagent.device import GpuInfo
+from services.gpuagent.device_thread import DeviceThread
+from services.gpuagent.drift_watch import DriftWatch
+from services.gpuagent.hardware import control_of
+from services.gpuagent.inventory import Inventory
+from services.gpuagent.journal import ChangeJournal, Journal
+from services.gpuagent.keeper import Surroundings
+from services.gpuagent.ledger import Ledger
+from services.gpuagent.mailbox import Mailbox
+from services.gpuagent.metering import GpuMeter
+from services.gpuagent.miad.build import governors, promises
+from services.gpuagent.miad.loop import ClockLoop
+from services.gpuagent.modes import MigModes
+from services.gpuagent.places import Places
+from services.gpuagent.presence import Presence
+from services.gpuagent.probe import answers
+from services.gpuagent.reconfigurer import Reconfigurer
+from services.gpuagent.reservations import Reservations
+from services.gpuagent.segments import Segments
+from services.gpuagent.settings import (
+    NodePlace,
+    home_of,
+    metered_of,
+    patience_of,
+    sharing_of,
+)
+from services.gpuagent.software import Software
+from services.gpuagent.steps import Steps
+from services.gpuagent.wall_power import WallPower
+from services.kit.clock import Clock
+from services.kit.deployment import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs, with a ledger each, and the versions of what drives them."""
+
+    device: DeviceThread
+    gpus: tuple[GpuInfo, ...]
+    ledgers: Mapping[str, Ledger]
+    software: Software
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What all objects of an agent stand on.
+
+    Attributes:
+        deployment: The whole deployment.
+        place: The node.
+        hardware: Its GPUs.
+        mailbox: Takes what the planner is to be told.
+        clock: Time.
+        keeping: Owns the workers' keepers.
+    """
+
+    deployment: Deployment
+    place: NodePlace
+    hardware: Hardware
+    mailbox: Mailbox
+    clock: Clock
+    keeping: asyncio.TaskGroup
+
+
+class Hands:
+    """What changes the node: its workers, slices, MPS daemons and clocks, step by step."""
+
+    def __init__(self, ground: Ground, drafter: Drafter, pue: Callable[[], float | None]) -> None:
+        place, clock, device = ground.place, ground.clock, ground.hardware.device
+        settings, folder, keeping = place.settings, place.folder, ground.keeping
+        changed, control = ground.mailbox.node_changed, control_of(place.name, settings)
+        simulated = settings.simulated is not None
+        home = home_of(ground.deployment, settings, folder / "workers")
+        self.sharing = sharing_of(settings, folder / "mps", clock)
+        self.segments = Segments(
+            Places(home, ground.hardware.ledgers),
+            Journal(folder / "journal.json"),
+            Surroundings(
+                clock,
+                partial(answers, tls=ground.deployment.tls),
+                changed,
+                patience_of(settings.workers),
+            ),
+            keeping,
+            self.sharing,
+        )
+        self.clocks = Clocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks)
+        may_switch = control.granted and (simulated or settings.allow_mig_mode)
+        modes = MigModes(device, folder / "mig_modes.json", allowed=may_switch)
+        self.inventory = Inventory(
+            place.name, settings.zone, simulated, device, self.segments, self.clocks, pue=pue
+        )
+        self.actions = Actions(device, self.segments, drafter, self.clocks, modes, clock)
+        undo_log = ChangeJournal(folder / "change.json")
+        self.changes = Changes(self.actions, self.inventory, undo_log, clock, keeping)
+        self.steps = Steps(self.changes, clock, changed, control)
+        self.reconfigurer = Reconfigurer(self.inventory, self.steps)
+
+
+class Eyes:
+    """What watches the node: energy, wall power, GPUs that go, profiles that drift, clocks."""
+
+    def __init__(self, ground: Ground, hands: Hands) -> None:
+        place, hardware, mailbox = ground.place, ground.hardware, ground.mailbox
+        clock, changed = ground.clock, ground.mailbox.node_changed
+        segments, clocks = hands.segments, hands.clocks
+        began_s = clock.now().timestamp()
+        meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
+        self.accounts = Accounts(meters, hardware.device, segments, clock, mailbox.energy_read)
+        self.wall_power = WallPower(place, ground.deployment.mqtt, self.accounts, clock, changed)
+        self.presence = Presence(
+            known=frozenset(hardware.ledgers),
+            device=hardware.device,
+            segments=segments,
+            clocks=clocks,
+            clock=clock,
+            changed=changed,
+        )
+        self.reservations = reservations = Reservations(
+            inventory=hands.inventory,
+            segments=segments,
+            reconfigurer=hands.reconfigurer,
+            clock=clock,
+            changed=changed,
+            tasks=ground.keeping,
+        )
+        self.drift = DriftWatch(
+            models={gpu.uuid: gpu.model for gpu in hardware.gpus},
+            ledgers=hardware.ledgers,
+            segments=segments,
+            accounts=self.accounts,
+            clocks=clocks,
+            simulated=place.settings.simulated is not None,
+            reserved=lambda: reservations.gpus,
+            clock=clock,
+            changed=mailbox.drifted,
+        )
+        self.clock_loop = ClockLoop(
+            governors=governors(place.settings, hardware.gpus),
+            promised=promises(ground.deployment),
+            segments=segments,
+            clocks=clocks,
+            clock=clock,
+            scale_out=mailbox.scale_out,
+            reserved=lambda: reservations.gpus,
+        )
+
+
+def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
+    return GpuMeter(
+        place.folder / "energy" / f"{gpu.uuid}.json",
+        hardware.ledgers[gpu.uuid],
+        metered_of(place.settings, gpu.model),
+        began_s=began_s,
+    )
