@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
+from services.cli.charts import PLAIN
 from services.cli.words import carbon, percent
 
 # Okabe and Ito: told apart with any colour vision. Grey is what nobody used.
@@ -25,16 +26,7 @@ _OTHERS: Final = "others"
 _NOBODYS: Final = "idle, unattributed"
 _MOST_BARS: Final = 24 * 14
 _MOST_PAIRS: Final = 72
-_STYLE: Final[Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-}
+_STYLE: Final[Any] = {**PLAIN, "legend.frameon": False}
 
 dates: Any = untyped_dates
 

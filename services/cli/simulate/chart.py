@@ -10,22 +10,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from services.cli.charts import PLAIN
 from services.simulator.report import Report, Result
 from services.simulator.series import Series
 
 # Okabe and Ito: told apart with any colour vision. Grey comes first: a baseline usually does.
 _COLOURS: Final = ("#7F7F7F", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _VARIANTS: Final = mpl.colormaps["viridis_r"]  # light for cheap, dark for accurate
-_STYLE: Final[Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.alpha": 0.3,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-}
+_STYLE: Final[Any] = {**PLAIN, "axes.titlesize": 10, "axes.titlelocation": "left"}
 _UNITS: Final = ((6 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"), (0.0, 1.0, "s"))
 
 
