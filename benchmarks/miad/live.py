@@ -7,8 +7,6 @@ long it waited.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -21,10 +19,10 @@ import grpc
 import numpy as np
 import yaml
 
+from benchmarks._agent import agent, beside
 from benchmarks.miad import setting
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
 from services.cli.demo import family
@@ -143,29 +141,15 @@ async def node(folder: Path, rate_rps: float, *, loop: bool) -> AsyncIterator[Li
     address = f"127.0.0.1:{free_port()}"
     config = folder / "cinquefoil.yaml"
     config.write_text(yaml.safe_dump(_deployment(folder, address, loop=loop)))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.gpuagent"),
-        env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
-    )
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            agent = GpuAgentServiceStub(channel)
-            endpoints = await _started(agent)
-            live = Live(agent, rate_rps)
-            tasks = [asyncio.create_task(each) for each in (live.send(), live.watch())]
-            tasks += [asyncio.create_task(live.carry(endpoint)) for endpoint in endpoints]
-            try:
-                yield live
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        process.terminate()
-        await process.wait()
+    async with agent(config, address) as stub:
+        endpoints = await _started(stub)
+        live = Live(stub, rate_rps)
+        carriers = (live.carry(endpoint) for endpoint in endpoints)
+        async with beside([live.send(), live.watch(), *carriers]):
+            yield live
 
 
-async def _started(agent: GpuAgentServiceAsyncStub) -> list[str]:
+async def _started(stub: GpuAgentServiceAsyncStub) -> list[str]:
     spec = inventory_pb2.SegmentSpec(
         segment_id="s-1",
         model="m",
@@ -177,8 +161,8 @@ async def _started(agent: GpuAgentServiceAsyncStub) -> list[str]:
     )
     desired = gpuagent_pb2.DesiredGpu(gpu_uuid=GPU, segments=[spec])
     request = gpuagent_pb2.ReconfigureRequest(gpus=[desired])
-    await agent.Reconfigure(request, wait_for_ready=True, timeout=60)
-    response = await agent.GetNode(gpuagent_pb2.GetNodeRequest())
+    await stub.Reconfigure(request, wait_for_ready=True, timeout=60)
+    response = await stub.GetNode(gpuagent_pb2.GetNodeRequest())
     return list(response.node.segments[0].endpoints)
 
 

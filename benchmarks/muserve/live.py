@@ -8,8 +8,6 @@ slices. We stand where the router does, as in `benchmarks.miad.live`.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,15 +17,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import grpc
 import numpy as np
 import yaml
 
 from benchmarks import _fleets
+from benchmarks._agent import agent, beside
 from benchmarks.harness import Row
 from benchmarks.miad.live import Live, request
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from services.cli.demo import family
 from services.gpuagent.simulator import gpu_uuid
 from services.kit.deployment import Deployment, PlacementRule
@@ -103,14 +100,14 @@ async def _watched(streams: Streams) -> tuple[float, dict[str, list[float]]]:
 
 
 async def _energy_j(streams: Streams) -> float:
-    agent = next(iter(streams.values())).agent
-    response = await agent.GetEnergy(gpuagent_pb2.GetEnergyRequest())
+    stub = next(iter(streams.values())).agent
+    response = await stub.GetEnergy(gpuagent_pb2.GetEnergyRequest())
     return sum(gpu.total_j for gpu in response.gpus)
 
 
 async def _clocks(streams: Streams) -> list[int]:
-    agent = next(iter(streams.values())).agent
-    response = await agent.GetNode(gpuagent_pb2.GetNodeRequest())
+    stub = next(iter(streams.values())).agent
+    response = await stub.GetNode(gpuagent_pb2.GetNodeRequest())
     return [gpu.clock_mhz for gpu in response.node.gpus]
 
 
@@ -123,23 +120,10 @@ async def _node(folder: Path, way: Way) -> AsyncIterator[Streams]:
     config = folder / "cinquefoil.yaml"
     config.write_text(yaml.safe_dump(document))
     segments = _placed(Deployment.model_validate(document), way)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.gpuagent"),
-        env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
-    )
-    try:
-        async with grpc.aio.insecure_channel(address) as channel:
-            streams, work = await _started(GpuAgentServiceStub(channel), segments)
-            tasks = [asyncio.create_task(each) for each in work]
-            try:
-                yield streams
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
-    finally:
-        process.terminate()
-        await process.wait()
+    async with agent(config, address) as stub:
+        streams, work = await _started(stub, segments)
+        async with beside(work):
+            yield streams
 
 
 def _placed(deployment: Deployment, way: Way) -> tuple[Segment, ...]:
@@ -159,19 +143,19 @@ def _placed(deployment: Deployment, way: Way) -> tuple[Segment, ...]:
     return place(replace(posed, placement=way.placement), wanted, lambda: f"s-{next(numbers)}")
 
 
-async def _started(agent: Any, segments: tuple[Segment, ...]) -> tuple[Streams, list[Any]]:
+async def _started(stub: Any, segments: tuple[Segment, ...]) -> tuple[Streams, list[Any]]:
     """Have the agent start the segments; return the load, and what must run for it."""
     wanted = gpuagent_pb2.ReconfigureRequest()
     for uuid in GPUS:
         specs = [_spec(segment) for segment in segments if segment.gpu_uuid == uuid]
         slices = [spec.placement for spec in specs]
         wanted.gpus.add(gpu_uuid=uuid, slices=slices, segments=specs)
-    await agent.Reconfigure(wanted, wait_for_ready=True, timeout=60)
-    response = await agent.GetNode(gpuagent_pb2.GetNodeRequest())
+    await stub.Reconfigure(wanted, wait_for_ready=True, timeout=60)
+    response = await stub.GetNode(gpuagent_pb2.GetNodeRequest())
     streams, work = Streams(), list[Any]()
     for seed, segment in enumerate(response.node.segments):
         model = segment.spec.model
-        stream = streams[model] = Live(agent, RATE_RPS, request(model), seed)
+        stream = streams[model] = Live(stub, RATE_RPS, request(model), seed)
         work += [stream.send(), *(stream.carry(endpoint) for endpoint in segment.endpoints)]
     return streams, work
 
