@@ -11,18 +11,10 @@ from hypothesis import strategies as st
 
 from services.planner.accounting.account import Account, Spent, Tokens
 from services.planner.accounting.accountant import Accountant
-from services.planner.accounting.baseline import Rate
 from services.planner.accounting.counters import Counters, Used, advance
 from services.planner.accounting.figures import Figures, hours
-from services.planner.accounting.site import Board, Site
-
-START_S = datetime(2026, 3, 1, 11, 30, tzinfo=UTC).timestamp()
-SITES = {
-    "a": Site("a", "Z", 1.5, 200.0, {"GPU-a": Board(0.001, {"m": 0.5, "n": 0.25})}),
-    "b": Site("b", "Z", 1.0, 200.0),
-    "c": Site("c", "Y", 1.2, 50.0),
-}
-RATES = {"m": (Rate("a", 6.0, 0.75), Rate("c", 2.0, 0.25))}
+from services.planner.accounting.site import Site
+from tests.unit.planner.accounting_sites import RATES, SITES, START_S
 
 
 def told(total_j: float, *, at_s: float = START_S, since_s: float = 1.0) -> dict[str, Counters]:

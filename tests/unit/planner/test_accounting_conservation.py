@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
@@ -12,18 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.accounting.accountant import Accountant
-from services.planner.accounting.baseline import Rate
 from services.planner.accounting.counters import Counters, Used
 from services.planner.accounting.figures import NAMES, Figures, Key
-from services.planner.accounting.site import Board, Site
-
-START_S = datetime(2026, 3, 1, 11, 30, tzinfo=UTC).timestamp()
-SITES = {
-    "a": Site("a", "Z", 1.5, 200.0, {"GPU-a": Board(0.001, {"m": 0.5, "n": 0.25})}),
-    "b": Site("b", "Z", 1.0, 200.0),
-    "c": Site("c", "Y", 1.2, 50.0),
-}
-RATES = {"m": (Rate("a", 6.0, 0.75), Rate("c", 2.0, 0.25))}
+from tests.unit.planner.accounting_sites import RATES, SITES, START_S
 
 
 class Step(NamedTuple):

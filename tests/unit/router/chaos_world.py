@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -53,6 +53,20 @@ class Books:
     granted_j: float = 0.0
     wrong: int = 0
     late_sends: int = 0
+
+    async def follow(self, body: bytes, patience_s: float | None, asked: Awaitable[bool]) -> None:
+        """Write down how a request ends; `asked` tells whether its answer was right."""
+        ends = self.ends.setdefault(body, [])
+        try:
+            async with asyncio.timeout(patience_s):
+                right = await asked
+        except ServiceError as error:
+            ends.append(error.reason)
+        except TimeoutError:
+            ends.append("caller went")
+        else:
+            ends.append("answered")
+            self.wrong += not right
 
     def outcomes(self) -> Counter[str]:
         """Return how many requests ended how."""
@@ -229,17 +243,12 @@ class World:
 
     async def ask(self, model: str, body: bytes, patience_s: float | None) -> None:
         """Send a request, and write down how it ends."""
-        ends = self.books.ends.setdefault(body, [])
-        try:
-            async with asyncio.timeout(patience_s):
-                answer = await self.engine.ask(Head(model), body, None)
-        except ServiceError as error:
-            ends.append(error.reason)
-        except TimeoutError:
-            ends.append("caller went")
-        else:
-            ends.append("answered")
-            self.books.wrong += not answer.body.startswith(answer_to(body))
+
+        async def asked() -> bool:
+            answer = await self.engine.ask(Head(model), body, None)
+            return answer.body.startswith(answer_to(body))
+
+        await self.books.follow(body, patience_s, asked())
 
     def left_over(self) -> Mapping[str, int]:
         """Return what the router still holds."""

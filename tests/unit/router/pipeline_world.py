@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from random import Random
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import ServiceError
 from services.router.domain import Instance, ModelRoutes, RoutingTable
 from services.router.link import Listener
 from services.router.wire import Head
@@ -133,20 +131,13 @@ class PipelineWorld(World):
 
     async def ask(self, model: str, body: bytes, patience_s: float | None) -> None:
         """Send a request with `body` as its payload, and write down how it ends."""
-        ends = self.books.ends.setdefault(body, [])
-        try:
-            async with asyncio.timeout(patience_s):
-                sent = request_of(body.decode(), body)
-                answer = await self.engine.ask(Head(model), sent, None)
-        except ServiceError as error:
-            ends.append(error.reason)
-        except TimeoutError:
-            ends.append("caller went")
-        else:
-            ends.append("answered")
+
+        async def asked() -> bool:
+            answer = await self.engine.ask(Head(model), request_of(body.decode(), body), None)
             said = pb.ModelInferResponse.FromString(answer.body)
-            right = said.raw_output_contents[0] in expected(body) and said.id == body.decode()
-            self.books.wrong += not right
+            return said.raw_output_contents[0] in expected(body) and said.id == body.decode()
+
+        await self.books.follow(body, patience_s, asked())
 
 
 def _instance(name: str) -> Instance:

@@ -1,0 +1,16 @@
+"""Three nodes in two zones, and what BASE would have served where."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from services.planner.accounting.baseline import Rate
+from services.planner.accounting.site import Board, Site
+
+START_S = datetime(2026, 3, 1, 11, 30, tzinfo=UTC).timestamp()
+SITES = {
+    "a": Site("a", "Z", 1.5, 200.0, {"GPU-a": Board(0.001, {"m": 0.5, "n": 0.25})}),
+    "b": Site("b", "Z", 1.0, 200.0),
+    "c": Site("c", "Y", 1.2, 50.0),
+}
+RATES = {"m": (Rate("a", 6.0, 0.75), Rate("c", 2.0, 0.25))}
