@@ -108,7 +108,8 @@ async def bench(folder: Path, **node: object) -> AsyncIterator[Bench]:
 async def test_simulated_gpus_reproduce_the_analytic_profile(tmp_path: Path) -> None:
     """Batch sizes, processes and clocks: what was measured is what the profile says.
 
-    The median, for a busy test machine makes single batches late; power, for lateness costs it.
+    The median, for a busy test machine makes single batches late; power, for lateness costs it;
+    one batch more than the time allows, for the one before the first may have been seen late.
     """
     truth = AnalyticProfile(GMACS, memory_mib=2048)
     table = load("a100-40gb")
@@ -124,7 +125,9 @@ async def test_simulated_gpus_reproduce_the_analytic_profile(tmp_path: Path) -> 
         assert row.latency_p50_s == pytest.approx(said.latency_s, rel=0.03)
         assert row.energy_j / row.latency_s == pytest.approx(said.power_w, rel=0.03)
         assert row.latency_p95_s >= row.latency_p50_s
-        assert row.throughput_rps <= 1.03 * row.processes * row.batch_size / said.latency_s
+        each = row.batches / row.processes
+        most_rps = row.processes * row.batch_size / said.latency_s * each / (each - 1)
+        assert row.throughput_rps <= 1.03 * most_rps
         assert (row.energy_method, row.batches >= 2) == ("model", True)
 
 
