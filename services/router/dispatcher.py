@@ -117,8 +117,7 @@ class Dispatcher:
         """
         self._offered += 1
         self._now_s = max(self._now_s, request.arrived_s)
-        if self.foretells:
-            self._shortest.arrive(self._now_s, self._roster.slots)
+        self._shortest.arrive(self._now_s, self._roster.slots)
         weighs = self._handout.weighs
         if not self._queue:
             lane = self._roster.free()

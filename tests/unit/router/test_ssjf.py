@@ -147,6 +147,24 @@ def test_what_answers_took_is_learned_and_short_ones_gain() -> None:
     assert mean_s(jobs, boosted) < 0.85 * mean_s(jobs, in_turn)
 
 
+def test_a_time_in_turn_does_not_make_the_load_look_lower() -> None:
+    """Arrivals count under any discipline: boosts are right as soon as it is SSJF again."""
+    steady, changed = taught(bound_s=1e6), taught(bound_s=1e6)
+    for core, between in ((steady, steady.routes), (changed, replace(ROUTES, discipline="fcfs"))):
+        ssjf = core.routes
+        core.swap(between)
+        serve(core, range(300), told=False)
+        core.swap(ssjf)
+        serve(core, range(300, 450), told=True)
+
+    boosts_s = [request(500, 0.0), request(501, 0.0)]
+    for core, each in zip((steady, changed), boosts_s, strict=True):
+        core.offer(blocker(core))
+        core.offer(each)
+        core.foretell(each, 0)
+    assert boosts_s[0].boost_s == boosts_s[1].boost_s > 0
+
+
 # ---- the world ---------------------------------------------------------------------------------
 
 
@@ -185,12 +203,18 @@ def taught(discipline: Discipline = "ssjf", slots: int = 1, bound_s: float = BOU
     core = Dispatcher(replace(ROUTES, discipline=discipline), limits)
     core.swap(core.routes)
     core.up(INSTANCE.id, slots)
-    for number in range(-250, 0):
+    serve(core, range(-250, 0), told=True)
+    return core
+
+
+def serve(core: Dispatcher, numbers: range, *, told: bool) -> None:
+    """Serve jobs of all classes one after the other, their lengths foretold or not."""
+    for number in numbers:
         core.offer(made := request(number, core.now_s))
-        core.foretell(made, number % CLASSES)
+        if told:
+            core.foretell(made, number % CLASSES)
         answered_s = core.now_s + SERVICES_S[number % CLASSES]
         core.result(INSTANCE.id, number, refused=False, now_s=answered_s)
-    return core
 
 
 def request(number: int, arrived_s: float) -> Request:

@@ -696,7 +696,7 @@ class ModelRoutes(_message.Message):
     differ also "carbondis", "carbon_aware", "highperf" or "lowenergy".
     """
     discipline: _builtins.str
-    """Which request is the next: "fcfs", "edf" or "priority". Empty: "fcfs"."""
+    """Which request is the next: "fcfs", "edf", "priority" or "ssjf". Empty: "fcfs"."""
     intensity_threshold: _builtins.float
     """CARBONDIS' CIT, 0.5..2: ratio of the carbon intensity to its average above which "carbondis"
     counts it as high. Unset: 1.

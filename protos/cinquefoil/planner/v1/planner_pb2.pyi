@@ -978,7 +978,7 @@ class SetPolicyRequest(_message.Message):
     model: _builtins.str
     """Required. The model."""
     discipline: _builtins.str
-    """Which request is the next: "fcfs", "edf" or "priority". Empty: unchanged."""
+    """Which request is the next: "fcfs", "edf", "priority" or "ssjf". Empty: unchanged."""
     instance_choice: _builtins.str
     """Who takes it: "shares", "idle_longest" or "least_expected_completion". Empty: unchanged."""
     reset: _builtins.bool
