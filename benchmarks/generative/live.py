@@ -1,16 +1,18 @@
 """A small language model under load: first come, first served, beside speculative shortest first.
 
-Two suites run side by side, each a core's worth of SmolLM2 behind a real router, one with a real
+Two suites run side by side, each a core's worth of SmolLM2 behind a real router with a real
 predictor. Both get the same prompts at the same times, so that what else the machine does slows
-both alike. Lengths are those of real answers to the prompts, cut to a fraction, so that minutes
-hold some hundreds: the model is told where to stop, the router and the predictor are not.
+both alike; in turns one serves in order of arrival and the other shortest first, so that a suite
+the machine favours favours neither. Answers are as long as the real ones to the prompts: the model
+is told where to stop, the router and the predictor are not.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.generative.live_stream import Pace, saturated, stream
-from benchmarks.generative.live_suite import Answer, Foretold, Question, suite
+from benchmarks.generative.live_suite import Answer, Foretold, LiveSuite, Question, suite
 from benchmarks.generative.traces import DATA, TEST_SHARE
 from benchmarks.harness import Figures, Report, Row, Skipped
 from services.predictor.embedding.minilm import MiniLm
@@ -29,31 +31,36 @@ from services.predictor.training.fit import fit
 from services.predictor.training.rows import read, split
 
 PROMPTS: Final = "prompts/gpteacher.jsonl"
-CUT: Final = 3
-"""Answers end after this part of the real one's tokens."""
-
 MOST_CHARACTERS: Final = 160
 """Of a prompt: on a CPU core longer ones take more time than the answers to them."""
 
-LOAD: Final = 0.85
-STREAM_S, QUICK_S = 150.0, 30.0
-TRIED: Final = 30
-"""Requests, two at a time, that show how many a suite can answer; the router learns from them."""
+LOAD: Final = 0.92
+TURNS, TURN_S = 6, 100.0
+QUICK_TURNS, QUICK_TURN_S = 2, 20.0
 
-FIRST: Final = 70
-"""Requests of the stream until the router has seen the 100 after which it ranks by class.
+TRIED, QUICK_TRIED = 120, 12
+"""Requests, two at a time, that show how many a suite can answer.
 
-Both suites serve these in turn, so that a difference between them is the machine's doing.
+The predictors learn from them, and the routers: those rank by class after 100 arrivals.
 """
 
 ENOUGH: Final = 100
-"""Answers after those, without which nothing is shown."""
+"""Answers without which nothing is shown."""
 
 Pairs = list[list[Answer]]
-"""Of each suite, to the same questions."""
+"""First come, first served, and shortest first: answers to the same questions."""
 
-_FCFS, _SSJF = "fcfs", "ssjf"
+ORDERS: Final = ("fcfs", "ssjf")
 _BLOCK, _DRAWS = 20, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is asked. Attributes: tried (before anything counts), turns, turn_s."""
+
+    tried: int = TRIED
+    turns: int = TURNS
+    turn_s: float = TURN_S
 
 
 def measure(*, quick: bool = False) -> Report:
@@ -66,48 +73,64 @@ def measure(*, quick: bool = False) -> Report:
         raise Skipped("no llama.cpp or no weights: docs/generative.md")
     if not (DATA / PROMPTS).is_file():
         raise Skipped(f"no {PROMPTS} in {DATA}")
+    plan = Plan(QUICK_TRIED, QUICK_TURNS, QUICK_TURN_S) if quick else Plan()
     with TemporaryDirectory() as folder:
-        for order in (_FCFS, _SSJF):
-            (Path(folder) / order).mkdir()
-        return asyncio.run(_compare(Path(folder), QUICK_S if quick else STREAM_S))
+        return asyncio.run(_compare(Path(folder), plan))
 
 
-async def _compare(folder: Path, stream_s: float) -> Report:
+async def _compare(folder: Path, plan: Plan) -> Report:
     model = folder / "predictor.onnx"
     questions = await asyncio.to_thread(_trained, model)
     async with AsyncExitStack() as stack:
-        suites = [
-            await stack.enter_async_context(suite(folder / _FCFS, _FCFS, None)),
-            await stack.enter_async_context(suite(folder / _SSJF, _SSJF, model)),
-        ]
-        pace = Pace(suites)
-        await asyncio.gather(*(saturated(one, questions[:TRIED]) for one in suites))
+        suites = []
+        for name in ("left", "right"):
+            (folder / name).mkdir()
+            suites.append(await stack.enter_async_context(suite(folder / name, model)))
+        pace = Pace(suites, LOAD)
+        await asyncio.gather(*(saturated(one, questions[: plan.tried]) for one in suites))
         await pace.look()
-        answers = await stream(suites, questions[TRIED:], pace, load=LOAD, seconds=stream_s)
-        foretold = await suites[1].foretold(len(answers[0]) + TRIED)
-    lost = [len(one.lost) for one in suites]
-    before, judged = _judged(answers)
-    note = (
-        f"{len(answers[0])} requests at {LOAD:g} of what a suite can do ({pace.service_s:.2f} s an"
-        f" answer by the end), the last {len(judged[0])} judged; times since each was due."
-    )
-    if len(judged[0]) < ENOUGH:
-        note += (
-            f" Fewer than {ENOUGH} after the first {FIRST} SHOW NOTHING: too short, or too busy."
-        )
-    return _report(judged, before, lost, foretold, note)
+        turns = await _turns(suites, iter(questions[plan.tried :]), pace, plan)
+        foretold = [await one.foretold() for one in suites]
+    pairs = [[answer for turn in turns for answer in turn[which]] for which in range(2)]
+    lost = sum(len(one.lost) for one in suites)
+    figures = _compared(*pairs) | _side(turns) | {"lost": lost}
+    return _report(pairs, figures, foretold, plan, pace)
+
+
+async def _turns(
+    suites: Sequence[LiveSuite], questions: Iterator[Question], pace: Pace, plan: Plan
+) -> list[Pairs]:
+    """Return of each turn what both answered; the suites change orders from turn to turn."""
+    turns, rng = [], np.random.default_rng(0)
+    for turn in range(plan.turns):
+        first = turn % 2  # the suite that serves in order of arrival
+        for which, order in enumerate(ORDERS):
+            await suites[first ^ which].order(order)
+        asked = await stream(suites, questions, pace, rng, plan.turn_s)
+        turns.append(_both(zip(asked[first], asked[not first], strict=True)))
+    return turns
 
 
 def _report(
-    answers: Pairs, before: Pairs, lost: Sequence[int], foretold: Foretold, note: str
+    pairs: Pairs,
+    figures: dict[str, float],
+    foretold: Sequence[Foretold],
+    plan: Plan,
+    pace: Pace,
 ) -> Report:
-    rows = [_row(*each) for each in zip((_FCFS, _SSJF), answers, lost, strict=True)]
-    compared = _compared(*answers) | {
-        "cut_unlearned_pct": _compared(*before)["mean_cut_pct"],
-        "foretold_pct": 100 * foretold.share,
-        "cache_hit_pct": 100 * foretold.hits,
-        "class_right_pct": 100 * foretold.right,
+    told = sum(each.told for each in foretold)
+    rows = [_row(*each) for each in zip(ORDERS, pairs, strict=True)]
+    compared = figures | {
+        "foretold_pct": 100 * told / (2 * plan.tried + len(pairs[0])),
+        "cache_hit_pct": 100 * sum(each.hits * each.told for each in foretold) / max(told, 1),
+        "class_right_pct": 100 * float(np.mean([each.right for each in foretold])),
     }
+    note = (
+        f"{len(pairs[0])} requests in {plan.turns} turns at {LOAD:g} of what a suite can do "
+        f"({pace.service_s:.2f} s an answer by the end); times since each was due."
+    )
+    if len(pairs[0]) < ENOUGH:
+        note += f" Fewer than {ENOUGH} SHOW NOTHING: too short, or too busy."
     tables = [
         Figures("SmolLM2-135M under a Poisson stream of real prompts", rows, note),
         Figures("SSJF over first come, first served, and what the predictor did", [compared]),
@@ -121,25 +144,21 @@ def _trained(model: Path) -> list[Question]:
     training, testing = split(rows, TEST_SHARE, seed=0)
     model.write_bytes(to_onnx(fit(training, MiniLm().embed)))
     order = np.random.default_rng(0).permutation(len(testing))
-    return [
-        Question(testing[index].prompt, ceil(max(testing[index].tokens, 1) / CUT))
-        for index in order
-    ]
-
-
-def _judged(answers: Sequence[Sequence[Answer | None]]) -> tuple[Pairs, Pairs]:
-    """Return what both answered: before the router had learned, and after.
-
-    Where that is next to nothing, all is returned as both.
-    """
-    pairs = [(*pair,) for pair in zip(*answers, strict=True)]
-    first = FIRST if len(pairs) > FIRST + _BLOCK else 0
-    return _both(pairs[: first or None]), _both(pairs[first:])
+    return [Question(testing[index].prompt, max(testing[index].tokens, 1)) for index in order]
 
 
 def _both(pairs: Iterable[Sequence[Answer | None]]) -> Pairs:
     answered = [(fcfs, ssjf) for fcfs, ssjf in pairs if fcfs and ssjf]
     return [[pair[which] for pair in answered] for which in range(2)]
+
+
+def _side(turns: Sequence[Pairs]) -> dict[str, float]:
+    """Return by how much the right suite was slower than the left one, whatever its order."""
+    total_s = [0.0, 0.0]
+    for turn, pair in enumerate(turns):
+        for which, answers in enumerate(pair):
+            total_s[which ^ turn % 2] += sum(answer.last_s for answer in answers)
+    return {"right_slower_pct": 100 * (total_s[1] / total_s[0] - 1)}
 
 
 def _compared(fcfs: Sequence[Answer], ssjf: Sequence[Answer]) -> dict[str, float]:
@@ -163,19 +182,17 @@ def _compared(fcfs: Sequence[Answer], ssjf: Sequence[Answer]) -> dict[str, float
     }
 
 
-def _row(name: str, answers: Sequence[Answer], lost: int) -> Row:
+def _row(name: str, answers: Sequence[Answer]) -> Row:
     last_s = np.array([answer.last_s for answer in answers])
-    span_s = max(each.due_s + each.last_s for each in answers) - answers[0].due_s
     p50_s, p95_s, p99_s = np.percentile(last_s, (50, 95, 99)).tolist()
     return {
         "order": name,
         "answers": len(answers),
-        "lost": lost,
         "mean_s": float(last_s.mean()),
         "p50_s": p50_s,
         "p95_s": p95_s,
         "p99_s": p99_s,
         "max_s": float(last_s.max()),
         "first_token_s": float(np.mean([answer.first_s for answer in answers])),
-        "tokens_per_s": sum(answer.tokens for answer in answers) / span_s,
+        "tokens": float(np.mean([answer.tokens for answer in answers])),
     }

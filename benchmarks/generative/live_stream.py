@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,12 +20,26 @@ _WEIGHT: Final = 0.25  # of the newest look: a mean of about 20 s
 
 
 class Pace:
-    """How long an answer keeps its slot now. Attributes: service_s (mean over the suites, s)."""
+    """How long an answer keeps its slot now, and how long to wait between requests then.
 
-    def __init__(self, suites: Sequence[LiveSuite]) -> None:
+    Args:
+        suites: All.
+        load: Work that comes in over what can be done, 0..1.
+
+    Attributes:
+        service_s: Time that an answer keeps its slot, mean over the suites, s.
+    """
+
+    def __init__(self, suites: Sequence[LiveSuite], load: float) -> None:
         self.service_s = 0.0
+        self._load = load
         self._suites = suites
         self._seen = (0, 0.0)
+
+    @property
+    def gap_s(self) -> float:
+        """Mean time from a request to the next one, s."""
+        return self.service_s / self._load
 
     async def look(self, weight: float = 1.0) -> None:
         """Take in what was answered since the last look."""
@@ -62,31 +76,30 @@ async def saturated(one: LiveSuite, questions: Iterable[Question]) -> None:
 
 async def stream(
     suites: Sequence[LiveSuite],
-    questions: Iterable[Question],
+    questions: Iterator[Question],
     pace: Pace,
-    *,
-    load: float,
+    rng: np.random.Generator,
     seconds: float,
 ) -> list[list[Answer | None]]:
-    """Ask every suite the same at the same times.
+    """Ask every suite the same at the same times, and wait for all answers.
 
     Args:
         suites: All.
         questions: More than will be asked.
-        pace: How fast they are.
-        load: Work that comes in over what can be done, 0..1.
+        pace: How fast.
+        rng: Draws the gaps between them.
         seconds: How long.
 
     Returns:
         The answers of each suite, in order of the questions; None: an error.
     """
-    rng, due_s = np.random.default_rng(0), time.monotonic()
+    due_s = time.monotonic()
     end_s = due_s + seconds
     asked: list[list[asyncio.Task[Answer | None]]] = [[] for _ in suites]
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(pace.follow(), name="pace")
         for question in questions:
-            due_s += rng.exponential(pace.service_s / load)
+            due_s += rng.exponential(pace.gap_s)
             if due_s > end_s:
                 break
             await asyncio.sleep(max(due_s - time.monotonic(), 0.0))

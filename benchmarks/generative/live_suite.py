@@ -15,6 +15,8 @@ import grpc
 import psutil
 import yaml
 
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from inference import grpc_service_pb2 as pb
@@ -23,13 +25,14 @@ from services.cli.up.suite import Suite
 from services.kit.net import free_port
 
 if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
     from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples/generative/cinquefoil.yaml"
 MODEL: Final = "chat"
 SLO_S: Final = 4.0
-"""Of an answer, which takes a third of a second: nobody is overtaken by 40 s or more."""
+"""Of an answer, which takes three quarters of a second: nobody is overtaken by 40 s or more."""
 
 _PATIENCE_S: Final = 600.0
 _CACHED: Final = (predictor_pb2.SOURCE_EXACT, predictor_pb2.SOURCE_SEMANTIC)
@@ -41,7 +44,7 @@ class Question:
 
     Attributes:
         prompt: A user's words.
-        max_tokens: Where the answer is cut.
+        max_tokens: Where the answer ends.
     """
 
     prompt: str
@@ -69,12 +72,12 @@ class Foretold:
     """What became of predictions.
 
     Attributes:
-        share: Of the requests, those that waited and were foretold in time, 0..1.
+        told: Requests that waited and were foretold in time.
         hits: Of those, told by the cache, 0..1.
         right: Of those whose length is known by now, in the class foretold, 0..1.
     """
 
-    share: float
+    told: int
     hits: float
     right: float
 
@@ -87,7 +90,13 @@ class LiveSuite:
     lost: list[str]
     _suite: Suite
     _router: GRPCInferenceServiceAsyncStub
+    _planner: PlannerServiceAsyncStub
     _predictor: PredictorServiceAsyncStub
+
+    async def order(self, discipline: str) -> None:
+        """Let its router serve in this order from now on."""
+        request = planner_pb2.SetPolicyRequest(model=MODEL, discipline=discipline)
+        await self._planner.SetPolicy(request)
 
     async def ask(self, question: Question, due_s: float) -> Answer | None:
         """Ask at a time of `time.monotonic`; None: there was an error."""
@@ -120,15 +129,15 @@ class LiveSuite:
             for thread in worker.threads():
                 os.sched_setaffinity(thread.id, os.sched_getaffinity(0))
 
-    async def foretold(self, asked: int) -> Foretold:
-        """Return what became of the predictions for so many requests."""
+    async def foretold(self) -> Foretold:
+        """Return what became of its predictions."""
         request = predictor_pb2.GetStatisticsRequest(model=MODEL)
         (model,) = (await self._predictor.GetStatistics(request)).models
         told = sum(each.predictions for each in model.sources)
         hits = sum(each.predictions for each in model.sources if each.source in _CACHED)
         judged = sum(each.judged for each in model.sources)
         right = sum(each.right for each in model.sources)
-        return Foretold(told / asked, hits / max(told, 1), right / max(judged, 1))
+        return Foretold(told, hits / max(told, 1), right / max(judged, 1))
 
     async def ready(self) -> None:
         """Wait until a worker has loaded the model."""
@@ -139,24 +148,30 @@ class LiveSuite:
 
 
 @asynccontextmanager
-async def suite(folder: Path, name: str, model: Path | None) -> AsyncIterator[LiveSuite]:
-    """Run a suite while the block runs.
+async def suite(folder: Path, model: Path) -> AsyncIterator[LiveSuite]:
+    """Run a suite that serves shortest first while the block runs.
 
     Args:
-        folder: For its files; it exists.
-        name: Its discipline.
-        model: What its predictor uses; None: there is no predictor.
+        folder: For its files; it exists, and the suite has its name.
+        model: What its predictor uses.
     """
     ports = {service: f"127.0.0.1:{free_port()}" for service in _SERVICES}
     config = folder / "cinquefoil.yaml"
-    config.write_text(yaml.safe_dump(_deployment(folder, name, model, ports)))
+    config.write_text(yaml.safe_dump(_deployment(folder, model, ports)))
     async with (
         Suite.of(config, folder / "logs") as running,
         grpc.aio.insecure_channel(ports["router"]) as router,
+        grpc.aio.insecure_channel(ports["planner"]) as planner,
         grpc.aio.insecure_channel(ports["predictor"]) as predictor,
     ):
-        router_stub = GRPCInferenceServiceStub(router)
-        found = LiveSuite(name, [], running, router_stub, PredictorServiceStub(predictor))
+        found = LiveSuite(
+            folder.name,
+            [],
+            running,
+            GRPCInferenceServiceStub(router),
+            PlannerServiceStub(planner),
+            PredictorServiceStub(predictor),
+        )
         await found.ready()
         found.share_cores()
         yield found
@@ -165,9 +180,7 @@ async def suite(folder: Path, name: str, model: Path | None) -> AsyncIterator[Li
 _SERVICES: Final = ("carbon", "planner", "node", "predictor", "router")
 
 
-def _deployment(
-    folder: Path, discipline: str, model: Path | None, ports: dict[str, str]
-) -> dict[str, Any]:
+def _deployment(folder: Path, model: Path, ports: dict[str, str]) -> dict[str, Any]:
     """Return the example's deployment with one slot, on ports and with files of its own."""
     made: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())
     for service in ("carbon", "planner", "router"):
@@ -176,16 +189,12 @@ def _deployment(
     (node,) = made["nodes"].values()
     node |= {"listen": ports["node"], "state_dir": str(folder / "state"), "cpu": {"cores": 1}}
     made["models"][MODEL] |= {
-        "discipline": discipline,
+        "discipline": "ssjf",
         "slo": {"latency_s": SLO_S, "percentile": 95},
         "default_deadline_s": _PATIENCE_S,
     }
-    made["predictor"] |= {"listen": ports["predictor"]}
+    made["predictor"] |= {"listen": ports["predictor"], "model": str(model)}
     made["predictor"]["cache"] = {"file": str(folder / "predictor.sqlite3")}
-    if model is None:
-        del made["predictor"]
-    else:
-        made["predictor"]["model"] = str(model)
     return made
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.generative.live import FIRST, _compared, _judged
+from benchmarks.generative.live import _both, _compared, _side
 from benchmarks.generative.live_suite import Answer
 
 TIMES_S = st.lists(st.floats(0.01, 100.0), min_size=2, max_size=80)
@@ -28,14 +28,22 @@ def test_what_takes_a_part_of_the_time_for_every_answer_is_told_so_without_doubt
     assert [found[name] for name in ratios] == [pytest.approx(factor)] * 4
 
 
-def test_only_what_both_answered_is_judged_and_the_time_of_learning_apart() -> None:
-    fcfs: list[Answer | None] = [*answers([1.0] * (3 * FIRST))]
+def test_only_what_both_answered_is_judged() -> None:
+    fcfs: list[Answer | None] = [*answers([1.0] * 9)]
     ssjf = [*fcfs]
-    fcfs[0] = fcfs[FIRST + 1] = ssjf[-1] = None
+    fcfs[0] = fcfs[4] = ssjf[-1] = None
 
-    before, after = _judged([fcfs, ssjf])
+    judged = _both(zip(fcfs, ssjf, strict=True))
 
-    assert [len(each) for each in before] == [FIRST - 1] * 2
-    assert [len(each) for each in after] == [2 * FIRST - 2] * 2
-    assert [each.due_s for each in after[0]] == [each.due_s for each in after[1]]
-    assert after[0][0].due_s == FIRST
+    assert [[each.due_s for each in side] for side in judged] == [[1, 2, 3, 5, 6, 7]] * 2
+
+
+def test_a_slow_suite_favours_no_order_and_is_told() -> None:
+    """The right suite takes a tenth longer, whichever way it serves; both orders are as good."""
+    left, right = answers([1.0] * 9), answers([1.0] * 9, 1.1)
+    turns = [[left, right], [right, left]]
+
+    pairs = [[answer for turn in turns for answer in turn[which]] for which in range(2)]
+
+    assert _side(turns)["right_slower_pct"] == pytest.approx(10)
+    assert _compared(*pairs)["mean_cut_pct"] == pytest.approx(0, abs=1e-9)
