@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import httpx
-from prometheus_client import REGISTRY
-from prometheus_client.registry import Collector
 
 from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
 from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
@@ -67,7 +64,7 @@ async def run(
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         board = Board(monitors)
         servicer = CarbonServicer(board, clock)
-        with metrics.exposed(settings.metrics), _measured(IntensityCollector(board, clock)):
+        with metrics.exposed(settings.metrics, [IntensityCollector(board, clock)]):
             async with serving(
                 settings.listen,
                 lambda server: add_CarbonServiceServicer_to_server(servicer, server),
@@ -127,13 +124,3 @@ async def _work(
 async def _report_ready(board: Board, server: Serving) -> None:
     await board.complete()
     await server.set_ready(ready=True)
-
-
-@contextmanager
-def _measured(collector: Collector) -> Iterator[None]:
-    """Expose `collector` on the metrics endpoint while the block runs."""
-    REGISTRY.register(collector)
-    try:
-        yield
-    finally:
-        REGISTRY.unregister(collector)

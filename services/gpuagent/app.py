@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
+
+from prometheus_client.registry import Collector
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
@@ -13,12 +15,12 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent import software
 from services.gpuagent.assembly import Eyes, Ground, Hands, Hardware
 from services.gpuagent.blueprint import Drafter
-from services.gpuagent.collector import AgentCollector, collected
+from services.gpuagent.collector import AgentCollector
 from services.gpuagent.files import held
 from services.gpuagent.hardware import gpus_of
 from services.gpuagent.ledger import Ledger, opened
 from services.gpuagent.mailbox import Mailbox
-from services.gpuagent.miad.collector import clocks_collected
+from services.gpuagent.miad.collector import ClockCollector
 from services.gpuagent.modes import kept_off
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
@@ -156,13 +158,8 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    hands, eyes = agent.hands, agent.eyes
-    servicer = GpuAgentServicer(agent.view, hands.reconfigurer)
-    with (
-        metrics.exposed(place.settings.metrics),
-        collected(AgentCollector(eyes.accounts, hands.segments, hands.sharing, eyes.drift)),
-        clocks_collected(eyes.clock_loop.governors),
-    ):
+    servicer = GpuAgentServicer(agent.view, agent.hands.reconfigurer)
+    with metrics.exposed(place.settings.metrics, _collectors(agent)):
         async with serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
@@ -173,3 +170,10 @@ async def _served(
             if started is not None:
                 started(server.port)
             yield
+
+
+def _collectors(agent: _Agent) -> Iterator[Collector]:
+    hands, eyes = agent.hands, agent.eyes
+    yield AgentCollector(eyes.accounts, hands.segments, hands.sharing, eyes.drift)
+    if eyes.clock_loop.governors:
+        yield ClockCollector(eyes.clock_loop.governors)

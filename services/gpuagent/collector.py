@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 
-from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -80,13 +78,3 @@ class AgentCollector(Collector):
             error.add_metric([*labels, "latency"], track.seen.latency_ratio - 1)
             error.add_metric([*labels, "energy"], track.seen.energy_ratio - 1)
         return error
-
-
-@contextmanager
-def collected(collector: AgentCollector, registry: CollectorRegistry = REGISTRY) -> Iterator[None]:
-    """Expose the agent's metrics while the block runs."""
-    registry.register(collector)
-    try:
-        yield
-    finally:
-        registry.unregister(collector)

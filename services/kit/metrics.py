@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from socketserver import BaseServer
 from threading import Thread
 
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client.registry import Collector
 
 from services.kit.net import split_address
 
 
 @contextmanager
-def exposed(address: str, registry: CollectorRegistry = REGISTRY) -> Iterator[int]:
+def exposed(
+    address: str,
+    collectors: Iterable[Collector] = (),
+    registry: CollectorRegistry = REGISTRY,
+) -> Iterator[int]:
     """Serve `/metrics` while the block runs.
 
     Args:
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
+        collectors: What the registry has for as long.
         registry: What to expose.
 
     Yields:
@@ -28,12 +34,14 @@ def exposed(address: str, registry: CollectorRegistry = REGISTRY) -> Iterator[in
         yield 0
         return
     host, port = split_address(address)
-    server, thread = start_http_server(port, addr=host, registry=registry)
-    try:
+    with ExitStack() as stack:
+        for collector in collectors:
+            registry.register(collector)
+            stack.callback(registry.unregister, collector)
+        server, thread = start_http_server(port, addr=host, registry=registry)
+        stack.callback(thread.join)
+        stack.callback(_stop, server, (host, server.server_port))
         yield server.server_port
-    finally:
-        _stop(server, (host, server.server_port))
-        thread.join()
 
 
 def _stop(server: BaseServer, address: tuple[str, int]) -> None:

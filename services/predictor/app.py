@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Final
-
-from prometheus_client import REGISTRY
-from prometheus_client.registry import Collector
 
 from cinquefoil.predictor.v1.predictor_pb2 import DESCRIPTOR
 from cinquefoil.predictor.v1.predictor_pb2_grpc import add_PredictorServiceServicer_to_server
@@ -66,7 +63,7 @@ async def run(
         means = Means(cache, embedder, knowledge, crew, tally, clock)
         foreteller = Foreteller(models, means, secret, settings.max_prompt_kib * 1024)
         servicer = PredictorServicer(foreteller, keeper, figures)
-        with metrics.exposed(settings.metrics), _measured(PredictorCollector(figures)):
+        with metrics.exposed(settings.metrics, [PredictorCollector(figures)]):
             await _serve(deployment, settings, servicer, keeper, stop, started)
 
 
@@ -128,13 +125,3 @@ def _bounds(settings: PromptCache) -> Bounds:
         unused_s=settings.max_unused_s,
         similarity=settings.similarity,
     )
-
-
-@contextmanager
-def _measured(collector: Collector) -> Iterator[None]:
-    """Expose `collector` on the metrics endpoint while the block runs."""
-    REGISTRY.register(collector)
-    try:
-        yield
-    finally:
-        REGISTRY.unregister(collector)

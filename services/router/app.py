@@ -74,7 +74,7 @@ async def run_one(
     keep_large_blocks()
     settings = deployment.router
     router = _Router(deployment)
-    with exposed(settings.metrics, router.metrics()):
+    with exposed(settings.metrics, registry=router.metrics()):
         async with (
             dial(deployment.planner.dial, deployment.tls) as planner,
             dial(deployment.carbon.dial, deployment.tls) as carbon,

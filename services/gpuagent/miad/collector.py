@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
-from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -43,19 +41,3 @@ class ClockCollector(Collector):
             for model, left in governor.slack.items():
                 slack.add_metric([uuid, model], left)
         yield from (clock, decisions, slack)
-
-
-@contextmanager
-def clocks_collected(
-    governors: Mapping[str, Governor], registry: CollectorRegistry = REGISTRY
-) -> Iterator[None]:
-    """Expose the loop's metrics while the block runs; nothing where there is no loop."""
-    if not governors:
-        yield
-        return
-    collector = ClockCollector(governors)
-    registry.register(collector)
-    try:
-        yield
-    finally:
-        registry.unregister(collector)

@@ -15,7 +15,7 @@ def test_the_page_is_served_while_the_block_runs() -> None:
     registry = CollectorRegistry()
     Counter("seen", "Times.", registry=registry).inc(3)
     with (
-        exposed("127.0.0.1:0", registry) as port,
+        exposed("127.0.0.1:0", registry=registry) as port,
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply,
     ):
         assert b"seen_total 3.0" in reply.read()
@@ -24,9 +24,18 @@ def test_the_page_is_served_while_the_block_runs() -> None:
         socket.create_connection(("127.0.0.1", port), timeout=5)
 
 
+def test_a_collector_is_the_registrys_while_the_block_runs_and_again_later() -> None:
+    registry = CollectorRegistry()
+    seen = Counter("seen", "Times.", registry=None)
+    for _ in range(2):
+        with exposed("127.0.0.1:0", [seen], registry):
+            assert list(registry.collect())
+        assert not list(registry.collect())
+
+
 async def test_leaving_does_not_hold_the_loop() -> None:
     """The detector of tests/conftest.py fails this test where it waits for the server's poll."""
-    with exposed("127.0.0.1:0", CollectorRegistry()):
+    with exposed("127.0.0.1:0", registry=CollectorRegistry()):
         pass
 
 
