@@ -24,24 +24,28 @@ def exposed(
 
     Args:
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
-        collectors: What the registry has for as long.
+        collectors: What the registry has for as long, served or not.
         registry: What to expose.
 
     Yields:
         The port, or 0 where nothing is served.
     """
-    if not address:
-        yield 0
-        return
-    host, port = split_address(address)
     with ExitStack() as stack:
         for collector in collectors:
             registry.register(collector)
             stack.callback(registry.unregister, collector)
-        server, thread = start_http_server(port, addr=host, registry=registry)
-        stack.callback(thread.join)
-        stack.callback(_stop, server, (host, server.server_port))
+        yield stack.enter_context(_served(address, registry)) if address else 0
+
+
+@contextmanager
+def _served(address: str, registry: CollectorRegistry) -> Iterator[int]:
+    host, port = split_address(address)
+    server, thread = start_http_server(port, addr=host, registry=registry)
+    try:
         yield server.server_port
+    finally:
+        _stop(server, (host, server.server_port))
+        thread.join()
 
 
 def _stop(server: BaseServer, address: tuple[str, int]) -> None:
