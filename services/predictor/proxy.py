@@ -19,7 +19,7 @@ from services.predictor.sketch import BUCKETS
 
 DEFAULT: Final = Path(__file__).parent / "default" / "predictor.onnx"
 METADATA: Final = "cinquefoil.predictor"
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,10 @@ class Proxy:
             self.known = _known(session.get_modelmeta().custom_metadata_map)
         except OSError as error:
             raise FailedPrecondition(f"{file}: {error.strerror}") from error
+        except KeyError as error:
+            raise FailedPrecondition(
+                f"{file}: not a predictor: `cinquefoil predictor train` did not write it"
+            ) from error
         except Exception as error:  # onnxruntime's own errors have no common class
             raise FailedPrecondition(f"{file}: not a predictor: {error}") from error
         self._session = session

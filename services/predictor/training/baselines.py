@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -33,15 +34,24 @@ def _of_one(trained: Sequence[Row], tested: Sequence[Row], edges: Edges) -> dict
     classes, true = true_classes(trained, edges), true_classes(tested, edges)
     tokens = np.array([row.tokens for row in tested], np.float64)
     commonest = np.full(len(true), np.bincount(classes).argmax())
-    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2, max_features=50_000)
-    known = words.fit_transform([row.prompt for row in trained])
-    asked = words.transform([row.prompt for row in tested])
+    known, asked = _features([row.prompt for row in trained], [row.prompt for row in tested])
     lengths = np.log1p([row.tokens for row in trained])
     foretold = Ridge(alpha=1.0).fit(known, lengths).predict(asked)
     limits = np.log1p(edges[tested[0].model])
-    called = LogisticRegression(max_iter=300, C=3).fit(known, classes).predict(asked)
+    called = commonest
+    if len(np.unique(classes)) > 1:
+        called = LogisticRegression(max_iter=300, C=3).fit(known, classes).predict(asked)
     return {
         MAJORITY: measure(true, tokens, commonest, np.zeros(len(true))),
         REGRESSED: measure(true, tokens, np.searchsorted(limits, foretold), foretold),
         CLASSIFIED: measure(true, tokens, called, foretold),
     }
+
+
+def _features(trained: Sequence[str], asked: Sequence[str]) -> tuple[Any, Any]:
+    """Return TF-IDF of prompts, sparse; where no word comes twice, words tell nothing: zeros."""
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=2, max_features=50_000)
+    try:
+        return words.fit_transform(trained), words.transform(asked)
+    except ValueError:  # too few prompts, or an empty vocabulary: scikit-learn tells both like this
+        return np.zeros((len(trained), 1)), np.zeros((len(asked), 1))

@@ -1,22 +1,26 @@
 """Trains the predictor that ships.
 
-python -m services.predictor.training.default --data DIR [--out FILE]
+python -m services.predictor.training.default --data DIR [--out DIR]
 
-DIR has the files of `SOURCES`: JSON Lines of prompts and answers' lengths whose licences allow a
-model trained on them to ship. Equal files train an equal predictor, on the
-same kind of machine.
+The data's DIR has the files of `SOURCES`: JSON Lines of prompts and answers' lengths whose licences
+allow a model trained on them to ship. First the centre of the prompts' vectors is found, then the
+predictor is trained on vectors as seen from there. Equal files train equal ones, on the same kind
+of machine.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
-from services.predictor.embedding.minilm import MiniLm
+import numpy as np
+
+from services.predictor.embedding.minilm import CENTRE, SIZE, MiniLm, Vector
 from services.predictor.proxy import DEFAULT
 from services.predictor.training.export import to_onnx
 from services.predictor.training.fit import fit
-from services.predictor.training.rows import read
+from services.predictor.training.rows import Row, read
 
 SOURCES = {
     "oasst_eval.jsonl": "Open-Assistant/oasst-model-eval, Apache-2.0",
@@ -27,14 +31,23 @@ SOURCES = {
 
 
 def main() -> None:
-    """Train, and write the file."""
+    """Train, and write the files."""
     parser = argparse.ArgumentParser(prog="python -m services.predictor.training.default")
     parser.add_argument("--data", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--out", type=Path, default=DEFAULT, metavar="FILE")
+    parser.add_argument("--out", type=Path, default=DEFAULT.parent, metavar="DIR")
     arguments = parser.parse_args()
     rows = [row for name in sorted(SOURCES) for row in read(arguments.data / name)]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_bytes(to_onnx(fit(rows, MiniLm().embed)))
+    centre = _centre(rows)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    np.save(arguments.out / CENTRE.name, centre)
+    (arguments.out / DEFAULT.name).write_bytes(to_onnx(fit(rows, MiniLm(centre).embed)))
+
+
+def _centre(rows: Iterable[Row]) -> Vector:
+    """Return the mean of the prompts' vectors."""
+    embed = MiniLm(np.zeros(SIZE, np.float32)).embed
+    vectors = [embed(prompt) for prompt in dict.fromkeys(row.prompt for row in rows)]
+    return np.asarray(np.mean(vectors, axis=0, dtype=np.float64), np.float32)
 
 
 if __name__ == "__main__":

