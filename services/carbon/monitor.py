@@ -15,6 +15,7 @@ from services.carbon.sources.source import Source, samples
 
 HISTORY = DEPTH
 HISTORY_LENGTH = 40_000  # a bound on memory for sources that change every few seconds
+_INSTANT = timedelta(microseconds=1)
 
 
 class Monitor:
@@ -48,7 +49,7 @@ class Monitor:
         self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
         self._forecast: Forecast | None = None
         self._told: tuple[Outlook, Forecast, Forecast] | None = None
-        self._seen_until = start - max(HISTORY, average_window)
+        self._seen_until = max(_first_kept(source, start), start - HISTORY) - average_window
         self.advance(start)
 
     @property
@@ -171,6 +172,20 @@ class Monitor:
 
     def _name(self, sample: Sample) -> str:
         return sample.source or self._source.name
+
+
+def _first_kept(source: Source, start: datetime) -> datetime:
+    """Return when the oldest of the samples began that are kept at `start`.
+
+    A source in steps of seconds has millions in HISTORY: reading those would take minutes.
+    """
+    begin, end = start, start - HISTORY
+    for _ in range(HISTORY_LENGTH):
+        sample = source.at(begin)
+        if sample is None or sample.since <= end:
+            return end
+        begin = sample.since - _INSTANT
+    return begin
 
 
 def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:

@@ -90,8 +90,8 @@ class TrackRecord:
         hour = (now - _EPOCH) // _HOUR
         if hour not in self._told:
             self._told[hour] = _by_hour(outlook, _EPOCH + hour * _HOUR)
-        for old in [each for each in self._told if each <= hour - MEMORY // _HOUR]:
-            del self._told[old]
+        while (oldest := min(self._told)) <= hour - MEMORY // _HOUR:
+            del self._told[oldest]
 
     @property
     def told(self) -> dict[int, list[float]]:

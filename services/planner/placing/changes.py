@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import networkx as nx
-
 from services.kit.mig import Placement
 from services.planner.domain import (
     Gpu,
@@ -112,14 +110,18 @@ class _Site:
 
     def _components(self) -> Iterator[tuple[set[Placement], set[Placement]]]:
         """Yield groups of slices to create, with the existing slices that lie in their way."""
-        overlap = self.gpu.pool.type.geometry.overlap
+        span = self.gpu.pool.type.geometry.span
         missing = self.wanted - self.existing
-        graph: nx.Graph[Placement] = nx.Graph()
-        graph.add_nodes_from(sorted(missing))
-        for new in sorted(missing):
-            graph.add_edges_from((new, old) for old in self.existing if overlap(new, old))
-        for slots in nx.connected_components(graph):
-            yield slots & missing, slots - missing
+        groups: list[set[Placement]] = []
+        end = 0
+        for slot in sorted(missing | self.existing, key=lambda each: span(each).start):
+            if span(slot).start >= end:  # all before it have ended where it begins
+                groups.append(set())
+            groups[-1].add(slot)
+            end = max(end, span(slot).stop)
+        for slots in groups:
+            if create := slots & missing:
+                yield create, slots - missing
 
     def _add_component(
         self, changes: Changes, create: set[Placement], destroy: set[Placement]

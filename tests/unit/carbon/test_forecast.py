@@ -212,7 +212,7 @@ def test_it_beats_yesterday_and_last_week_on_real_grids(days: int) -> None:
     for region in REGIONS:
         values = trace(region)
         spread = pstdev(values)
-        for origin in range(DEPTH // HOUR, len(values) - 24, 1031):
+        for origin in range(DEPTH // HOUR, len(values) - 24, 2063):
             known = history(values[origin - days * 24 : origin + 1])
             found = forecast(known, known[-1].since)
             for hours, kept in errors.items():

@@ -138,6 +138,31 @@ def test_history_is_a_half_open_interval_in_order() -> None:
     assert [item.sample.since for item in past] == [START, START + HOUR, START + 2 * HOUR]
 
 
+def test_no_more_of_a_past_is_read_than_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its history and averages are still those of one who followed the source for days."""
+
+    class Counted(TraceSource):
+        reads = 0
+
+        def at(self, when: datetime) -> Sample | None:
+            self.reads += 1
+            return super().at(when)
+
+    monkeypatch.setattr("services.carbon.monitor.HISTORY_LENGTH", 100)
+    minutes = tuple(Sample(START + n * HOUR / 60, value) for n, value in enumerate([5.0, 9.0, 4.0]))
+    source = Counted("t", minutes, loop=True)
+    window, now = HOUR, START + 2 * DAY
+    followed = monitor(source, START, window)
+    followed.advance(now)
+    source.reads = 0
+
+    fresh = monitor(source, now, window)
+
+    assert source.reads <= 100 + 100 + 60 + 2
+    assert fresh.history(None, now) == followed.history(None, now)
+    assert len(fresh.history(None, now)) == 99, "and the one in force"
+
+
 def test_history_is_bounded() -> None:
     """A month more of hours leaves as many as there were."""
     watched = monitor(SyntheticSource(207.13, 69.23, seed=5, step=HOUR))

@@ -1,17 +1,49 @@
-"""CLOVER's configuration graph."""
+"""CLOVER's configuration graph, as networkx knows it, and the edit distance."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.domain import SegmentKind
-from services.planner.problem.graph import edit_distance, from_graph, to_graph
+from services.planner.problem.graph import edit_distance
 from tests.unit.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)), [fleets.model()])
 segments = st.dictionaries(st.sampled_from(PROBLEM.catalog), st.integers(1, 5), max_size=6)
+
+
+def to_graph(segments: Mapping[SegmentKind, int]) -> nx.MultiDiGraph[Any]:
+    """Return the configuration graph of `segments`; counts of 0 make no edge."""
+    graph: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
+    for kind, count in segments.items():
+        if count > 0:
+            variant, slice_ = _vertices(kind)
+            graph.add_node(variant, bipartite=0)
+            graph.add_node(slice_, bipartite=1)
+            graph.add_edge(
+                variant,
+                slice_,
+                key=(kind.batch_size, kind.processes),
+                weight=count,
+                kind=kind,
+            )
+    return graph
+
+
+def from_graph(graph: nx.MultiDiGraph[Any]) -> dict[SegmentKind, int]:
+    """Return the segments that a configuration graph stands for."""
+    return {data["kind"]: data["weight"] for _, _, data in graph.edges(data=True)}
+
+
+def _vertices(kind: SegmentKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    pool = kind.pool
+    variant = ("variant", kind.model, kind.variant)
+    return variant, ("slice", pool.type.name, pool.zone, str(pool.pue), kind.profile)
 
 
 @given(segments)
