@@ -12,6 +12,7 @@ from services.gpuagent.worker.app import AddressTaken, ModelLost, run
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
 from services.kit import logs, telemetry
 from services.kit.loop import Loop
+from services.kit.memory import collect_seldom
 from services.kit.rpc import serve_until
 
 
@@ -24,6 +25,7 @@ def launch(path: Path) -> int:
     spec = load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
     log = logs.get("worker")
+    collect_seldom()
     try:
         _bind(spec.cores)
         with telemetry.exported("worker"):

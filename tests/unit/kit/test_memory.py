@@ -14,6 +14,7 @@ from services.kit.memory import collect_seldom
 def _collector() -> Iterator[None]:
     before = gc.get_threshold()
     yield
+    gc.enable()
     gc.unfreeze()
     gc.set_threshold(*before)
 
@@ -21,6 +22,7 @@ def _collector() -> Iterator[None]:
 def test_what_the_start_made_is_passed_over_and_later_cycles_are_still_freed() -> None:
     """The collector leaves old objects alone, and is slower to start, but not off."""
     young = gc.get_threshold()[0]
+    gc.disable()  # as a process that imports without it
 
     collect_seldom()
 
