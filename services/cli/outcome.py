@@ -24,8 +24,8 @@ INTERRUPTED = 130
 def explained() -> Iterator[None]:
     """Turn what can be expected to go wrong into a sentence and an exit status.
 
-    Exit statuses: 2 where the deployment file is wrong, 1 for anything a service said, 130 where
-    a signal ended the command.
+    Exit statuses: 2 where the deployment file is wrong, 1 for anything a service said and for files
+    that cannot be read or written, 130 where a signal ended the command.
     """
     try:
         yield
@@ -35,8 +35,13 @@ def explained() -> Iterator[None]:
     except ServiceError as error:
         typer.echo(error.message, err=True)
         raise typer.Exit(1) from error
+    except OSError as error:
+        if error.filename is None:  # no file of the operator's: a mistake of ours
+            raise
+        typer.echo(f"{error.filename}: {error.strerror}", err=True)
+        raise typer.Exit(1) from error
     except ExceptionGroup as group:
-        expected, rest = group.split((ConfigError, ServiceError))
+        expected, rest = group.split((ConfigError, ServiceError, OSError))
         if expected is None or rest is not None:
             raise
         with explained():

@@ -11,6 +11,7 @@ import uvloop
 
 from services.kit import logs, telemetry
 from services.kit.deployment import Deployment
+from services.kit.errors import ServiceError
 from services.kit.loop import Loop
 from services.kit.memory import collect_seldom
 from services.kit.rpc import serve_until
@@ -29,8 +30,9 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         config: Deployment file; see `services.kit.settings.config_path`.
 
     Returns:
-        0 after a drain, 2 where the deployment file, or one that it names, is wrong, or a library
-        is missing that the environment asks for. A crash raises.
+        0 after a drain, 1 where a service says in a sentence why it cannot run, 2 where the
+        deployment file, or one that it names, is wrong, or a library is missing that the
+        environment asks for. A crash raises.
     """
     status = 0
     try:
@@ -38,6 +40,9 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
     except* (ConfigError, telemetry.NotInstalled) as wrong:
         sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
         status = 2
+    except* ServiceError as failed:
+        sys.stderr.writelines(f"{service}: {error}\n" for error in _leaves(failed))
+        status = 1
     return status
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -17,6 +17,7 @@ from pydantic_settings import (
 )
 
 from services.kit.deployment import Deployment, Section
+from services.kit.wording import worded
 
 ENV_PREFIX = "CINQUEFOIL_"
 ENV_FILE = "CINQUEFOIL_CONFIG"
@@ -91,14 +92,42 @@ def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         raise ConfigError(
             path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]
         ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, [Mistake("file", 0, "is no text (UTF-8)")]) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise ConfigError(path, [Mistake("yaml", line, str(error.problem))]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(path, [Mistake("yaml", 0, " ".join(str(error).split()))]) from error
     if not isinstance(data, dict):
         raise ConfigError(
             path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
         )
-    return data, tree
+    twice = list(_given_twice(tree))
+    if twice:
+        raise ConfigError(path, twice)
+    return {str(key): value for key, value in data.items()}, tree
+
+
+def _given_twice(
+    node: yaml.Node | None, place: tuple[str, ...] = (), seen: frozenset[int] = frozenset()
+) -> Iterator[Mistake]:
+    """Yield keys that a mapping has more than once: YAML would keep the last, and say nothing."""
+    if node is None or id(node) in seen:  # an alias of what it is in
+        return
+    seen |= {id(node)}
+    if isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            yield from _given_twice(entry, (*place, str(index)), seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        where, line = (*place, str(key.value)), key.start_mark.line + 1
+        if key.value in lines:
+            yield Mistake(".".join(where), line, f"given twice; line {lines[key.value]} has it too")
+        lines[key.value] = line
+        yield from _given_twice(value, where, seen)
 
 
 class _Source(BaseSettings, Deployment):
@@ -142,18 +171,25 @@ def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
                 )
 
 
-def mistakes(error: ValidationError, tree: yaml.Node | None) -> Iterator[Mistake]:
-    """Yield what pydantic found wrong, each with its line in the file."""
+def mistakes(
+    error: ValidationError, tree: yaml.Node | None, model: type[BaseModel] = Deployment
+) -> Iterator[Mistake]:
+    """Yield what pydantic found wrong, each with its line in the file.
+
+    Args:
+        error: Pydantic's.
+        tree: The file.
+        model: What it was read as.
+    """
+    schema = model.model_json_schema()
     for item in error.errors(include_url=False):
-        where = ".".join(str(part) for part in item["loc"])
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            message = "unknown key"
-        elif item["type"] == "missing":
-            message = "required, but missing"
-        elif item["type"] != "value_error":
-            message = f"{message}; got {item['input']!r}"
-        yield Mistake(where or "file", line_of(tree, item["loc"]), message)
+        if item["type"] == "too_short" and item["input"]:
+            continue  # none of its entries counts: each is told by itself
+        loc, message = worded(item, schema)
+        if not loc and ": " in message:  # a rule of the whole file names the key that breaks it
+            where, _, message = message.partition(": ")
+            loc = tuple(where.split("."))
+        yield Mistake(".".join(map(str, loc)) or "file", line_of(tree, loc), message)
 
 
 def line_of(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:

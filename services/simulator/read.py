@@ -62,7 +62,7 @@ def read(path: Path) -> Setting:
     try:
         found = resolved(schema.Scenario(**data), path.resolve().parent)
     except ValidationError as error:
-        raise ConfigError(path, list(mistakes(error, tree))) from error
+        raise ConfigError(path, list(mistakes(error, tree, schema.Scenario))) from error
     deployment = load(found.deployment) if isinstance(found.deployment, Path) else found.deployment
     _refuse(path, tree, found, deployment)
     carbon = deployment.carbon

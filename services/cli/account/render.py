@@ -25,7 +25,7 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
     """
     total = rows[-1]
     if not any(total.figures.values()):
-        return Text(f"Nothing was drawn, {window}.")
+        return Text(f"No energy was drawn, {window}.")
     columns: list[tuple[str, Words]] = [
         ("energy", lambda row: energy(row["energy_j"])),
         ("CO2e", lambda row: _mass(row["carbon_gco2e"])),

@@ -50,6 +50,8 @@ class Asked:
 async def show(config: Path, asked: Asked) -> None:
     """Print the account of a window, and draw it where that is asked for."""
     deployment = load(config)
+    if asked.plot is not None:
+        asked.plot.parent.mkdir(parents=True, exist_ok=True)
     async with connected(deployment) as clients:
         try:
             entries = [entry async for entry in _read(clients, asked)]

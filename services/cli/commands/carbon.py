@@ -12,6 +12,8 @@ import typer
 from services.cli.commands import serve
 from services.cli.commands.options import Config
 
+PICTURES = (".png", ".svg", ".pdf")
+
 app = typer.Typer(
     name="carbon",
     help="Carbon intensity of the electricity in each zone, and the account of what was emitted.",
@@ -50,7 +52,8 @@ def report(  # noqa: PLR0913  # one argument per option
         Format, typer.Option("--format", help="csv and json tell each hour.")
     ] = Format.TABLE,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw emissions over time beside BASE's into this PNG file.")
+        Path | None,
+        typer.Option(help="Draw emissions over time beside BASE's into this .png, .svg or .pdf."),
     ] = None,
 ) -> None:
     """Show energy and carbon by model, node or zone, and what was saved against BASE.
@@ -63,6 +66,8 @@ def report(  # noqa: PLR0913  # one argument per option
     from services.kit.settings import config_path
 
     if plot is not None:
+        if plot.suffix.lower() not in PICTURES:
+            raise typer.BadParameter(f"must end in {', '.join(PICTURES)}", param_hint="--plot")
         serve.imported("demo", "services.cli.account.chart")
     now = datetime.now(UTC)
     try:

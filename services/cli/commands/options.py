@@ -15,4 +15,7 @@ Config = Annotated[
         help="Deployment file. Default: $CINQUEFOIL_CONFIG, else ./cinquefoil.yaml.",
     ),
 ]
+LAST_VERSION = 10**9
+"""Plans are never that many; beyond, no message could carry the number."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.cli.commands import plan_orders, plan_questions, plan_solve
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import LAST_VERSION, Config, Json
 
 app = typer.Typer(
     name="plan",
@@ -38,7 +38,9 @@ def list_(
 
 @app.command()
 def show(
-    version: Annotated[int, typer.Argument(min=0, help="Plan version; 0: the newest.")] = 0,
+    version: Annotated[
+        int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
+    ] = 0,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -56,7 +58,11 @@ def watch(
     json: Json = False,
     after: Annotated[
         int | None,
-        typer.Option(min=0, help="Begin with all plans after this version. Default: the newest."),
+        typer.Option(
+            min=0,
+            max=LAST_VERSION,
+            help="Begin with all plans after this version. Default: the newest.",
+        ),
     ] = None,
 ) -> None:
     """Print every plan and every change of its state, until ctrl-c.

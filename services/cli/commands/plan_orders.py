@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import LAST_VERSION, Config, Json
 
 
 def apply(
@@ -26,7 +26,9 @@ def apply(
 
 
 def pin(
-    version: Annotated[int, typer.Argument(min=0, help="The active plan; 0: whichever is.")] = 0,
+    version: Annotated[
+        int, typer.Argument(min=0, max=LAST_VERSION, help="The active plan; 0: whichever is.")
+    ] = 0,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +50,7 @@ def unpin(config: Config = None, json: Json = False) -> None:
 
 
 def rollback(
-    version: Annotated[int, typer.Argument(min=1, help="Version to go back to.")],
+    version: Annotated[int, typer.Argument(min=1, max=LAST_VERSION, help="Version to go back to.")],
     config: Config = None,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import LAST_VERSION, Config, Json
 
 
 class Goal(StrEnum):
@@ -82,7 +82,9 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
 
 def explain(
-    version: Annotated[int, typer.Argument(min=0, help="Plan version; 0: the newest.")] = 0,
+    version: Annotated[
+        int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
+    ] = 0,
     config: Config = None,
     json: Json = False,
 ) -> None:
@@ -96,10 +98,14 @@ def explain(
 
 def diff(
     from_version: Annotated[
-        int, typer.Argument(min=0, metavar="FROM", help="Plan version; 0: the active one.")
+        int,
+        typer.Argument(
+            min=0, max=LAST_VERSION, metavar="FROM", help="Plan version; 0: the active one."
+        ),
     ] = 0,
     to_version: Annotated[
-        int, typer.Argument(min=0, metavar="TO", help="Plan version; 0: the newest.")
+        int,
+        typer.Argument(min=0, max=LAST_VERSION, metavar="TO", help="Plan version; 0: the newest."),
     ] = 0,
     config: Config = None,
     json: Json = False,

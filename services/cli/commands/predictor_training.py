@@ -49,7 +49,9 @@ def evaluate(
     model: Annotated[
         Path | None, typer.Option(help="A predictor.onnx. Default: the one that ships.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("out/predictor"),
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path(
+        "out/predictor/evaluation"
+    ),
     json: Json = False,
 ) -> None:
     """Say how good a predictor is on answers it was not trained with.

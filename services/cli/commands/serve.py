@@ -55,6 +55,9 @@ def named_node(name: str, config: Path | None) -> str:
         nodes = list(load(config_path(config)).nodes)
     if name in nodes or (not name and len(nodes) == 1):
         return name or nodes[0]
+    if name:
+        known = ", ".join(nodes)
+        raise typer.BadParameter(f"no node {name!r}; there is {known}", param_hint="--node")
     raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
 
 

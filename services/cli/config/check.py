@@ -9,15 +9,19 @@ from pathlib import Path
 
 import yaml
 
+from services.cli.demo.models import MODEL as TRAINED
 from services.kit.deployment import (
     Deployment,
     Endpoint,
     KeyedSource,
     Model,
+    Profile,
     TableProfile,
     TraceSource,
     Variant,
 )
+from services.kit.errors import InvalidArgument
+from services.kit.profiles.load import load_profile
 from services.kit.settings import Mistake, line_of
 
 _TOLERANCE = 0.002
@@ -34,9 +38,9 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
         deployment: What was read.
     """
     tree = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    findings = [*_files(deployment), *_gpus(deployment), *_accuracies(deployment)]
-    findings += [*_addresses(deployment), *_disciplines(deployment), *_broker(deployment)]
-    findings += _pipelines(deployment)
+    findings = [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
+    findings += [*_others(deployment), *_gpus(deployment), *_accuracies(deployment)]
+    findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 
@@ -50,35 +54,77 @@ def gpu_types() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
 
 
-def _files(deployment: Deployment) -> Iterator[Finding]:
+def _sources(deployment: Deployment) -> Iterator[Finding]:
     for name, zone in deployment.carbon.zones.items():
         for source in zone.sources:
             where: Where = ("carbon", "zones", name, "source")
-            if isinstance(source, TraceSource) and not source.path.is_file():
-                yield (*where, "path"), f"no file {source.path}"
+            if isinstance(source, TraceSource):
+                yield from _named((*where, "path"), source.path)
             if isinstance(source, KeyedSource):
-                yield from _key(where, source)
+                # A key is never read here: another user may run the service.
+                yield from _named((*where, "key_file"), source.key_file)
+
+
+def _networks(deployment: Deployment) -> Iterator[Finding]:
     for model_name, model in deployment.models.items():
         for name, variant in model.variants.items():
             where = ("models", model_name, "variants", name)
             for key, file in _loaded(variant):
                 if not file.is_file():
-                    yield (*where, *key), f"no file {file}{_origin(model_name, variant)}"
-            if isinstance(variant.profile, TableProfile) and not variant.profile.path.is_file():
-                yield (*where, "profile", "path"), f"no file {variant.profile.path}"
+                    yield (*where, *key), f"no file {file}{_origin(file, variant, deployment)}"
 
 
-def _origin(model_name: str, variant: Variant) -> str:
+def _others(deployment: Deployment) -> Iterator[Finding]:
+    """Files of single sections."""
+    predictor, mqtt = deployment.predictor, deployment.mqtt
+    if predictor is not None:
+        yield from _named(("predictor", "model"), predictor.model)
+    if mqtt is not None:
+        yield from _named(("mqtt", "password_file"), mqtt.password_file)
+        for key, path in dict(mqtt.tls or {}).items():
+            yield from _named(("mqtt", "tls", key), path)
+    for key, path in dict(deployment.tls or {}).items():
+        if isinstance(path, Path):
+            yield from _named(("tls", key), path)
+
+
+def _named(where: Where, file: Path | None) -> Iterator[Finding]:
+    if file is not None and not file.is_file():
+        yield where, f"no file {file}"
+
+
+def _origin(file: Path, variant: Variant, deployment: Deployment) -> str:
     """Return where a file would come from, as far as we know."""
     if variant.stages:
         return "; `cinquefoil partition` writes a network's stages"
-    return "; `cinquefoil up` trains it" if model_name == "digits" else ""
+    ours = deployment.models.get(TRAINED)
+    trained = ours is not None and any(file == each.file for each in ours.variants.values())
+    return "; `cinquefoil up` trains it" if trained else ""
 
 
-def _key(where: Where, source: KeyedSource) -> Iterator[Finding]:
-    """A key is never read here: another user may run the service."""
-    if source.key_file is not None and not source.key_file.is_file():
-        yield (*where, "key_file"), f"no file {source.key_file}"
+def _tables(deployment: Deployment) -> Iterator[Finding]:
+    for model_name, model in deployment.models.items():
+        for name, variant in model.variants.items():
+            where = ("models", model_name, "variants", name)
+            stages = enumerate(variant.stages)
+            profiles: list[tuple[Where, Profile | None]] = [
+                (("profile",), variant.profile),
+                *((("stages", str(index), "profile"), stage.profile) for index, stage in stages),
+            ]
+            for key, profile in profiles:
+                if isinstance(profile, TableProfile):
+                    yield from _table((*where, *key), profile)
+
+
+def _table(where: Where, profile: TableProfile) -> Iterator[Finding]:
+    """Tables are read, as the planner will; where polars lacks, they are looked for only."""
+    try:
+        load_profile(profile)
+    except InvalidArgument as error:
+        exists = profile.path.is_file()
+        yield (*where, "path"), str(error) if exists else f"no file {profile.path}"
+    except ModuleNotFoundError:
+        yield from _named((*where, "path"), profile.path)
 
 
 def _loaded(variant: Variant) -> Iterator[tuple[Where, Path]]:
@@ -100,17 +146,6 @@ def _pipelines(deployment: Deployment) -> Iterator[Finding]:
                 ("models", name, "variants"),
                 f"every variant is a pipeline, which {strategy} does not plan: choose exact",
             )
-
-
-def _broker(deployment: Deployment) -> Iterator[Finding]:
-    mqtt = deployment.mqtt
-    if mqtt is None:
-        return
-    if mqtt.password_file is not None and not mqtt.password_file.is_file():
-        yield ("mqtt", "password_file"), f"no file {mqtt.password_file}"
-    for key, path in dict(mqtt.tls or {}).items():
-        if path is not None and not path.is_file():
-            yield ("mqtt", "tls", key), f"no file {path}"
 
 
 def _gpus(deployment: Deployment) -> Iterator[Finding]:
@@ -172,6 +207,8 @@ def _addresses(deployment: Deployment) -> Iterator[Finding]:
         *((("nodes", name), node) for name, node in deployment.nodes.items()),
         (("router",), deployment.router),
     ]
+    if deployment.predictor is not None:
+        endpoints.append((("predictor",), deployment.predictor))
     for where, endpoint in endpoints:
         owner = ".".join(where)
         for key in ("listen", "metrics"):

@@ -25,16 +25,16 @@ from services.kit.mig import WHOLE
 from services.kit.settings import ConfigError, document, mistakes
 
 Slice = Annotated[
-    str, Field(pattern=r"^[^@\s]+@\d+$", description='size and start, as in "3g.20gb@4"')
+    str, Field(pattern=r"^[^@\s]+@\d{1,3}$", description='size and start, as in "3g.20gb@4"')
 ]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class Limit(Section):
     """What one process may take of its slice. Attributes: memory_bytes (bytes; 0: no bound)."""
 
     thread_percentage: Annotated[int, Field(ge=1, le=100)]
-    memory_bytes: Annotated[int, Field(ge=0)] = 0
+    memory_bytes: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
 class DesiredSegment(Section):
@@ -54,7 +54,7 @@ class DesiredSegment(Section):
     batch_size: Count = 1
     processes: Count = 1
     limits: tuple[Limit, ...] = ()
-    stage: Annotated[int, Field(ge=0)] = 0
+    stage: Annotated[int, Field(ge=0, le=1000)] = 0
 
 
 class DesiredGpu(Section):
@@ -63,7 +63,7 @@ class DesiredGpu(Section):
     uuid: Annotated[str, Field(min_length=1)]
     mig: bool | None = None
     slices: tuple[Slice, ...] = ()
-    clock_mhz: Annotated[int, Field(ge=0)] | None = None
+    clock_mhz: Annotated[int, Field(ge=0, le=100_000)] | None = None
     segments: tuple[DesiredSegment, ...] = ()
 
 
@@ -84,7 +84,7 @@ def read(path: Path) -> list[pb.DesiredGpu]:
     try:
         desired = Desired.model_validate(data)
     except ValidationError as error:
-        raise ConfigError(path, list(mistakes(error, tree))) from error
+        raise ConfigError(path, list(mistakes(error, tree, Desired))) from error
     return [_message(gpu) for gpu in desired.gpus]
 
 

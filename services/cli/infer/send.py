@@ -26,7 +26,7 @@ async def send(config: Path, model: str, *, image: int, source: Path | None, as_
     """Send a held-out digit, or the array in a .npy file, to `model` and print the answer.
 
     Raises:
-        InvalidArgument: The file is no numpy array, or the model takes more than one input.
+        InvalidArgument: The file is no array of numbers, or the model takes more than one input.
         ServiceError: The router's answer, in one sentence.
     """
     deployment = load(config)
@@ -77,12 +77,16 @@ def read(source: Path) -> NDArray[Any]:
     """Return the array in a .npy file; a single item gets a batch dimension.
 
     Raises:
-        InvalidArgument: The file cannot be read as an array.
+        InvalidArgument: The file holds no array of numbers.
+        OSError: It cannot be read.
     """
     try:
-        array: NDArray[Any] = np.load(source, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InvalidArgument(f"{source} is not a .npy array: {error}") from error
+        with source.open("rb") as file:
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        raise InvalidArgument(f"{source} is not a .npy array of numbers") from error
+    if array.dtype.kind not in "biuf":
+        raise InvalidArgument(f"{source} has {array.dtype} in it; numbers can be sent")
     return array[None] if array.ndim == 1 else array
 
 

@@ -44,6 +44,7 @@ def train(data: Path, options: Options) -> None:
     testing = [row for row in testing if row.model in known]
     if not testing:
         raise InvalidArgument(f"{data}: too few prompts to keep some for testing", field="data")
+    options.out.mkdir(parents=True, exist_ok=True)  # now: training takes its time
     with _progress(options.as_json) as bar:
         task = bar.add_task("", total=STEPS + 2)
 
@@ -55,7 +56,6 @@ def train(data: Path, options: Options) -> None:
         step("training simple predictors")
         beside = baselines(training, testing, trained.body.edges_tokens)
         step("judging")
-        options.out.mkdir(parents=True, exist_ok=True)
         file = options.out / "predictor.onnx"
         file.write_bytes(to_onnx(trained))
         report = judge(Proxy(file), embed, testing, trained.body.edges_tokens, beside)

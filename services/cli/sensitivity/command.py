@@ -58,6 +58,7 @@ async def on_gpu(request: Request, place: Place) -> None:
     """
     model = load(request.file)
     graph = read(model, request.file.stem, request.sizes)
+    request.out.mkdir(parents=True, exist_ok=True)  # now: measuring takes its time
     with Database(request.database) as database:
         device = await measured(model, graph, request.sizes, database, place)
         found = study(graph, device, database, reuse=True)

@@ -38,11 +38,11 @@ def simulate(path: Path, options: Options) -> None:
     """
     setting = _changed(read(path), options)
     policies = chosen(setting, options.policies)
+    options.out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
     console = Console(stderr=options.as_json)
     with Progress(console, policies, setting.scenario.duration_s) as progress:
         report = run(path.stem, setting, policies, progress.show)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "report.json").write_text(document, encoding="utf-8")
     plots = chart.draw(report, options.out)
     page.write(report, plots, options.out / "report.html")

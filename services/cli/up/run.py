@@ -11,6 +11,7 @@ from rich.text import Text
 
 from services.cli.demo import models
 from services.cli.up.health import until_answering
+from services.cli.up.ports import refuse_taken
 from services.cli.up.render import endpoints, hints, processes
 from services.cli.up.suite import Suite
 from services.kit.settings import load
@@ -23,10 +24,12 @@ async def up(config: Path, logs: Path) -> None:
 
     Raises:
         ConfigError: The file is wrong.
-        ServiceError: A service could not be started; the message quotes its log.
+        ServiceError: An address is taken, or a service could not be started; the message quotes its
+            log.
     """
     console = Console()
     deployment = load(config)
+    refuse_taken(deployment)
     await asyncio.to_thread(models.train_missing, deployment, console.print)
     suite = Suite.of(config, logs)
     console.print(f"Starting {', '.join(suite.members)}; logs in {logs}/", highlight=False)

@@ -31,6 +31,7 @@ from services.gpuagent.worker.servicer import WorkerServicer
 from services.gpuagent.worker.spec import Generative, WorkerSpec
 from services.kit import logs
 from services.kit.clock import Clock, RealClock
+from services.kit.errors import FailedPrecondition
 from services.kit.rpc import serving
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             grace_s=0.5,
         ):
             yield
-    except RuntimeError as error:  # errors of the block come as groups, from its TaskGroup
+    except FailedPrecondition as error:  # errors of the block come as groups, from its TaskGroup
         raise AddressTaken(spec.listen) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from services.kit.deployment.section import (
     Address,
@@ -18,6 +18,11 @@ from services.kit.deployment.section import (
 )
 
 CoreId = Annotated[int, Field(ge=0)]
+
+
+def _yaml_off(value: object) -> object:
+    """To YAML 1.1, off without quotes is false."""
+    return "off" if value is False else value
 
 
 class Workers(Section):
@@ -115,7 +120,7 @@ class Node(Endpoint):
     worker_host: str = "127.0.0.1"
     allow_mig_mode: bool = False
     allow_clocks: bool = False
-    clock_loop: Literal["off", "miad"] = "off"
+    clock_loop: Annotated[Literal["off", "miad"], BeforeValidator(_yaml_off)] = "off"
     clock_floor: ClockRatio = 0.5
     orphan_timeout_s: Positive = 60.0
     workers: Workers = Workers()

@@ -44,6 +44,7 @@ Strategy = Literal[
 ]
 
 
+BatchSize = Annotated[int, Field(ge=1)]
 PlacementRule = Literal["least_change", "power_aware"]
 
 
@@ -209,7 +210,7 @@ class Planner(Endpoint):
     load_forecast: LoadForecast = LoadForecast()
     objective: Objective = Objective()
     triggers: Triggers = Triggers()
-    batch_sizes: Annotated[tuple[int, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
+    batch_sizes: Annotated[tuple[BatchSize, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32)
     max_processes: Annotated[int, Field(ge=1, le=8)] = 3
     clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
     placement: PlacementRule = "least_change"

@@ -24,14 +24,23 @@ def load(file: Path) -> onnx.ModelProto:
 
     Raises:
         NotFound: There is no such file.
-        InvalidArgument: It holds no ONNX model, or one with branches or loops.
+        InvalidArgument: It holds no ONNX model, or one with branches or loops; or files with
+            weights, which it names, cannot be used.
     """
     try:
-        model = onnx.load(file)
+        model = onnx.load(file, load_external_data=False)
     except FileNotFoundError as error:
         raise NotFound(f"there is no {file}") from error
+    except OSError as error:
+        raise InvalidArgument(f"{file}: {error.strerror}") from error
     except Exception as error:  # protobuf's errors share no base class
         raise InvalidArgument(f"{file} is no ONNX model: {error}") from error
+    if not model.graph.node:
+        raise InvalidArgument(f"{file} is no ONNX model: it has no operators")
+    try:
+        onnx.load_external_data_for_model(model, str(file.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise InvalidArgument(f"{file}: its weights beside it cannot be read: {error}") from error
     for node in model.graph.node:
         if any(a.type in {a.GRAPH, a.GRAPHS} for a in node.attribute):
             raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} holds a graph of its own")

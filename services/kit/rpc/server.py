@@ -15,6 +15,7 @@ from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from services.kit import logs
+from services.kit.errors import FailedPrecondition
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
 from services.kit.rpc.guard import GuardInterceptor
@@ -92,7 +93,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         dead_after_s: Time in which a client must show life, s, >= 2; then its calls end.
 
     Raises:
-        RuntimeError: The address cannot be bound.
+        FailedPrecondition: The address cannot be bound.
+        RuntimeError: There is no certificate to serve with.
     """
     if tls is None and not is_loopback(address):
         _log.warning("listening in plaintext beyond this machine", address=address)
@@ -117,10 +119,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     host, _ = split_address(address)
     try:
         # Inside the try: a cancel during start must stop the server too.
-        if tls is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, _server_credentials(tls))
+        port = _bound(server, address, None if tls is None else _server_credentials(tls))
         running = Serving(port, servicer, tuple(names))
         await running.set_ready(ready=ready)  # before anyone can ask
         await server.start()
@@ -129,6 +128,17 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     finally:
         servicer.drain()
         await server.stop(grace_s)
+
+
+def _bound(
+    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
+) -> int:
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:  # grpc's only word for every cause
+        raise FailedPrecondition(f"cannot listen at {address}: is it taken?") from error
 
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from services.kit.errors import FailedPrecondition
+from services.kit.units import BYTES_PER_MIB
 from services.planner.partitioning.domain import Objective
 
 Key = TypeVar("Key")
@@ -119,8 +120,10 @@ def _least(
             if options:
                 best[stop] = min(options)
     if end not in best:
+        most_mib = (units.max_memory_bytes or 0) / BYTES_PER_MIB  # without a bound there are stages
         raise FailedPrecondition(
-            f"no {count} stages keep within {units.max_memory_bytes} bytes each", field="memory"
+            f"no {count} stages keep within {most_mib:g} MiB each",
+            field="memory",
         )
     return best[end]
 

@@ -102,6 +102,32 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
             "line 13: models.digits.discipline: ssjf orders by what a predictor foretells",
         ),
         ("version: v1", "version: [", "yaml: "),
+        (
+            "{kind: synthetic}",
+            "{kind: syntetic}",
+            "line 4: carbon.zones.US-CAL.source.kind: must be one of carbon-aware-sdk, ",
+        ),
+        (
+            "{kind: analytic, gmacs_per_item: 0.7}",
+            "{gmacs_per_item: 0.7}",
+            "line 17: models.digits.variants.tree.profile.kind: required, but missing; one of ana",
+        ),
+        (
+            "{kind: analytic, gmacs_per_item: 0.7}",
+            "{kind: table, path: models/tree.onnx, gpu: t4, gmacs_per_item: 1}",
+            "line 17: models.digits.variants.tree.profile.path: /",
+        ),
+        (
+            "planner:",
+            "predictor: {listen: '127.0.0.1:8464', model: gone.onnx}\nplanner:",
+            "line 22: predictor.listen: 127.0.0.1:8464 is taken by router.listen",
+        ),
+        (
+            "planner:",
+            "predictor: {model: gone.onnx}\nplanner:",
+            "line 22: predictor.model: no file",
+        ),
+        ("planner:", "tls: {ca_file: gone.pem}\nplanner:", "line 22: tls.ca_file: no file"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_its_line(

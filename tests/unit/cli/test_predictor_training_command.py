@@ -11,6 +11,9 @@ from typer.testing import CliRunner
 
 from services.cli.main import app
 from services.predictor.histories import Histories
+from services.predictor.training.baselines import CLASSIFIED, baselines
+from services.predictor.training.fit import Edges
+from services.predictor.training.rows import Row
 from tests.unit.predictor.predictor_log import log
 
 
@@ -43,6 +46,16 @@ def test_a_log_becomes_a_predictor_and_a_report_beside_simple_predictors(
     assert judged.exit_code == 0, judged.output
     assert "pair order" in judged.output
     assert Histories.of(model, ["small"]).prior("small").expected_tokens > 0
+
+
+def test_models_whose_answers_tell_nothing_are_judged_like_any() -> None:
+    """One class alone, prompts that share no word, hardly any prompts: all occur in real logs."""
+    alike = [Row("alike", f"question {n}", 5) for n in range(8)]
+    rare = [Row("rare", f"word{n}", 5 + n) for n in range(2)]
+    edges: Edges = {"alike": (4.0, 5.0, 6.0, 7.0), "rare": (4.0, 5.0, 6.0, 7.0)}
+    found = baselines(alike + rare, alike[:2] + rare[:1], edges)
+    assert found["alike"][CLASSIFIED].accuracy == 1
+    assert found.keys() == {"alike", "rare"}
 
 
 def test_a_wrong_line_ends_the_command_with_its_number(tmp_path: Path) -> None:

@@ -120,6 +120,21 @@ def test_files_that_hold_no_readable_network_are_refused_with_the_reason(tmp_pat
         helper.make_model(helper.make_graph([node], "g", [condition], [y])), tmp_path / "if.onnx"
     )
 
+    (tmp_path / "empty.onnx").touch()
+    weights = numpy_helper.from_array(np.ones(1, np.float32), "w")
+    added = helper.make_node("Add", ["w", "w"], ["y"])
+    beside = helper.make_model(helper.make_graph([added], "g", [], [y], initializer=[weights]))
+    onnx.save_model(
+        beside, tmp_path / "beside.onnx", save_as_external_data=True, location="w", size_threshold=0
+    )
+    (tmp_path / "w").unlink()
+
+    with pytest.raises(InvalidArgument, match="it has no operators"):
+        load(tmp_path / "empty.onnx")
+    with pytest.raises(InvalidArgument, match=r"beside\.onnx: its weights beside it"):
+        load(tmp_path / "beside.onnx")
+    with pytest.raises(InvalidArgument, match="Is a directory"):
+        load(tmp_path)
     with pytest.raises(NotFound, match=r"gone\.onnx"):
         load(tmp_path / "gone.onnx")
     with pytest.raises(InvalidArgument, match="no ONNX model"):

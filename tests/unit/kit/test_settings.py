@@ -96,16 +96,33 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         (
             "zone: US-CAL",
             "zone: MARS",
-            "nodes.node-0.zone: no zone 'MARS'; carbon.zones has US-CAL",
+            "line 8: nodes.node-0.zone: no zone 'MARS'; carbon.zones has US-CAL",
         ),
         ("version: v1", "version: v2", "line 1: version: Input should be 'v1'; got 'v2'"),
         ("kind: synthetic", "kind: guess", "line 5: carbon.zones.US-CAL.source"),
-        ("synthetic}", "synthetic, setp_s: 1}", "line 5: carbon.zones.US-CAL.source"),
+        (
+            "synthetic}",
+            "synthetic, setp_s: 1}",
+            "line 5: carbon.zones.US-CAL.source.setp_s: unknown key; did you mean step_s?",
+        ),
+        (
+            "    zone: US-CAL",
+            "    zone: US-CAL\n    gpus: G",
+            "line 9: nodes.node-0.gpus: must be a list",
+        ),
+        (
+            "    zone: US-CAL",
+            "    zone: US-CAL\n    cpu: {cores: 0}",
+            "line 9: nodes.node-0.cpu.cores: Input should be greater than or equal to 1; got 0",
+        ),
+        ("  digits:", "  a/b:", "line 10: models.a/b: cannot be a name"),
+        ("{kind: synthetic}", "[]", "line 5: carbon.zones.US-CAL.source: needs at least 1; got []"),
         ("  node-0:\n", "  node-0:\n    listen: here\n", "line 8: nodes.node-0.listen: address"),
     ],
     ids=[
         "unknown key", "out of range", "not finite", "missing", "zone that is not there", "version",
-        "kind", "unknown key in a union", "address",
+        "kind", "unknown key in a union", "a list", "one of two types", "name", "empty list",
+        "address",
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_line(path: Path, old: str, new: str, told: str) -> None:
@@ -127,11 +144,38 @@ def test_all_mistakes_are_told_at_once_in_order_of_line(path: Path) -> None:
         ("", "line 1: file: must be a mapping"),
         ("- v1\n", "line 1: file: must be a mapping"),
         ("version: v1\ncarbon: [\n", "line 3: yaml: "),
+        ("version: v1\nx: \x01\n", "yaml: unacceptable character"),
+        ("1: 2\nversion: v1\n", "carbon: required, but missing"),
     ],
-    ids=["empty", "a list", "not YAML"],
+    ids=["empty", "a list", "not YAML", "not text", "a number as key"],
 )
 def test_what_is_no_deployment_file_is_refused(path: Path, text: str, told: str) -> None:
     assert mistakes(path, text)[0].startswith(told)
+
+
+def test_what_is_no_text_is_refused(path: Path) -> None:
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="is no text"):
+        load(path)
+
+
+def test_a_key_that_is_given_twice_is_refused(path: Path) -> None:
+    """YAML keeps the last one: a whole model, node or section would be lost without a word."""
+    assert mistakes(path, f"{TEXT}nodes: {{}}\n") == [
+        "line 18: nodes: given twice; line 6 has it too"
+    ]
+
+
+def test_off_needs_no_quotes(path: Path) -> None:
+    """To YAML 1.1 it is false."""
+    path.write_text(TEXT.replace("    zone: US-CAL", "    zone: US-CAL\n    clock_loop: off"))
+    assert load(path).nodes["node-0"].clock_loop == "off"
+
+
+def test_a_batch_size_is_at_least_one(path: Path) -> None:
+    assert mistakes(path, f"{TEXT}planner: {{batch_sizes: [0]}}\n") == [
+        "line 18: planner.batch_sizes.0: Input should be greater than or equal to 1; got 0"
+    ]
 
 
 def test_a_missing_file_is_told_by_name(path: Path) -> None:
@@ -174,7 +218,7 @@ def test_an_unknown_key_in_the_environment_is_refused(
 ) -> None:
     monkeypatch.setenv("CINQUEFOIL_PLANNER__SEDE", "1")
 
-    assert mistakes(path, TEXT) == ["planner.sede: unknown key"]
+    assert mistakes(path, TEXT) == ["planner.sede: unknown key; did you mean seed?"]
 
 
 def test_relative_paths_are_relative_to_the_file(
