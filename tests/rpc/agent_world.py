@@ -225,9 +225,8 @@ def workers_in(folder: Path) -> list[psutil.Process]:
     """Return the worker processes that run with spec files below `folder`."""
     return [
         process
-        for process in psutil.process_iter(["cmdline", "status"])
-        if process.info["status"] != psutil.STATUS_ZOMBIE
-        and "services.gpuagent.worker" in (process.info["cmdline"] or ())
+        for process in psutil.process_iter(["cmdline"])  # a zombie has none
+        if "services.gpuagent.worker" in (process.info["cmdline"] or ())
         and process.info["cmdline"][-1].startswith(f"{folder}/")
     ]
 

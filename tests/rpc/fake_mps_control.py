@@ -136,15 +136,14 @@ class Daemon:
     def clients(self) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the processes that would connect to this daemon, with their environment."""
         ours = os.fsencode(f"CUDA_MPS_PIPE_DIRECTORY={self.pipes}")
-        for entry in Path("/proc").iterdir():
-            with suppress(OSError, ValueError):
-                if int(entry.name) == os.getpid():
+        for folder in Path("/proc").glob("[1-9]*"):
+            with suppress(OSError):
+                if b"services.gpuagent.worker\0" not in (folder / "cmdline").read_bytes():
                     continue
-                words = (entry / "environ").read_bytes().split(b"\0")
-                command = (entry / "cmdline").read_bytes()
-                if ours in words and b"services.gpuagent.worker\0" in command:
+                words = (folder / "environ").read_bytes().split(b"\0")
+                if ours in words:
                     pairs = (os.fsdecode(word).partition("=") for word in words)
-                    yield int(entry.name), {name: value for name, _, value in pairs}
+                    yield int(folder.name), {name: value for name, _, value in pairs}
 
     def misbehave(self, line: str) -> None:
         """Crash or hang where the test wants it."""

@@ -9,8 +9,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_SIDE = 3000
-
 
 def _save(
     path: Path,
@@ -48,26 +46,6 @@ def always_nan(path: Path) -> Path:
 def square_root(path: Path) -> Path:
     """Y = sqrt(x): NaN for negative inputs, and for those only."""
     return _save(path, [helper.make_node("Sqrt", ["x"], ["y"])])
-
-
-def slow_to_load(path: Path) -> Path:
-    """Y = x + (a constant): its constant takes minutes to fold, which is done while loading."""
-    shape = numpy_helper.from_array(np.array([_SIDE, _SIDE], np.int64), "shape")
-    corner = [
-        numpy_helper.from_array(np.array([0, 0], np.int64), "start"),
-        numpy_helper.from_array(np.array([1, 2], np.int64), "end"),
-    ]
-    links = [
-        helper.make_node("MatMul", [f"m{number}", "m0"], [f"m{number + 1}"])
-        for number in range(200)
-    ]
-    nodes = [
-        helper.make_node("ConstantOfShape", ["shape"], ["m0"]),
-        *links,
-        helper.make_node("Slice", ["m200", "start", "end"], ["c"]),
-        helper.make_node("Add", ["x", "c"], ["y"]),
-    ]
-    return _save(path, nodes, [shape, *corner])
 
 
 def mapped_weights(path: Path) -> Path:

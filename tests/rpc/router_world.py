@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import numpy as np
 
-from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
+from cinquefoil.carbon.v1 import carbon_pb2_grpc
 from cinquefoil.gpuagent.v1 import worker_pb2, worker_pb2_grpc
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2_grpc
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from services.kit.deployment import Deployment
 from services.kit.rpc import serving
 from services.router.app import run
+from tests.rpc.router_peers import ScriptedCarbon, ScriptedPlanner
 
 if TYPE_CHECKING:
     from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
@@ -167,64 +168,6 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             self.arrived.set()
             if results:
                 out.put_nowait(worker_pb2.ExecuteResponse(results=results))
-
-
-class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
-    """Sends the routing table that the test sets, and keeps the load reports."""
-
-    def __init__(self) -> None:
-        self.routing = plan_pb2.RoutingTable()
-        self.discipline = "fcfs"
-        self.reports: list[planner_pb2.ReportLoadRequest] = []
-        self._changed = asyncio.Condition()
-
-    async def route(self, *instances: plan_pb2.Instance, choice: str = "shares") -> None:
-        """Publish a table with these instances of the model "digits"."""
-        model = plan_pb2.ModelRoutes(
-            model="digits",
-            slo_latency_s=0.5,
-            slo_percentile=90,
-            instance_choice=choice,
-            instances=instances,
-            discipline=self.discipline,
-        )
-        async with self._changed:
-            revision = self.routing.revision + 1
-            self.routing = plan_pb2.RoutingTable(revision=revision, plan_version=7, models=[model])
-            self._changed.notify_all()
-
-    async def Watch(
-        self, request: planner_pb2.WatchRequest, context: Context
-    ) -> AsyncIterator[planner_pb2.WatchResponse]:
-        while True:
-            sent = self.routing.revision
-            yield planner_pb2.WatchResponse(routing=self.routing)
-            async with self._changed:
-                while self.routing.revision == sent:
-                    await self._changed.wait()
-
-    async def ReportLoad(
-        self, request_iterator: AsyncIterator[planner_pb2.ReportLoadRequest], context: Context
-    ) -> planner_pb2.ReportLoadResponse:
-        async for report in request_iterator:
-            self.reports.append(report)
-        return planner_pb2.ReportLoadResponse()
-
-
-class ScriptedCarbon(carbon_pb2_grpc.CarbonServiceServicer):
-    """Tells one zone's intensity, once there is one."""
-
-    def __init__(self, intensity_gco2e_per_kwh: float | None) -> None:
-        self._intensity = intensity_gco2e_per_kwh
-
-    async def Watch(
-        self, request: carbon_pb2.WatchRequest, context: Context
-    ) -> AsyncIterator[carbon_pb2.WatchResponse]:
-        response = carbon_pb2.WatchResponse(snapshot=True)
-        if self._intensity is not None:
-            response.intensities.add(zone="US-CAL", intensity_gco2e_per_kwh=self._intensity)
-        yield response
-        await asyncio.Event().wait()
 
 
 @dataclass

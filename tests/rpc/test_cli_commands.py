@@ -152,7 +152,7 @@ async def test_nothing_running_is_one_sentence(config: Path) -> None:
 
 
 async def test_a_missing_deployment_file_ends_with_status_2(tmp_path: Path) -> None:
-    ended = await cinquefoil_process("status", "-c", tmp_path / "none.yaml")
+    ended = await cinquefoil("status", "-c", tmp_path / "none.yaml")
     assert ended.status == 2
     assert "none.yaml: file: cannot be read: No such file or directory" in ended.err
 

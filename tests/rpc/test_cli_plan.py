@@ -7,11 +7,13 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 import structlog
 import yaml
 from typer.testing import CliRunner
@@ -19,7 +21,9 @@ from typer.testing import CliRunner
 from services.cli.main import app
 from services.kit import deployment as config
 from services.kit.net import free_port
-from tests.rpc.planner_world import Agent, Grid, active, deployment, living, planner
+from tests.rpc.planner_world import Agent, Grid, active, carbon, deployment, living, planner
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @dataclass(frozen=True)
@@ -58,31 +62,60 @@ def quiet() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def settings(tmp_path: Path, grid: Grid) -> config.Deployment:
-    """A planner that plans anew only when it is told to."""
-    return deployment(
-        tmp_path,
+@pytest_asyncio.fixture(loop_scope="module")
+async def grid() -> AsyncIterator[Grid]:
+    """A carbon service of one zone, on the loop of this module."""
+    async with carbon() as serving:
+        yield serving
+
+
+def calm(folder: Path, grid: Grid) -> config.Deployment:
+    """Return the deployment of a planner that plans anew only when it is told to; write it too."""
+    settings = deployment(
+        folder,
         grid.port,
         listen=f"127.0.0.1:{free_port()}",
         triggers=config.Triggers(min_interval_s=60.0, settle_s=0.3),
     )
+    written = yaml.safe_dump(settings.model_dump(mode="json", exclude_none=True))
+    (folder / "cinquefoil.yaml").write_text(written)
+    return settings
+
+
+@asynccontextmanager
+async def planned(settings: config.Deployment) -> AsyncIterator[None]:
+    """Run the planner with two GPUs, and plan 1 (BASE) active."""
+    agent = Agent("node-a", ("GPU-1", "GPU-2"))
+    async with planner(settings) as stub, living(agent, stub):
+        await active(stub, 1)
+        yield
+
+
+@pytest.fixture
+def settings(tmp_path: Path, grid: Grid) -> config.Deployment:
+    """A planner's deployment."""
+    return calm(tmp_path, grid)
 
 
 @pytest.fixture
 def shell(tmp_path: Path, settings: config.Deployment) -> Shell:
-    file = tmp_path / "cinquefoil.yaml"
-    file.write_text(yaml.safe_dump(settings.model_dump(mode="json", exclude_none=True)))
-    return Shell(file)
+    """The command line of a planner that does not run yet."""
+    return Shell(tmp_path / "cinquefoil.yaml")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def cinquefoil(settings: config.Deployment, shell: Shell) -> AsyncIterator[Shell]:
-    """The command line, with plan 1 (BASE) active."""
-    agent = Agent("node-a", ("GPU-1", "GPU-2"))
-    async with planner(settings) as stub, living(agent, stub):
-        await active(stub, 1)
+    """The command line of a planner with plan 1 active."""
+    async with planned(settings):
         yield shell
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shell]:
+    """The same, for all tests that change nothing."""
+    folder = tmp_path_factory.mktemp("asking")
+    async with carbon() as grid, planned(calm(folder, grid)):
+        yield Shell(folder / "cinquefoil.yaml")
 
 
 async def versions(cinquefoil: Shell) -> list[tuple[str, bool]]:
@@ -93,8 +126,8 @@ async def versions(cinquefoil: Shell) -> list[tuple[str, bool]]:
 # ---- dry runs ----------------------------------------------------------------------------------
 
 
-async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(cinquefoil: Shell) -> None:
-    ended = await cinquefoil("dry-run", "--strategy", "exact", "--carbon-weight", "1")
+async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(asking: Shell) -> None:
+    ended = await asking("dry-run", "--strategy", "exact", "--carbon-weight", "1")
 
     assert (ended.status, ended.err) == (0, "")
     for said in (
@@ -108,11 +141,11 @@ async def test_a_dry_run_says_why_what_changes_and_how_to_have_it(cinquefoil: Sh
         "Nothing was changed. Within 10 minutes: cinquefoil plan apply ",
     ):
         assert said in ended.out
-    assert await versions(cinquefoil) == [("1", False)]
+    assert await versions(asking) == [("1", False)]
 
 
-async def test_a_dry_run_as_json_is_the_response_of_the_contract(cinquefoil: Shell) -> None:
-    ended = await cinquefoil(
+async def test_a_dry_run_as_json_is_the_response_of_the_contract(asking: Shell) -> None:
+    ended = await asking(
         "dry-run",
         *("--demand", "digits=90", "--intensity", "Z=20", "--accuracy-floor", "0.95"),
         *("--objective", "fewest-gpus", "--without-gpu", "GPU-2"),
@@ -148,12 +181,12 @@ async def test_a_dry_run_that_is_applied_at_once_names_its_version(cinquefoil: S
     assert ended.json["applied"]["segments"] == ended.json["plan"]["segments"]
 
 
-async def test_what_is_made_up_is_not_applied(cinquefoil: Shell) -> None:
-    ended = await cinquefoil("dry-run", "--demand", "digits=9", "--apply")
+async def test_what_is_made_up_is_not_applied(asking: Shell) -> None:
+    ended = await asking("dry-run", "--demand", "digits=9", "--apply")
 
     assert ended.status == 1
     assert ended.err.startswith("--apply: this plan is for a demand, an intensity or GPUs")
-    assert await versions(cinquefoil) == [("1", False)]
+    assert await versions(asking) == [("1", False)]
 
 
 @pytest.mark.parametrize(
@@ -175,29 +208,29 @@ async def test_what_is_made_up_is_not_applied(cinquefoil: Shell) -> None:
     ],
 )
 async def test_what_cannot_be_is_one_sentence_and_changes_nothing(
-    cinquefoil: Shell, words: tuple[str, str], said: str
+    asking: Shell, words: tuple[str, str], said: str
 ) -> None:
-    ended = await cinquefoil("dry-run", *words)
+    ended = await asking("dry-run", *words)
 
     assert (ended.status, ended.out) == (1, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1
-    assert await versions(cinquefoil) == [("1", False)]
+    assert await versions(asking) == [("1", False)]
 
 
 # ---- explain, diff, list, show -----------------------------------------------------------------
 
 
-async def test_explain_shows_promises_side_by_side(cinquefoil: Shell) -> None:
-    ended = await cinquefoil("explain", "1")
+async def test_explain_shows_promises_side_by_side(asking: Shell) -> None:
+    ended = await asking("explain", "1")
 
     assert ended.status == 0
     for said in ("Why plan 1 is as it is", "It is BASE", "runner-up", "latency digits", "points"):
         assert said in ended.out
 
 
-async def test_explain_as_json_is_the_explanation(cinquefoil: Shell) -> None:
-    explanation = (await cinquefoil("explain", "--json")).json
+async def test_explain_as_json_is_the_explanation(asking: Shell) -> None:
+    explanation = (await asking("explain", "--json")).json
 
     assert explanation["version"] == "1"
     assert explanation["base"]["outlook"]["accuracy"] == {"digits": 98.0}
@@ -273,14 +306,14 @@ async def test_rollback_runs_an_old_plan_again(cinquefoil: Shell) -> None:
     ],
 )
 async def test_what_is_not_there_is_one_sentence(
-    cinquefoil: Shell, words: tuple[str, ...], said: str
+    asking: Shell, words: tuple[str, ...], said: str
 ) -> None:
-    ended = await cinquefoil(*words)
+    ended = await asking(*words)
 
     assert (ended.status, ended.out) == (1, "")
     assert said in ended.err
     assert ended.err.count("\n") == 1
-    assert await versions(cinquefoil) == [("1", False)]
+    assert await versions(asking) == [("1", False)]
 
 
 @pytest.mark.parametrize("command", ["dry-run", "explain", "pin", "watch"])

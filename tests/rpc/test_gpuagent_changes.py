@@ -8,13 +8,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from tests.rpc.agent_world import (
     GPU,
     NODE,
-    WHOLE_GPU,
     Agent,
     Planner,
     agent,
@@ -29,8 +29,9 @@ from tests.rpc.agent_world import (
     stop,
     workers_in,
 )
-from tests.rpc.test_gpuagent_crash import agent_process
 from tests.rpc.worker_world import infer_request, routed, save_model, until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 READY = inventory_pb2.SEGMENT_STATE_READY
 ON_0 = segment_spec("s-0")
@@ -43,44 +44,62 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
-@pytest.fixture
-async def node(tmp_path: Path, model: Path) -> AsyncIterator[tuple[Planner, Agent]]:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the agent that tests share has its files."""
+    return tmp_path_factory.mktemp("node")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(folder: Path, model: Path) -> AsyncIterator[tuple[Planner, Agent]]:
     """An agent with two segments on a full GPU."""
     async with (
         planning() as (planner, port),
-        agent(deployment(tmp_path, model, f"127.0.0.1:{port}")) as running,
+        agent(deployment(folder, model, f"127.0.0.1:{port}")) as running,
     ):
         await planner.until(lambda: planner.node.name == NODE)
-        await _fill(planner)
+        await fill(planner)
         yield planner, running
 
 
-async def _fill(planner: Planner) -> None:
+@pytest_asyncio.fixture(loop_scope="module")
+async def node(shared: tuple[Planner, Agent]) -> tuple[Planner, Agent]:
+    """The shared agent, with what an earlier test has changed as it was."""
+    planner, running = shared
+    full = pb.ReconfigureRequest(gpus=[_desired(ON_0, ON_4, clock_mhz=0)], allow_gap=True)
+    await running.stub.Reconfigure(full)
+    await planner.until(
+        lambda: set(ready(planner)) == {"s-0", "s-4"} and not planner.node.gpus[0].locked_clock_mhz
+    )
+    return planner, running
+
+
+async def fill(planner: Planner) -> None:
     result = await planner.change(
         [create("3g.20gb", 0), create("3g.20gb", 4)], [start(ON_0), start(ON_4)]
     )
     assert result.ok, result.message
 
 
-def _pids(folder: Path) -> dict[str, int]:
+def pids(folder: Path) -> dict[str, int]:
     """Return the worker's process by segment."""
     return {Path(p.info["cmdline"][-1]).name.split(".")[0]: p.pid for p in workers_in(folder)}
 
 
-def _ready(planner: Planner) -> dict[str, list[str]]:
+def ready(planner: Planner) -> dict[str, list[str]]:
     """Return the endpoints of the segments that are ready."""
     return {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments if s.state == READY}
 
 
 async def test_one_slice_of_a_full_gpu_changes_while_its_neighbour_serves(
-    node: tuple[Planner, Agent], tmp_path: Path
+    node: tuple[Planner, Agent], folder: Path
 ) -> None:
     planner, _ = node
-    before, uuid = _pids(tmp_path), planner.node.gpus[0].slices[0].uuid
+    before, uuid = pids(folder), planner.node.gpus[0].slices[0].uuid
     statuses: list[str] = []
 
     async def ask(serving: asyncio.Event) -> None:
-        async with routed(_ready(planner)["s-0"][0]) as router:
+        async with routed(ready(planner)["s-0"][0]) as router:
             while not serving.is_set():
                 result = await router.ask(infer_request([[0, 0]]), len(statuses))
                 statuses.append(result.status)
@@ -96,18 +115,18 @@ async def test_one_slice_of_a_full_gpu_changes_while_its_neighbour_serves(
     assert result.ok, result.message
     assert planner.slices() == ["3g.20gb@0", "2g.10gb@4"]
     assert planner.node.gpus[0].slices[0].uuid == uuid
-    assert set(_ready(planner)) == {"s-0", "s-small"}
-    assert _pids(tmp_path)["s-0"] == before["s-0"]
+    assert set(ready(planner)) == {"s-0", "s-small"}
+    assert pids(folder)["s-0"] == before["s-0"]
     assert len(statuses) > 10
     assert set(statuses) == {""}
 
 
 async def test_a_change_that_fails_says_what_failed_and_leaves_the_node_as_it_was(
-    node: tuple[Planner, Agent], tmp_path: Path
+    node: tuple[Planner, Agent], folder: Path
 ) -> None:
     """What was stopped runs again, what was destroyed is back, the clock is as it was."""
     planner, _ = node
-    before = _pids(tmp_path)
+    before = pids(folder)
 
     result = await planner.change(
         [lock_clock(990), stop("s-4")],
@@ -122,19 +141,19 @@ async def test_a_change_that_fails_says_what_failed_and_leaves_the_node_as_it_wa
     assert "all was undone" in result.message
     assert list(result.not_restored) == []
     assert planner.slices() == ["3g.20gb@0", "3g.20gb@4"]
-    assert set(_ready(planner)) == {"s-0", "s-4"}
+    assert set(ready(planner)) == {"s-0", "s-4"}
     assert planner.node.gpus[0].locked_clock_mhz == 0
-    after = _pids(tmp_path)
+    after = pids(folder)
     assert set(after) == {"s-0", "s-4"}
     assert after["s-0"] == before["s-0"]
 
 
 async def test_a_change_that_cannot_be_touches_nothing(
-    node: tuple[Planner, Agent], tmp_path: Path
+    node: tuple[Planner, Agent], folder: Path
 ) -> None:
     """What is wrong with any of its actions is found before the first."""
     planner, _ = node
-    before = _pids(tmp_path)
+    before = pids(folder)
 
     refusals = [
         await planner.change([stop("s-4")], [destroy("3g.20gb", 4)], [create("3g.20gb", 4)]),
@@ -144,84 +163,16 @@ async def test_a_change_that_cannot_be_touches_nothing(
 
     assert [result.status for result in refusals] == ["INVALID_ARGUMENT", "NOT_FOUND", "NOT_FOUND"]
     assert "slice 3g.20gb@4" in refusals[0].message
-    assert _pids(tmp_path) == before
-
-
-async def test_an_agent_killed_half_way_finds_the_node_as_it_was_before_the_change(
-    tmp_path: Path, model: Path
-) -> None:
-    """SIGKILL while the new segment loads: its successor undoes all of the change."""
-    async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
-        async with agent_process(settings) as first:
-            await planner.until(lambda: planner.node.name == NODE)
-            await _fill(planner)
-            before = _pids(tmp_path)
-            half_way = asyncio.create_task(
-                planner.change(
-                    [lock_clock(990), stop("s-4")],
-                    [destroy("3g.20gb", 4)],
-                    [create("2g.10gb", 4)],
-                    [start(SMALL)],
-                )
-            )
-            await until(lambda: "s-small" in _pids(tmp_path))
-            first.kill()
-            await first.wait()
-            half_way.cancel()
-            assert (tmp_path / NODE / "change.json").exists()
-        async with agent_process(settings):
-            await planner.until(lambda: len(planner.first_requests) == 2)
-            report = planner.first_requests[1].node
-            pids = _pids(tmp_path)
-            async with routed(_ready(planner)["s-4"][0]) as router:
-                answer = await router.ask(infer_request([[0, 0]]))
-
-    slices = [f"{s.placement.profile}@{s.placement.start}" for s in report.gpus[0].slices]
-    assert slices == ["3g.20gb@0", "3g.20gb@4"]
-    assert {s.spec.segment_id for s in report.segments if s.state == READY} == {"s-0", "s-4"}
-    assert report.gpus[0].locked_clock_mhz == 0
-    assert set(pids) == {"s-0", "s-4"}
-    assert pids["s-0"] == before["s-0"]
-    assert answer.status == ""
-    assert not (tmp_path / NODE / "change.json").exists()
-
-
-async def test_an_agent_that_is_stopped_half_way_leaves_the_slices_as_they_were(
-    tmp_path: Path, model: Path
-) -> None:
-    """SIGTERM in mid-change: it ends soon, with no worker left, and nothing half-done."""
-    async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
-        async with agent(settings) as running:
-            await planner.until(lambda: planner.node.name == NODE)
-            await _fill(planner)
-            half_way = asyncio.create_task(
-                planner.change(
-                    [stop("s-4")],
-                    [destroy("3g.20gb", 4)],
-                    [create("2g.10gb", 4)],
-                    [start(SMALL)],
-                )
-            )
-            await until(lambda: "s-small" in _pids(tmp_path))
-            running.stop.set()
-        half_way.cancel()
-        assert _pids(tmp_path) == {}
-        async with agent(settings) as running:
-            node = await running.node()
-
-    slices = [f"{s.placement.profile}@{s.placement.start}" for s in node.gpus[0].slices]
-    assert slices == ["3g.20gb@0", "3g.20gb@4"]
+    assert pids(folder) == before
 
 
 async def test_who_calls_and_goes_away_takes_the_change_back(
-    node: tuple[Planner, Agent], tmp_path: Path
+    node: tuple[Planner, Agent], folder: Path
 ) -> None:
     _, running = node
     request = pb.ReconfigureRequest(gpus=[_desired(ON_0, SMALL)], allow_gap=True)
     call = running.stub.Reconfigure(request)
-    await until(lambda: "s-small" in _pids(tmp_path))
+    await until(lambda: "s-small" in pids(folder), 0.05)
     call.cancel()
 
     again = await running.stub.Reconfigure(
@@ -230,7 +181,7 @@ async def test_who_calls_and_goes_away_takes_the_change_back(
     after = await running.node()
 
     assert {s.spec.segment_id for s in after.segments if s.state == READY} == {"s-0", "s-4"}
-    assert set(_pids(tmp_path)) == {"s-0", "s-4"}
+    assert set(pids(folder)) == {"s-0", "s-4"}
     assert again.elapsed_s >= 0
 
 
@@ -251,17 +202,17 @@ def _kinds(response: pb.ReconfigureResponse) -> list[list[str | None]]:
 
 
 async def test_the_way_to_a_desired_state_is_told_then_taken_then_empty(
-    node: tuple[Planner, Agent], tmp_path: Path
+    node: tuple[Planner, Agent], folder: Path
 ) -> None:
     planner, running = node
-    before = _pids(tmp_path)
+    before = pids(folder)
     request = pb.ReconfigureRequest(gpus=[_desired(ON_0, SMALL, clock_mhz=990)], allow_gap=True)
     dry = pb.ReconfigureRequest(gpus=request.gpus, dry_run=True)
 
     told = await running.stub.Reconfigure(dry)
-    assert _pids(tmp_path) == before
+    assert pids(folder) == before
     taken = await running.stub.Reconfigure(request)
-    after = _pids(tmp_path)
+    after = pids(folder)
     again = await running.stub.Reconfigure(request)
 
     assert _kinds(told) == [
@@ -277,57 +228,17 @@ async def test_the_way_to_a_desired_state_is_told_then_taken_then_empty(
     assert set(after) == {"s-0", "s-small"}
     assert after["s-0"] == before["s-0"]
     assert _kinds(again) == []
-    assert _pids(tmp_path) == after
+    assert pids(folder) == after
     await planner.until(lambda: planner.node.gpus[0].locked_clock_mhz == 990)
 
 
-async def test_a_gap_in_capacity_needs_a_word(node: tuple[Planner, Agent], tmp_path: Path) -> None:
+async def test_a_gap_in_capacity_needs_a_word(node: tuple[Planner, Agent], folder: Path) -> None:
     _, running = node
-    before = _pids(tmp_path)
+    before = pids(folder)
 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[_desired(ON_0, SMALL)]))
 
     assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
     assert "allow_gap" in (refused.value.details() or "")
-    assert _pids(tmp_path) == before
-
-
-async def test_an_agent_that_only_reads_tells_the_way_and_does_not_take_it(
-    tmp_path: Path, model: Path
-) -> None:
-    settings = deployment(tmp_path, model, "127.0.0.1:1", control=False)
-    desired = pb.DesiredGpu(gpu_uuid=WHOLE_GPU, clock_mhz=990)
-    async with agent(settings) as running:
-        told = await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired], dry_run=True))
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired]))
-
-    assert _kinds(told) == [["lock_clock"]]
-    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
-    assert "control" in (refused.value.details() or "")
-
-
-async def test_mig_mode_goes_off_and_stays_off_over_a_restart(tmp_path: Path, model: Path) -> None:
-    """A GPU that an operator wants whole is whole for the agent's successor too."""
-    whole = segment_spec("s-whole", placement=placement("whole", 0))
-    request = pb.ReconfigureRequest(
-        gpus=[pb.DesiredGpu(gpu_uuid=GPU, mig_enabled=False, segments=[whole])], allow_gap=True
-    )
-    async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
-        async with agent(settings) as running:
-            await planner.until(lambda: planner.node.name == NODE)
-            assert (await planner.change([create("3g.20gb", 4)], [start(ON_4)])).ok
-            await running.stub.Reconfigure(request)
-            await planner.until(lambda: planner.slices() == ["whole@0"])
-            assert set(_pids(tmp_path)) == {"s-whole"}
-        async with agent(settings) as running:
-            gpus = (await running.node()).gpus
-            assert [gpu.mig_enabled for gpu in gpus] == [False, False]
-            back = pb.DesiredGpu(gpu_uuid=GPU, mig_enabled=True)
-            await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[back]))
-            assert [gpu.mig_enabled for gpu in (await running.node()).gpus] == [True, False]
-            never = pb.DesiredGpu(gpu_uuid=WHOLE_GPU, mig_enabled=True)
-            with pytest.raises(grpc.aio.AioRpcError, match="Not Supported"):
-                await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[never]))
+    assert pids(folder) == before

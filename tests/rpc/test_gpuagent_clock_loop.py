@@ -86,7 +86,10 @@ async def start_segment(planner: Planner) -> None:
 async def test_the_clock_falls_while_requests_are_early_and_rises_when_they_are_late(
     tmp_path: Path, model: Path
 ) -> None:
-    """The time before the worker counts too: here it is all that differs."""
+    """The time before the worker counts too: here it is all that differs.
+
+    Load beyond the highest clock reaches the planner.
+    """
     async with (
         planning() as (planner, port),
         agent(looping(tmp_path, model, port)) as running,
@@ -94,10 +97,15 @@ async def test_the_clock_falls_while_requests_are_early_and_rises_when_they_are_
         await start_segment(planner)
         async with asked(planner, waited_s=0.0):
             lowered = await gpu_when(running, lambda gpu: gpu.clock_mhz < FULL_MHZ - 100)
-        async with asked(planner, waited_s=1.2):
+        assert not planner.scale_outs
+        async with asked(planner, waited_s=3.0):
             risen = await gpu_when(running, lambda gpu: gpu.clock_mhz == FULL_MHZ)
+            await planner.until(lambda: len(planner.scale_outs) > 0)
 
     assert (lowered.locked_clock_mhz, risen.locked_clock_mhz) == (0, 0), "no plan holds it"
+    told = planner.scale_outs[0]
+    assert (told.gpu_uuid, list(told.models)) == (GPU, ["m"])
+    assert "m takes 30" in told.reason
 
 
 async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
@@ -119,19 +127,6 @@ async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
 
     assert lowered.locked_clock_mhz == 990
     assert (raised.locked_clock_mhz, alone.locked_clock_mhz) == (1200, 1200)
-
-
-async def test_load_beyond_the_highest_clock_reaches_the_planner(
-    tmp_path: Path, model: Path
-) -> None:
-    async with planning() as (planner, port), agent(looping(tmp_path, model, port)):
-        await start_segment(planner)
-        async with asked(planner, waited_s=3.0):
-            await planner.until(lambda: len(planner.scale_outs) > 0)
-
-    told = planner.scale_outs[0]
-    assert (told.gpu_uuid, list(told.models)) == (GPU, ["m"])
-    assert "m takes 30" in told.reason
 
 
 @pytest.mark.parametrize("plan_mhz", [0, 990])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -56,7 +56,8 @@ async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subproces
             await asyncio.wait_for(process.wait(), 20)
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
+async def killed(process: asyncio.subprocess.Process) -> None:
+    """End an agent as a power cut would."""
     process.kill()
     await process.wait()
 
@@ -83,7 +84,7 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
                     (await router.ask(infer_request([[0, 0]]), number)).status
                     for number in range(20)
                 ]
-                await _kill(first)
+                await killed(first)
                 statuses += [
                     (await router.ask(infer_request([[0, 0]]), number)).status
                     for number in range(20, 40)
@@ -114,71 +115,56 @@ async def test_traffic_goes_on_without_the_agent_and_its_successor_adopts_the_wo
     assert sum(s.batches for s in account.segments) == 60, "asked one by one"
 
 
-async def test_a_worker_that_died_with_the_agent_is_started_again_on_its_endpoint(
+async def test_a_worker_that_died_with_the_agent_comes_back_and_a_forgotten_one_is_ended(
     tmp_path: Path, model: Path
 ) -> None:
+    """One on its endpoint; the other as when the agent died while it stopped a segment."""
     async with planning() as (planner, port):
         settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
         async with agent_process(settings) as first:
             await _start_two(planner)
             before = {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments}
-            await _kill(first)
-            victim = next(p for p in workers_in(tmp_path) if "s-4" in p.cmdline()[-1])
-            victim.kill()
+            await killed(first)
+            _forget(tmp_path / NODE / "journal.json", "s-0")
+            died, forgotten = sorted(workers_in(tmp_path), key=lambda p: "s-0" in p.cmdline()[-1])
+            died.kill()
         async with agent_process(settings):
             await planner.until(lambda: len(planner.first_requests) == 2)
-            await planner.until(lambda: [s.state for s in planner.node.segments] == [READY] * 2)
+            await planner.until(lambda: [s.state for s in planner.node.segments] == [READY])
             after = {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments}
             async with routed(after["s-4"][0]) as router:
                 answer = await router.ask(infer_request([[0, 0]]))
+            assert not {died.pid, forgotten.pid} & {p.pid for p in workers_in(tmp_path)}
+            assert len(workers_in(tmp_path)) == 1
+            assert (await planner.destroy("3g.20gb", 0)).ok
 
-    assert after == before
+    assert after == {"s-4": before["s-4"]}
     assert answer.status == ""
 
 
-async def test_a_worker_that_the_journal_does_not_know_is_ended(
+def _forget(journal: Path, segment_id: str) -> None:
+    """Strike a segment out of an agent's journal."""
+    written = json.loads(journal.read_text())
+    kept = [each for each in written["segments"] if each["segment_id"] != segment_id]
+    assert len(kept) == len(written["segments"]) - 1
+    journal.write_text(json.dumps(written | {"segments": kept}))
+
+
+async def test_workers_without_an_agent_end_themselves_and_a_reboot_ends_their_segments(
     tmp_path: Path, model: Path
 ) -> None:
-    """As when the agent died between stopping a segment and forgetting it, or the reverse."""
+    """No MIG slice survives a reboot; a segment whose slice is gone is dropped."""
     async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
+        settings = deployment(tmp_path, model, f"127.0.0.1:{port}", orphan_timeout_s=2.0)
         async with agent_process(settings) as first:
-            await _start_two(planner)
-            await _kill(first)
-            (tmp_path / NODE / "journal.json").write_text('{"version": 1, "segments": []}')
-            assert len(workers_in(tmp_path)) == 2
-        async with agent_process(settings):
-            await planner.until(lambda: len(planner.first_requests) == 2)
-            assert not planner.node.segments
-            assert workers_in(tmp_path) == []
-            assert (await planner.destroy("3g.20gb", 0)).ok
-
-
-async def test_a_segment_whose_slice_is_gone_is_dropped(tmp_path: Path, model: Path) -> None:
-    """As after a reboot, which no MIG slice survives."""
-    async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}")
-        async with agent_process(settings) as first:
-            await _start_two(planner)
-            await _kill(first)
-            for process in workers_in(tmp_path):
-                process.kill()
+            assert (await planner.create("3g.20gb", 0)).ok
+            assert (await planner.start(segment_spec())).ok
+            assert len(workers_in(tmp_path)) == 1
+            await killed(first)
+            await until(lambda: not workers_in(tmp_path), every_s=0.1)
             for state in (tmp_path / NODE / "hardware").iterdir():
                 state.unlink()
         async with agent_process(settings):
             await planner.until(lambda: len(planner.first_requests) == 2)
             assert planner.slices() == []
             assert not planner.node.segments
-
-
-async def test_workers_without_an_agent_end_themselves_in_the_end(
-    tmp_path: Path, model: Path
-) -> None:
-    async with planning() as (planner, port):
-        settings = deployment(tmp_path, model, f"127.0.0.1:{port}", orphan_timeout_s=2.0)
-        async with agent_process(settings) as process:
-            await _start_two(planner)
-            assert len(workers_in(tmp_path)) == 2
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-            await until(lambda: not workers_in(tmp_path))

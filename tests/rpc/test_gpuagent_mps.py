@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from tests.rpc.agent_world import (
     segment_spec,
     workers_in,
 )
-from tests.rpc.test_gpuagent_crash import agent_process
+from tests.rpc.test_gpuagent_crash import agent_process, killed
 from tests.rpc.worker_world import infer_request, output, routed, save_model, until
 
 BINARY = Path(__file__).with_name("fake_mps_control.py")
@@ -69,6 +71,13 @@ class Node:
     def pids(self) -> set[int]:
         return {process.pid for process in workers_in(self.state)}
 
+    def environments(self) -> Mapping[str, list[dict[str, str]]]:
+        """Return the environments of the workers, by segment."""
+        found = defaultdict(list)
+        for process in workers_in(self.state):
+            found[Path(process.cmdline()[-1]).name.split(".")[0]].append(process.environ())
+        return found
+
     async def share(self, **changes: Any) -> inventory_pb2.Segment:
         """Start a segment of several processes on a slice."""
         assert (await self.planner.create("3g.20gb", 0)).ok
@@ -84,6 +93,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
+@pytest.fixture(scope="module")
+def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in, run by the bare interpreter: it is started some hundred times."""
+    program = tmp_path_factory.mktemp("bin") / BINARY.name
+    program.write_text(f"#!{sys.executable} -IS\n{BINARY.read_text()}")
+    program.chmod(0o700)
+    return program
+
+
 @pytest.fixture
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short path, as a Unix socket must have."""
@@ -91,8 +109,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def node(state: Path, model: Path) -> AsyncIterator[Node]:
-    mps = Mps(control_binary=BINARY, check_interval_s=0.5, timeout_s=3.0)
+async def node(state: Path, model: Path, binary: Path) -> AsyncIterator[Node]:
+    mps = Mps(control_binary=binary, check_interval_s=0.5, timeout_s=3.0)
     async with planning() as (planner, port):
         settings = deployment(state, model, f"127.0.0.1:{port}", mps=mps)
         async with agent(settings):
@@ -136,81 +154,81 @@ async def test_unequal_limits_reach_their_processes_through_a_daemon_of_the_slic
     assert node.violations() == []
 
 
-async def test_without_limits_processes_share_equally(node: Node) -> None:
-    await node.share(processes=3)
+async def test_each_shared_slice_has_a_daemon_and_a_process_that_is_alone_needs_none(
+    node: Node,
+) -> None:
+    """Without limits processes share equally, and their memory is not bounded."""
+    places = {"s-1": placement("3g.20gb", 0), "s-2": placement("2g.10gb", 4)}
+    places["alone"] = placement("1g.5gb", 6)
+    processes = {"s-1": 3, "s-2": 2, "alone": 1}
+    created = [await node.planner.create(each.profile, each.start) for each in places.values()]
+    started = await asyncio.gather(
+        *(
+            node.planner.start(segment_spec(name, processes=processes[name], placement=place))
+            for name, place in places.items()
+        )
+    )
 
+    assert all(result.ok for result in (*created, *started)), (created, started)
+    environments = node.environments()
     shares = {
-        process.environ()["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for process in workers_in(node.state)
+        name: {each.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") for each in environments[name]}
+        for name in places
     }
-    assert shares == {"33"}
+    assert shares == {"s-1": {"33"}, "s-2": {"50"}, "alone": {None}}
+    assert not [name for name in environments["alone"][0] if name.startswith("CUDA_")]
     assert not [event for event in node.events() if "pinned_mem" in event]
-
-
-async def test_a_process_that_is_alone_on_its_slice_needs_no_daemon(node: Node) -> None:
-    await node.share(processes=1)
-
-    assert node.events() == []
-    (worker,) = workers_in(node.state)
-    assert not [name for name in worker.environ() if name.startswith("CUDA_")]
-
-
-async def test_each_slice_has_a_daemon_of_its_own(node: Node) -> None:
-    await node.share()
-    assert (await node.planner.create("3g.20gb", 4)).ok
-    other = segment_spec("s-2", processes=2, placement=placement("3g.20gb", 4))
-    assert (await node.planner.start(other)).ok
-
     assert node.daemons() == 2
     assert (await node.planner.stop("s-1")).ok
     assert node.daemons() == 1
 
 
-@pytest.mark.parametrize("mishap", ["crash_on", "hang_on"])
-async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(
-    node: Node, mishap: str
-) -> None:
-    """They come back as its clients; the neighbour on another slice is not touched."""
+async def test_a_daemon_that_fails_is_restarted_after_its_clients_have_gone(node: Node) -> None:
+    """One that crashes, then one that hangs. Clients come back; the neighbour is not touched."""
     await node.share()
     assert (await node.planner.create("3g.20gb", 4)).ok
     assert (await node.planner.start(segment_spec("n", placement=placement("3g.20gb", 4)))).ok
     (neighbour,) = node.pids() - {
         process.pid for process in workers_in(node.state) if "/s-1." in process.cmdline()[-1]
     }
-    before = node.pids() - {neighbour}
-    node.upset(mishap, "get_default_active_thread_percentage")
+    for failures, mishap in enumerate(("crash_on", "hang_on"), 1):
+        before = node.pids() - {neighbour}
+        node.upset(mishap, "get_default_active_thread_percentage")
 
-    await asyncio.wait_for(until(lambda: node.events().count("start") == 2), 20)
-    await asyncio.wait_for(until(lambda: len(node.pids()) == 3), 20)
-    await node.planner.until(
-        lambda: (found := node.planner.segment("s-1")) is not None and found.state == READY
-    )
+        await asyncio.wait_for(until(lambda: node.events().count("start") > failures, 0.05), 20)  # noqa: B023 - awaited at once
+        await asyncio.wait_for(until(lambda: len(node.pids()) == 3, 0.05), 20)
+        await node.planner.until(
+            lambda: (found := node.planner.segment("s-1")) is not None and found.state == READY
+        )
 
-    assert node.pids() & before == set()
-    assert neighbour in node.pids()
-    assert node.daemons() == 1
-    assert node.violations() == []
-    restarted = node.planner.segment("s-1")
-    assert restarted is not None
-    assert restarted.restarts == 0, "that was no failure of theirs"
-    counts = [
-        sample.value
-        for metric in REGISTRY.collect()
-        for sample in metric.samples
-        if sample.name == "cinquefoil_mps_restarts_total"
-    ]
-    assert counts == [1]
+        assert node.pids() & before == set()
+        assert neighbour in node.pids()
+        assert node.daemons() == 1
+        assert node.violations() == []
+        restarted = node.planner.segment("s-1")
+        assert restarted is not None
+        assert restarted.restarts == 0, "that was no failure of theirs"
+        counts = [
+            sample.value
+            for metric in REGISTRY.collect()
+            for sample in metric.samples
+            if sample.name == "cinquefoil_mps_restarts_total"
+        ]
+        assert counts == [failures]
 
 
-async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(state: Path) -> None:
+async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
+    state: Path, binary: Path
+) -> None:
     """Also one that does not listen, which is ended by force."""
     root = state / "mps"
-    driver = LegacyMps(BINARY, timeout_s=2.0)
+    driver = LegacyMps(binary, timeout_s=2.0)
     used, left = Seat("MIG-1", root / "a"), Seat("MIG-2", root / "b")
     for seat in (used, left):
         await driver.start(seat, MpsLimit(50))
     (left.logs / "hang_on").write_text("quit")
 
-    successor = LegacyMps(BINARY, timeout_s=2.0)
+    successor = LegacyMps(binary, timeout_s=2.0)
     await successor.check(used)
     assert await successor.running(root) == {used.folder, left.folder}
     await successor.stop(left)
@@ -222,11 +240,14 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(state: Pa
         await successor.check(used)
 
 
-async def test_daemon_and_clients_serve_on_when_the_agent_is_killed_and_are_adopted(
-    state: Path, model: Path
+async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or_start_anew(
+    state: Path, model: Path, binary: Path
 ) -> None:
-    """SIGKILL: the successor starts neither anew, and ends both with the segment."""
-    mps = Mps(control_binary=BINARY)
+    """SIGKILL, twice: daemon and clients serve on; then the daemon dies with its agent.
+
+    Clients of nothing are given another daemon. Both end with the segment.
+    """
+    mps = Mps(control_binary=binary)
     async with planning() as (planner, port):
         settings = deployment(state, model, f"127.0.0.1:{port}", mps=mps)
         here = Node(planner, state)
@@ -234,60 +255,43 @@ async def test_daemon_and_clients_serve_on_when_the_agent_is_killed_and_are_adop
             await planner.until(lambda: planner.node.name == NODE)
             await here.share()
             workers = here.pids()
-            first.kill()
-            await first.wait()
-        async with agent_process(settings):
+            await killed(first)
+        async with agent_process(settings) as second:
             await planner.until(lambda: len(planner.first_requests) > 1)
             segment = planner.segment("s-1")
             assert segment is not None
             assert (segment.state, here.pids()) == (READY, workers)
             assert here.events().count("start") == here.daemons() == 1
-            assert (await planner.stop("s-1")).ok
-            assert here.daemons() == 0
-        assert here.violations() == []
-
-
-async def test_workers_whose_daemon_died_with_their_agent_start_anew(
-    state: Path, model: Path
-) -> None:
-    """They are clients of nothing: the successor gives them another daemon."""
-    mps = Mps(control_binary=BINARY)
-    async with planning() as (planner, port):
-        settings = deployment(state, model, f"127.0.0.1:{port}", mps=mps)
-        here = Node(planner, state)
-        async with agent_process(settings) as first:
-            await planner.until(lambda: planner.node.name == NODE)
-            await here.share()
-            workers = here.pids()
-            first.kill()
-            await first.wait()
-        (pipes,) = process_table.daemons(BINARY.name, here.mps)
-        assert process_table.end(BINARY.name, pipes, 0.0)
+            await killed(second)
+        (pipes,) = process_table.daemons(binary.name, here.mps)
+        assert process_table.end(binary.name, pipes, 0.0)
         async with agent_process(settings):
             await planner.until(
                 lambda: (
-                    len(planner.first_requests) > 1
+                    len(planner.first_requests) > 2
                     and (found := planner.segment("s-1")) is not None
                     and found.state == READY
                 )
             )
             assert here.pids() & workers == set()
             assert here.daemons() == 1
+            assert (await planner.stop("s-1")).ok
+            assert here.daemons() == 0
         assert here.violations() == []
 
 
 async def test_an_agent_ends_a_daemon_of_the_one_before_it_that_no_segment_needs(
-    state: Path, model: Path
+    state: Path, model: Path, binary: Path
 ) -> None:
     stray = Seat("MIG-gone", state / NODE / "mps" / "stray")
-    await LegacyMps(BINARY, timeout_s=2.0).start(stray, MpsLimit(50))
-    mps = Mps(control_binary=BINARY)
+    await LegacyMps(binary, timeout_s=2.0).start(stray, MpsLimit(50))
+    mps = Mps(control_binary=binary)
     async with (
         planning() as (planner, port),
         agent(deployment(state, model, f"127.0.0.1:{port}", mps=mps)),
     ):
         await planner.until(lambda: planner.node.name == NODE)
-        assert process_table.daemons(BINARY.name, state) == {}
+        assert process_table.daemons(binary.name, state) == {}
 
 
 async def test_without_the_control_program_processes_do_not_share_and_nothing_changes(
@@ -308,11 +312,11 @@ async def test_without_the_control_program_processes_do_not_share_and_nothing_ch
         assert (await planner.start(segment_spec(processes=1))).ok
 
 
-async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
+async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path, binary: Path) -> None:
     seat = Seat("MIG-1", tmp_path / ("long" * 30))
 
     with pytest.raises(FailedPrecondition, match="state_dir"):
-        await LegacyMps(BINARY, timeout_s=2.0).start(seat, MpsLimit(50))
+        await LegacyMps(binary, timeout_s=2.0).start(seat, MpsLimit(50))
 
 
 async def test_a_program_that_does_not_start_a_daemon_is_told(state: Path) -> None:

@@ -30,6 +30,7 @@ from services.kit.operators.read import load as load_model
 from services.kit.operators.read import read
 from services.kit.profiles.analytic import AnalyticProfile
 from services.kit.profiles.measurement import Measurement
+from services.kit.profiles.profile import SliceShape
 from services.kit.profiles.table import TableProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements
 from tests.rpc.agent_world import (
@@ -105,7 +106,9 @@ async def bench(folder: Path, **node: object) -> AsyncIterator[Bench]:
             yield Bench(folder, path, running, planner)
 
 
-async def test_simulated_gpus_reproduce_the_analytic_profile(tmp_path: Path) -> None:
+async def test_simulated_gpus_reproduce_the_profile_in_a_table_that_planner_and_simulator_read(
+    tmp_path: Path,
+) -> None:
     """Batch sizes, processes and clocks: what was measured is what the profile says.
 
     The median, for a busy test machine makes single batches late; power, for lateness costs it;
@@ -117,6 +120,7 @@ async def test_simulated_gpus_reproduce_the_analytic_profile(tmp_path: Path) -> 
     async with bench(tmp_path) as world:
         request = replace(world.request, processes=(1, 2), clock_ratios=(1.0, 0.7))
         rows = await world.profile(request)
+        software = (await world.agent.stub.GetNode(pb.GetNodeRequest())).software
 
     assert len(rows) == 8
     for row in rows:
@@ -129,6 +133,23 @@ async def test_simulated_gpus_reproduce_the_analytic_profile(tmp_path: Path) -> 
         most_rps = row.processes * row.batch_size / said.latency_s * each / (each - 1)
         assert row.throughput_rps <= 1.03 * most_rps
         assert (row.energy_method, row.batches >= 2) == ("model", True)
+    _is_read_alike(tmp_path / "profiles", shape, software)
+
+
+def _is_read_alike(folder: Path, shape: SliceShape, software: pb.Software) -> None:
+    """Make sure that CSV and Parquet say the same, name the machine, and give costs."""
+    costs = []
+    for suffix in ("csv", "parquet"):
+        path = folder / f"m.v.a100-40gb.{suffix}"
+        machine = read_fingerprint(path)
+        assert machine is not None
+        assert (machine.product_name, machine.simulated) == (load("a100-40gb").product_name, True)
+        assert (machine.driver, machine.onnxruntime) == (software.driver, software.onnxruntime)
+        assert software.driver
+        assert software.onnxruntime
+        costs.append(TableProfile.read(path, gpu="?", gmacs_per_item=GMACS).batch(shape, 3, 1))
+    assert costs[0] is not None
+    assert costs[0] == costs[1]
 
 
 async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_path: Path) -> None:
@@ -137,7 +158,7 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
     async with bench(tmp_path) as world:
         await world.planner.create("3g.20gb", 0)
         before = await world.layout()
-        measuring = asyncio.create_task(world.profile(world.request))
+        measuring = asyncio.create_task(world.profile(replace(world.request, batch_sizes=(1,))))
         await world.planner.until(lambda: GPU not in {g.uuid for g in world.planner.node.gpus})
         seen.append(frozenset(s.spec.gpu_uuid for s in world.planner.node.segments))
         refused = await world.planner.create("1g.5gb", 6)
@@ -155,7 +176,9 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
     assert told == ["3g.20gb@0"]
 
 
-async def test_a_gpu_that_serves_is_not_touched(tmp_path: Path) -> None:
+async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_segments(
+    tmp_path: Path,
+) -> None:
     async with bench(tmp_path) as world:
         await world.planner.create("3g.20gb", 0)
         await world.planner.start(segment_spec("s-1"))
@@ -164,15 +187,6 @@ async def test_a_gpu_that_serves_is_not_touched(tmp_path: Path) -> None:
             await world.profile(world.request)
         after = await world.layout()
 
-    assert caught.value.reason == "GPU_SERVES"
-    assert before == after == (["3g.20gb@0"], ["s-1"], 0)
-    assert not (tmp_path / "profiles").exists()
-
-
-async def test_forced_it_waits_until_the_segments_are_gone(tmp_path: Path) -> None:
-    async with bench(tmp_path) as world:
-        await world.planner.create("3g.20gb", 0)
-        await world.planner.start(segment_spec("s-1"))
         told: list[str] = []
         waits = asyncio.Event()
 
@@ -191,6 +205,9 @@ async def test_forced_it_waits_until_the_segments_are_gone(tmp_path: Path) -> No
         await world.planner.stop("s-1")
         got = await reserving
 
+    assert caught.value.reason == "GPU_SERVES"
+    assert before == after == (["3g.20gb@0"], ["s-1"], 0)
+    assert not (tmp_path / "profiles").exists()
     assert (told, still, got) == (["['s-1']"], True, GPU)
 
 
@@ -256,7 +273,7 @@ async def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> 
     async with bench(tmp_path) as world:
         before = await world.layout()
         measuring = asyncio.create_task(world.profile(world.request))
-        await until(lambda: book.exists() and book.read_text().count("\n") > 1)
+        await until(lambda: book.exists() and book.read_text().count("\n") > 1, 0.05)
         measuring.cancel()
         await asyncio.wait([measuring])
         first, after = read_measurements(book.with_suffix(".csv")), await world.layout()
@@ -281,42 +298,20 @@ async def test_what_does_not_fit_is_noted_and_larger_ones_are_left_out(tmp_path:
     assert "does not fit" in rows[-1].reason
 
 
-async def test_the_table_is_one_that_planner_and_simulator_read(tmp_path: Path) -> None:
-    """CSV and Parquet say the same, name the machine, and give costs."""
-    async with bench(tmp_path) as world:
-        await world.profile(world.request)
-        software = (await world.agent.stub.GetNode(pb.GetNodeRequest())).software
-
-    table = load("a100-40gb")
-    shape = shape_of(GpuInfo(GPU, 0, table, mig_enabled=True, slices=(), clock_mhz=0), "2g.10gb")
-    costs = []
-    for suffix in ("csv", "parquet"):
-        path = tmp_path / "profiles" / f"m.v.a100-40gb.{suffix}"
-        machine = read_fingerprint(path)
-        assert machine is not None
-        assert (machine.product_name, machine.simulated) == (table.product_name, True)
-        assert (machine.driver, machine.onnxruntime) == (software.driver, software.onnxruntime)
-        assert software.driver
-        assert software.onnxruntime
-        costs.append(TableProfile.read(path, gpu="?", gmacs_per_item=GMACS).batch(shape, 3, 1))
-    assert costs[0] is not None
-    assert costs[0] == costs[1]
-
-
 async def test_only_the_clock_changes_between_points_of_a_segment(tmp_path: Path) -> None:
     """Workers are not started again for another clock."""
     async with (
         bench(tmp_path) as world,
         reserved(world.agent.stub, GPU, "p", wait=False, waiting=print) as rig,
     ):
-        first = await rig.set_up("m", "v", Point("2g.10gb", 2, 4))
+        first = await rig.set_up("m", "v", Point("2g.10gb", 1, 4))
         one = {process.pid for process in workers_in(tmp_path)}
-        second = await rig.set_up("m", "v", Point("2g.10gb", 2, 4, 990))
+        second = await rig.set_up("m", "v", Point("2g.10gb", 1, 4, 990))
         other = {process.pid for process in workers_in(tmp_path)}
         held = (await world.layout())[2]
 
     assert first == second
-    assert len(first) == len(one) == 2
+    assert len(first) == len(one) == 1
     assert one == other
     assert held == 990
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
+from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.simulator import SimulatedNvml
 from services.kit.deployment import Node
@@ -74,6 +76,22 @@ async def test_a_read_only_agent_reports_and_refuses_every_step(
     assert set(energy) == {GPU, WHOLE_GPU}
     assert not any(gpu.mig_enabled or gpu.clock_lockable for gpu in reported.gpus)
     assert not reported.segments
+
+
+async def test_an_agent_that_only_reads_tells_the_way_and_does_not_take_it(
+    tmp_path: Path, model: Path
+) -> None:
+    settings = deployment(tmp_path, model, "127.0.0.1:1", control=False)
+    desired = pb.DesiredGpu(gpu_uuid=WHOLE_GPU, clock_mhz=990)
+    async with agent(settings) as running:
+        told = await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired], dry_run=True))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await running.stub.Reconfigure(pb.ReconfigureRequest(gpus=[desired]))
+
+    ((action,),) = (group.actions for group in told.change.groups)
+    assert action.WhichOneof("action") == "lock_clock"
+    assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    assert "control" in (refused.value.details() or "")
 
 
 @pytest.mark.parametrize(

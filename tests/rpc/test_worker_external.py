@@ -56,22 +56,17 @@ async def bridged(folder: Path, external: External, **changes: Any) -> AsyncIter
         yield router
 
 
-async def test_requests_are_answered_under_the_models_own_name(tmp_path: Path) -> None:
-    async with bridged(tmp_path, doubling(tmp_path / "fault")) as router:
-        result = await router.ask(request(1, 2, request_id="r-1"))
+async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_name(
+    tmp_path: Path,
+) -> None:
+    """What waits goes on at the same time: eight items in two batches, each pays for its part.
+
+    Errors of the request are the caller's, and others may be tried elsewhere.
+    """
+    fault = tmp_path / "fault"
+    async with bridged(tmp_path, doubling(fault)) as router:
         metadata = oip.ModelMetadataResponse.FromString(router.hello.metadata)
-
-    answer = oip.ModelInferResponse.FromString(result.response)
-    assert output(result.response, "y") == [2.0, 4.0]
-    assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "r-1")
-    assert (metadata.name, list(metadata.versions)) == ("", ["1"])
-    assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [("x", [-1, 2])]
-
-
-async def test_what_waits_goes_on_at_the_same_time_and_is_charged_by_items(tmp_path: Path) -> None:
-    """Eight items in two batches: each request pays for its part of its batch."""
-    async with bridged(tmp_path, doubling(tmp_path / "fault")) as router:
-        await router.ask(request(0, 0), 99)
+        result = await router.ask(request(1, 2, request_id="r-1"), 99)
         await router.send(
             work(1, request(1, 1, 1, 1, 1, 1)),
             work(2, request(2, 2)),
@@ -80,25 +75,24 @@ async def test_what_waits_goes_on_at_the_same_time_and_is_charged_by_items(tmp_p
         )
         results = await router.wait_for(1, 2, 3, 4)
 
+        wrong = await router.ask(request(1, 2, datatype="FP64"), 5)
+        await router.send(worker_pb2.Work(id=6, request=b"\xff"))
+        (broken,) = await router.wait_for(6)
+        fault.write_text("fail")
+        failed = await router.ask(request(1, 2), 7)
+        fault.write_text("full")
+        full = await router.ask(request(1, 2), 8)
+
+    answer = oip.ModelInferResponse.FromString(result.response)
+    assert output(result.response, "y") == [2.0, 4.0]
+    assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "r-1")
+    assert (metadata.name, list(metadata.versions)) == ("", ["1"])
+    assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [("x", [-1, 2])]
+
     assert [output(result.response, "y")[0] for result in results] == [2.0, 4.0, 6.0, 8.0]
     assert [result.receipt.batch_size for result in results] == [4, 4, 4, 4]
     energies = [result.receipt.energy_j for result in results]
     assert energies == pytest.approx([3 / 4 * 4, 1 / 4 * 4, 2 / 4 * 4, 2 / 4 * 4])
-
-
-async def test_errors_of_the_request_are_the_callers_and_others_may_be_tried_elsewhere(
-    tmp_path: Path,
-) -> None:
-    fault = tmp_path / "fault"
-    async with bridged(tmp_path, doubling(fault)) as router:
-        wrong = await router.ask(request(1, 2, datatype="FP64"), 1)
-        garbage = worker_pb2.Work(id=2, request=b"\xff")
-        await router.send(garbage)
-        (broken,) = await router.wait_for(2)
-        fault.write_text("fail")
-        failed = await router.ask(request(1, 2), 3)
-        fault.write_text("full")
-        full = await router.ask(request(1, 2), 4)
 
     assert (wrong.status, wrong.message) == ("INVALID_ARGUMENT", "x takes FP32")
     assert broken.status == "INVALID_ARGUMENT"

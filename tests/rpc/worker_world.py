@@ -131,10 +131,10 @@ def work(work_id: int, request: oip.ModelInferRequest, remaining_s: float = 0.0)
     return pb.Work(id=work_id, request=request.SerializeToString(), remaining_s=remaining_s)
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is true that no event tells of."""
+async def until(true: Callable[[], bool], every_s: float = 0.005) -> None:
+    """Wait until something is true that no event tells of; longer between looks that cost more."""
     while not true():  # noqa: ASYNC110 - what another process writes wakes nobody
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(every_s)
 
 
 @asynccontextmanager

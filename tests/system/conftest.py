@@ -1,4 +1,7 @@
-"""A real deployment for the tests of this folder: small, quick to change its plans."""
+"""A real deployment for the tests of this folder: small, quick to change its plans.
+
+The tests of a module share one suite, and so its event loop: `SHARED` marks them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import pytest_asyncio
 import yaml
 
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
@@ -27,10 +31,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("triton_load.py")
+SHARED = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest.fixture
-def config(tmp_path: Path, digits_models: Path) -> Path:
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the module's suite keeps everything."""
+    return tmp_path_factory.mktemp("suite")
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path, digits_models: Path) -> Path:
     """The example deployment on free ports, with a grid that changes every second."""
     data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
     data["carbon"] |= {
@@ -39,20 +50,20 @@ def config(tmp_path: Path, digits_models: Path) -> Path:
     }
     data["planner"] |= {
         "listen": f"127.0.0.1:{free_port()}",
-        "database": str(tmp_path / "planner.sqlite3"),
+        "database": str(folder / "planner.sqlite3"),
         "triggers": {"min_interval_s": 2.0, "settle_s": 0.2},
     }
     data["router"] = {"listen": f"127.0.0.1:{free_port()}"}
     for node in data["nodes"].values():
         node |= {
             "listen": f"127.0.0.1:{free_port()}",
-            "state_dir": str(tmp_path / "state"),
+            "state_dir": str(folder / "state"),
             "orphan_timeout_s": 30.0,
         }
     for variant in data["models"]["digits"]["variants"].values():
         variant["file"] = str(digits_models / Path(variant["file"]).name)
     data["models"]["digits"]["demand_rps"] = 40
-    path = tmp_path / "cinquefoil.yaml"
+    path = folder / "cinquefoil.yaml"
     path.write_text(yaml.safe_dump(data))
     return path
 
@@ -72,11 +83,11 @@ class Running:
         return int(answer.plan.version)
 
 
-@pytest.fixture
-async def running(config: Path, tmp_path: Path) -> AsyncIterator[Running]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(config: Path, folder: Path) -> AsyncIterator[Running]:
     """The whole suite as processes, ready to answer."""
     deployment = load(config)
-    images = tmp_path / "images.npy"
+    images = folder / "images.npy"
     np.save(images, held_out()[0])
 
     async def send(seconds: float, rate: float, *flags: str) -> dict[str, Any]:
@@ -97,7 +108,7 @@ async def running(config: Path, tmp_path: Path) -> AsyncIterator[Running]:
         return report
 
     async with (
-        Suite.of(config, tmp_path / "logs") as suite,
+        Suite.of(config, folder / "logs") as suite,
         dial(deployment.planner.dial) as channel,
     ):
         await asyncio.wait_for(until_answering(deployment.router.dial), 30)

@@ -16,34 +16,35 @@ from services.cli.demo import family
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.settings import load
-from tests.system.conftest import ROOT, Running
+from tests.system.conftest import ROOT, SHARED, Running
 
 CORES = 2
 
 pytestmark = [
+    SHARED,
     pytest.mark.system,
     pytest.mark.timeout(120),
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < CORES, reason=f"needs {CORES} cores"),
 ]
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def config(folder: Path) -> Path:
     """The example, on free ports, so wary of sharing its cores that the load can stay small."""
     data = yaml.safe_load((ROOT / "examples/cpu/cinquefoil.yaml").read_text())
     for section in (data["carbon"], data["planner"], data["router"], data["nodes"]["cpu-0"]):
         section["listen"] = f"127.0.0.1:{free_port()}"
-    data["nodes"]["cpu-0"] |= {"state_dir": str(tmp_path / "state"), "orphan_timeout_s": 30.0}
-    data["planner"]["database"] = str(tmp_path / "planner.sqlite3")
+    data["nodes"]["cpu-0"] |= {"state_dir": str(folder / "state"), "orphan_timeout_s": 30.0}
+    data["planner"]["database"] = str(folder / "planner.sqlite3")
     data["planner"]["triggers"] = {"min_interval_s": 1.0, "settle_s": 0.2}
-    data["planner"]["objective"]["max_utilisation"] = 0.1
+    data["planner"]["objective"]["max_utilisation"] = 0.05
     digits = data["models"]["digits"]
-    digits |= {"demand_rps": 2, "slo": {"latency_s": 2.0}}
-    accuracy = family.train(tmp_path / "models", names=digits["variants"])
+    digits |= {"demand_rps": 1, "slo": {"latency_s": 2.0}}
+    accuracy = family.train(folder / "models", names=digits["variants"])
     for name, variant in digits["variants"].items():
         assert variant["accuracy"] == pytest.approx(accuracy[name], abs=0.002)
-        variant["file"] = str(family.path(tmp_path / "models", name))
-    path = tmp_path / "cinquefoil.yaml"
+        variant["file"] = str(family.path(folder / "models", name))
+    path = folder / "cinquefoil.yaml"
     path.write_text(yaml.safe_dump(data))
     return path
 
@@ -58,7 +59,7 @@ async def test_a_rising_load_changes_variants_and_cores(running: Running, config
         (cpu,) = (await agent.GetNode(gpuagent_pb2.GetNodeRequest())).node.gpus
         assert (cpu.type.name, cpu.type.core_gmacs_per_s > 0) == (f"cpu-{CORES}", True)
 
-        load_now = asyncio.create_task(running.load(9, 60))
+        load_now = asyncio.create_task(running.load(8, 30))
         busy = await other_plan(running, calm)
         report = await load_now
 

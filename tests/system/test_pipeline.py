@@ -17,22 +17,22 @@ import yaml
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.net import free_port
 from tests.rpc.agent_world import workers_in
-from tests.system.conftest import Running
+from tests.system.conftest import SHARED, Running
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(90)]
+pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(90)]
 
 NODES = ("node-0", "node-1")
 WIDTH = 256
 
 
-@pytest.fixture
-def digits_models(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def digits_models(folder: Path) -> Path:
     """No models of the demo: they take long to train, and this network needs no training."""
-    return tmp_path
+    return folder
 
 
-@pytest.fixture
-def whole(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Path:
     """A network of two layers, with the client's names of inputs and outputs."""
     rng = np.random.default_rng(1)
     layers = {"w1": rng.standard_normal((64, WIDTH)), "w2": rng.standard_normal((WIDTH, 10))}
@@ -51,7 +51,7 @@ def whole(tmp_path: Path) -> Path:
         value_info=[tensor("hidden", single, [None, WIDTH])],
     )
     opset = onnx.helper.make_opsetid("", 21)
-    file = tmp_path / "whole.onnx"
+    file = folder / "whole.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), file)
     return file
 
@@ -65,7 +65,7 @@ def stages_of(file: Path) -> list[str]:
     return files
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(config: Path, whole: Path) -> Path:
     """Two nodes of one GPU each, none of which takes both stages; a grid that never changes."""
     data = yaml.safe_load(config.read_text())
@@ -90,7 +90,7 @@ def config(config: Path, whole: Path) -> Path:
 
 
 async def test_a_pipeline_over_two_agents_loses_nothing_when_a_stages_worker_is_killed(
-    running: Running, tmp_path: Path, whole: Path
+    running: Running, folder: Path, whole: Path
 ) -> None:
     """Stages on two nodes; the answers are the whole network's; the receipts have both stages."""
     plan = (await running.planner.GetPlan(planner_pb2.GetPlanRequest(), timeout=5)).plan
@@ -100,7 +100,7 @@ async def test_a_pipeline_over_two_agents_loses_nothing_when_a_stages_worker_is_
     load = asyncio.create_task(running.load(6, 30, "--labels"))
     await asyncio.sleep(1.5)
     for stage in (1, 0):
-        worker_of(tmp_path, stage).kill()
+        worker_of(folder, stage).kill()
         await asyncio.sleep(1.5)
     report = await load
 
@@ -110,7 +110,7 @@ async def test_a_pipeline_over_two_agents_loses_nothing_when_a_stages_worker_is_
     assert report["answered"] == report["sent"] > 100
     assert report["variants"] == {"deep": report["sent"]}
     session = onnxruntime.InferenceSession(whole)
-    (expected,) = session.run(["label"], {"image": np.load(tmp_path / "images.npy")})
+    (expected,) = session.run(["label"], {"image": np.load(folder / "images.npy")})
     assert {label for picture, label in report["labels"] if expected[picture] != label} == set()
     assert len(report["labels"]) == report["sent"]
 

@@ -16,16 +16,16 @@ from services.simulator.figures import Figures, figures
 from services.simulator.machines import gpu_type
 from services.simulator.read import read
 from services.simulator.run import draw_arrivals, simulate
-from tests.system.conftest import Running
+from tests.system.conftest import SHARED, Running
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(240)]
 
-SECONDS, RATE_RPS = 25, 40
+SECONDS, RATE_RPS = 20, 40
 SETTLE_S = 1.5
 """Agents report energy twice a second: after it the last answer's is in the account."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(config: Path) -> Path:
     """The folder's deployment, on a grid that stands still, with only the largest variants.
 

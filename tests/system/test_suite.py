@@ -1,4 +1,4 @@
-"""The suite as processes, under load from an unmodified Triton client."""
+"""One suite as processes, under load from an unmodified Triton client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
 from tests.rpc.agent_world import workers_in
-from tests.system.conftest import Running
+from tests.system.conftest import SHARED, Running
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
+pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(150)]
 
 
 def nothing_lost(report: dict[str, Any]) -> bool:
@@ -24,7 +24,7 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     """Plans move variants between slices under load, and every request is answered."""
     first = await running.newest_version()
 
-    report = await running.load(20, 40)
+    report = await running.load(14, 30)
 
     plans = (await running.planner.ListPlans(planner_pb2.ListPlansRequest(), timeout=5)).plans
     changes = [plan for plan in plans if plan.version > first and plan.steps]
@@ -35,15 +35,15 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
 
 
 async def test_nothing_accepted_is_lost_when_services_are_killed(
-    running: Running, tmp_path: Path
+    running: Running, folder: Path
 ) -> None:
     """`kill -9` of carbon, planner, agent and a worker is not seen by clients at all."""
-    load = asyncio.create_task(running.load(24, 30))
+    load = asyncio.create_task(running.load(18, 20))
     await asyncio.sleep(2)
     for name in ("carbon", "planner", "gpuagent-node-0"):
         running.suite.kill(name)
-        await asyncio.sleep(5)
-    workers_in(tmp_path)[0].kill()
+        await asyncio.sleep(4)
+    workers_in(folder)[0].kill()
 
     report = await load
 
@@ -54,7 +54,7 @@ async def test_nothing_accepted_is_lost_when_services_are_killed(
 
 async def test_a_killed_router_returns_and_clients_retry_what_it_held(running: Running) -> None:
     """`kill -9` of the router: a client that retries UNAVAILABLE gets every answer."""
-    load = asyncio.create_task(running.load(8, 30, "--retry"))
+    load = asyncio.create_task(running.load(6, 20, "--retry"))
     await asyncio.sleep(2)
     running.suite.kill("router")
 

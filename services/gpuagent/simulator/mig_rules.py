@@ -47,7 +47,7 @@ def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
         Fault: INVALID_ARGUMENT where the GPU has none with it.
     """
     for kind in table.geometry.kinds:
-        if table.mig_capable and kind.gpu_instance_profile_id == profile_id:
+        if kind.gpu_instance_profile_id == profile_id and table.mig_capable:
             return kind
     raise Fault(Code.INVALID_ARGUMENT)
 

@@ -161,7 +161,7 @@ def test_at_twice_the_capacity_nine_tenths_of_it_are_answered_in_time(
     """Deadline = SLO; Poisson arrivals; three seeds. Without refusals none would be in time."""
     for seed in range(3):
         world = World(FLEETS[fleet], seed, replace(ROUTES, discipline=discipline))
-        world.run(2.0, 1.0)
+        world.run(2.0, 0.3)
         world.forget()
         length_s = 2000 / world.capacity_rps
 

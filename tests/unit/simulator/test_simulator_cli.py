@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
+from tests.unit.simulator.conftest import SMALL, merged
 
 Write = Callable[[Mapping[str, Any]], Path]
 
@@ -25,16 +27,28 @@ def simulate(*arguments: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-@pytest.fixture
-def scenario(write: Write) -> Path:
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two policies over a few seconds."""
-    return write({"policies": ["base", "exact"], "duration_s": 20})
+    path = tmp_path_factory.mktemp("scenario") / "scenario.yaml"
+    path.write_text(
+        yaml.safe_dump(merged(SMALL, {"policies": ["base", "exact"], "duration_s": 20}))
+    )
+    return path
 
 
-def test_a_table_is_printed_and_everything_is_written(scenario: Path, tmp_path: Path) -> None:
-    status, output, _ = simulate(scenario, "--out", tmp_path / "out")
-
+@pytest.fixture(scope="module")
+def simulated(scenario: Path) -> tuple[Path, str]:
+    """Simulate it; return the folder that was written, and what was printed."""
+    out = scenario.parent / "out"
+    status, output, _ = simulate(scenario, "--out", out)
     assert status == 0
+    return out, output
+
+
+def test_a_table_is_printed_and_everything_is_written(simulated: tuple[Path, str]) -> None:
+    out, output = simulated
+
     for word in (
         "base",
         "exact",
@@ -44,17 +58,15 @@ def test_a_table_is_printed_and_everything_is_written(scenario: Path, tmp_path: 
         "Savings are against base",
     ):
         assert word in output
-    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    files = {path.name: path.read_bytes() for path in out.iterdir()}
     assert files.keys() == {"report.json", "report.html", "timeline.png", "plans.png"}
     assert files["timeline.png"].startswith(PNG)
     assert files["plans.png"].startswith(PNG)
 
 
-def test_the_page_needs_nothing_else(scenario: Path, tmp_path: Path) -> None:
+def test_the_page_needs_nothing_else(simulated: tuple[Path, str]) -> None:
     """Its pictures are inside, and it refers to no other place."""
-    simulate(scenario, "--out", tmp_path)
-
-    page = (tmp_path / "report.html").read_text()
+    page = (simulated[0] / "report.html").read_text()
 
     pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
     assert [base64.b64decode(picture)[:8] for picture in pictures] == [PNG, PNG]
@@ -83,6 +95,7 @@ def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path
         ({"durations": 1}, (), 2, "durations: unknown key"),
         ({}, ("--strategy", "best"), 1, "no policy or strategy 'best'"),
         ({}, ("--detail", "some"), 2, "--detail"),
+        ({}, ("--out", "/dev/null"), 1, "/dev/null: File exists"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(

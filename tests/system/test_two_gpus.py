@@ -1,4 +1,4 @@
-"""`kill -9` of the planner half-way through a rollout, with the suite as processes under load."""
+"""Two small GPUs under load: one falls off the bus and returns, the planner dies in a rollout."""
 
 from __future__ import annotations
 
@@ -11,56 +11,93 @@ import pytest
 import yaml
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.gpuagent.simulator import SimulatedNvml
 from tests.rpc.agent_world import workers_in
-from tests.system.conftest import Running
+from tests.system.conftest import SHARED, Running
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(240)]
+
+NODE, TYPES = "node-0", ["a30", "a30"]
 
 Slot = tuple[str, str, int]
 """GPU, slice profile and start."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def config(config: Path) -> Path:
-    """Two small GPUs on a grid that never changes: every rollout here is the test's own."""
+    """A grid that never changes: what happens here is each test's own doing."""
     data = yaml.safe_load(config.read_text())
-    for node in data["nodes"].values():
-        node["simulated"] = ["a30", "a30"]
+    data["nodes"][NODE]["simulated"] = TYPES
     for zone in data["carbon"]["zones"].values():
         zone["source"] = {"kind": "static", "intensity_gco2e_per_kwh": 200}
-    data["planner"]["strategy"] = "base"
+    data["planner"] |= {"strategy": "base", "max_processes": 2}  # fewer workers to start
     config.write_text(yaml.safe_dump(data))
     return config
 
 
+async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
+    running: Running, folder: Path
+) -> None:
+    """No request fails meanwhile: those on the dead workers are answered by others."""
+    hardware = SimulatedNvml(
+        NODE, TYPES, state_dir=folder / "state" / NODE / "hardware", read_only=True
+    )
+    lost, kept = hardware.gpu_uuids
+    await _until_planned(running, lambda gpus: gpus == {lost, kept})
+    load = asyncio.create_task(running.load(16, 15))
+    await asyncio.sleep(1)
+
+    hardware.lose(lost)
+    await _until_planned(running, lambda gpus: gpus == {kept})
+    nodes = (await _fleet(running)).nodes
+    assert {gpu.uuid for fleet in nodes for gpu in fleet.node.gpus} == {kept}
+    hardware.reset(lost)
+    await _until_planned(running, lambda gpus: gpus == {lost, kept})
+    report = await load
+
+    assert not report["errors"]
+    assert report["answered"] == report["sent"] > 0
+
+
 async def test_a_planner_killed_half_way_through_a_rollout_ends_it(
-    running: Running, tmp_path: Path
+    running: Running, folder: Path
 ) -> None:
     """Afterwards the fleet is exactly the plan, nothing else runs, and no request has failed."""
-    await _active(running, 1)
+    first = (await _active(running, 1)).version
     await running.planner.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-    await _active(running, 2)
+    await _active(running, first + 1)
     before = await _segments(running)
-    load = asyncio.create_task(running.load(20, 20))
+    load = asyncio.create_task(running.load(16, 15))
     await asyncio.sleep(1)
-    request = planner_pb2.RollbackRequest(version=1)  # pins, so that plan 3 is the last
+    request = planner_pb2.RollbackRequest(version=first)  # pins, so that its plan is the last
     target = {s.spec.segment_id for s in (await running.planner.Rollback(request)).plan.segments}
 
     await _until(running, lambda now: now not in (before, target))
     half = await _segments(running)
     running.suite.kill("planner")
-    plan = await _active(running, 3)
+    plan = await _active(running, first + 2)
     report = await load
 
     assert half not in (before, target), "the planner must have died in mid-rollout"
-    assert plan.version == 3
+    assert plan.version == first + 2
     assert await _segments(running) == target
     assert await _slots(running) == {
         (s.spec.gpu_uuid, s.spec.placement.profile, s.spec.placement.start) for s in plan.segments
     }
-    assert len(workers_in(tmp_path)) == sum(segment.spec.processes for segment in plan.segments)
+    assert len(workers_in(folder)) == sum(segment.spec.processes for segment in plan.segments)
     assert not report["errors"]
     assert report["answered"] == report["sent"] > 0
+
+
+async def _until_planned(running: Running, holds: Callable[[set[str]], bool]) -> None:
+    """Wait until an active plan's GPUs are as wanted; fail after 40 s."""
+    async with asyncio.timeout(40):
+        while True:
+            plan = (await running.planner.GetPlan(planner_pb2.GetPlanRequest(), timeout=5)).plan
+            used = {segment.spec.gpu_uuid for segment in plan.segments}
+            if plan.state == plan_pb2.PLAN_STATE_ACTIVE and holds(used):
+                return
+            await asyncio.sleep(0.1)
 
 
 async def _active(running: Running, version: int) -> plan_pb2.Plan:

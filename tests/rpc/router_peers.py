@@ -1,0 +1,72 @@
+"""The planner and the carbon service of a router under test; the test decides what they say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from cinquefoil.carbon.v1 import carbon_pb2, carbon_pb2_grpc
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ScriptedPlanner(planner_pb2_grpc.PlannerServiceServicer):
+    """Sends the routing table that the test sets, and keeps the load reports."""
+
+    def __init__(self) -> None:
+        self.routing = plan_pb2.RoutingTable()
+        self.discipline = "fcfs"
+        self.reports: list[planner_pb2.ReportLoadRequest] = []
+        self._changed = asyncio.Condition()
+
+    async def route(self, *instances: plan_pb2.Instance, choice: str = "shares") -> None:
+        """Publish a table with these instances of the model "digits"."""
+        model = plan_pb2.ModelRoutes(
+            model="digits",
+            slo_latency_s=0.5,
+            slo_percentile=90,
+            instance_choice=choice,
+            instances=instances,
+            discipline=self.discipline,
+        )
+        async with self._changed:
+            revision = self.routing.revision + 1
+            self.routing = plan_pb2.RoutingTable(revision=revision, plan_version=7, models=[model])
+            self._changed.notify_all()
+
+    async def Watch(
+        self, request: planner_pb2.WatchRequest, context: Context
+    ) -> AsyncIterator[planner_pb2.WatchResponse]:
+        while True:
+            sent = self.routing.revision
+            yield planner_pb2.WatchResponse(routing=self.routing)
+            async with self._changed:
+                while self.routing.revision == sent:
+                    await self._changed.wait()
+
+    async def ReportLoad(
+        self, request_iterator: AsyncIterator[planner_pb2.ReportLoadRequest], context: Context
+    ) -> planner_pb2.ReportLoadResponse:
+        async for report in request_iterator:
+            self.reports.append(report)
+        return planner_pb2.ReportLoadResponse()
+
+
+class ScriptedCarbon(carbon_pb2_grpc.CarbonServiceServicer):
+    """Tells one zone's intensity, once there is one."""
+
+    def __init__(self, intensity_gco2e_per_kwh: float | None) -> None:
+        self._intensity = intensity_gco2e_per_kwh
+
+    async def Watch(
+        self, request: carbon_pb2.WatchRequest, context: Context
+    ) -> AsyncIterator[carbon_pb2.WatchResponse]:
+        response = carbon_pb2.WatchResponse(snapshot=True)
+        if self._intensity is not None:
+            response.intensities.add(zone="US-CAL", intensity_gco2e_per_kwh=self._intensity)
+        yield response
+        await asyncio.Event().wait()
