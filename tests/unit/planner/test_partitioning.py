@@ -240,7 +240,7 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
 
     with pytest.raises(FailedPrecondition, match="at most 2 stages"):
         partition(graph, costs_of(graph), Wanted(3))
-    with pytest.raises(FailedPrecondition, match="no 2 stages keep within .* MiB each"):
+    with pytest.raises(FailedPrecondition, match=r"no 2 stages keep within .* MiB each"):
         partition(graph, costs_of(graph), Wanted(2, max_memory_bytes=4))
     with pytest.raises(InvalidArgument, match="stages must be >= 1"):
         Wanted(0)
