@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -44,18 +46,24 @@ class Reservations:
     changed: Callable[[], None]
     tasks: asyncio.TaskGroup
     _taken: set[str] = field(default_factory=set)
+    _waited_for: Counter[str] = field(default_factory=Counter)
 
     @property
     def gpus(self) -> frozenset[str]:
         """The GPUs that are not the planner's now."""
         return frozenset(self._taken)
 
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The GPUs that somebody waits for: the planner is asked to move what runs there."""
+        return frozenset(+self._waited_for)
+
     async def hold(self, gpu_uuid: str, *, wait: bool) -> AsyncGenerator[tuple[str, ...], None]:
         """Hold a GPU until the iterator is closed.
 
         Args:
             gpu_uuid: The GPU.
-            wait: Wait for segments that run there.
+            wait: Have the planner move segments that run there, and wait for that.
 
         Yields:
             The segments that are waited for, again after each change; then (), once: the GPU is
@@ -69,11 +77,13 @@ class Reservations:
         self.reconfigurer.steps.control.need()
         await self._find(gpu_uuid)
         told: tuple[str, ...] = ()
-        while running := self._take(gpu_uuid, wait=wait):
-            if running != told:
-                told = running
-                yield running
-            await self.clock.sleep(POLL_S)
+        with self._wanting(gpu_uuid):
+            while running := self._take(gpu_uuid, wait=wait):
+                if running != told:
+                    told = running
+                    self.changed()
+                    yield running
+                await self.clock.sleep(POLL_S)
         try:
             before = _as_it_is(*await self._find(gpu_uuid))
         except BaseException:
@@ -84,6 +94,15 @@ class Reservations:
             await asyncio.Event().wait()
         finally:
             self.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
+
+    @contextmanager
+    def _wanting(self, gpu_uuid: str) -> Iterator[None]:
+        self._waited_for[gpu_uuid] += 1
+        try:
+            yield
+        finally:
+            self._waited_for[gpu_uuid] -= 1
+            self.changed()
 
     async def _find(self, gpu_uuid: str) -> tuple[GpuInfo, Node]:
         node = await self.inventory.read()
@@ -109,7 +128,6 @@ class Reservations:
         if not running:
             self._taken.add(gpu_uuid)
             _log.info("GPU is reserved", gpu=gpu_uuid)
-            self.changed()
         return running
 
     def refuse(self, step: Action | Change) -> None:

@@ -39,7 +39,10 @@ class View:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        return convert.node(self.reservations.left(await self.inventory.read()))
+        node = convert.node(self.reservations.left(await self.inventory.read()))
+        for gpu in node.gpus:
+            gpu.wanted = gpu.uuid in self.reservations.wanted
+        return node
 
     def drifts(self) -> planner_pb2.ProfileDrifts:
         """Return the profiles that are wrong now."""

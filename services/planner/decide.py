@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from services.kit.deployment import Objective
@@ -40,6 +40,7 @@ class Snapshot:
 
     Attributes:
         gpus: The fleet.
+        leaving: GPUs beside it that operators wait for: what runs there is to be moved.
         models: What is to be served, with the load to provide for.
         running: Every segment that runs, in whatever state.
         shares: Share of its model's load now, by segment id.
@@ -56,6 +57,12 @@ class Snapshot:
     objective: Objective
     strategy: str
     forecast: tuple[Period, ...] = ()
+    leaving: tuple[Gpu, ...] = ()
+
+    @property
+    def all_gpus(self) -> tuple[Gpu, ...]:
+        """The fleet, and what leaves it."""
+        return (*self.gpus, *self.leaving)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,7 @@ class Decision:
         running: What runs now.
         target: What shall run.
         rollout: From one to the other.
+        nodes: Node by UUID of each GPU that any of this is on.
         degraded: What the target cannot keep, and why; empty: it keeps everything.
     """
 
@@ -78,6 +86,7 @@ class Decision:
     running: tuple[Segment, ...]
     target: tuple[Segment, ...]
     rollout: Rollout
+    nodes: Mapping[str, str]
     degraded: str = ""
 
 
@@ -148,7 +157,8 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
         leeway: The catalog also has kinds that miss the latency rule by up to this factor.
     """
     if not snapshot.gpus:
-        raise FailedPrecondition("the fleet has no GPU: no node has joined with one")
+        why = "operators wait for every one" if snapshot.leaving else "no node has joined with one"
+        raise FailedPrecondition(f"the fleet has no GPU: {why}")
     kinds = catalog.build(
         snapshot.models,
         tuple(dict.fromkeys(gpu.pool for gpu in snapshot.gpus)),
@@ -177,7 +187,7 @@ def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Prob
 
 def running(snapshot: Snapshot) -> tuple[Segment, ...]:
     """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
-    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
     offered = holding.variants(snapshot.models)
     return tuple(
         holding.placed(
@@ -193,9 +203,14 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
 
 
 def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs and may go on: it neither drains nor was given up by its agent."""
+    """Return what runs and may go on: it neither drains nor was given up, nor is it to be moved."""
     leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
-    return tuple(each for each in running(snapshot) if each.segment_id not in leaving)
+    gpus = {gpu.uuid for gpu in snapshot.gpus}
+    return tuple(
+        each
+        for each in running(snapshot)
+        if each.segment_id not in leaving and each.gpu_uuid in gpus
+    )
 
 
 def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:
@@ -232,7 +247,8 @@ def _decision(
         score=found,
         running=before,
         target=target,
-        rollout=rollout.plan_rollout(snapshot.gpus, before, target, snapshot.models),
+        rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
+        nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
         degraded="; ".join(filter(None, (shortfall(problem, found), _left_out(snapshot)))),
     )
 

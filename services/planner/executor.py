@@ -62,7 +62,7 @@ class Way:
         """Return what the names in a decision's rollout stand for."""
         slo_s = {model.name: model.slo_latency_s for model in decision.problem.models}
         return cls(
-            nodes={gpu.uuid: gpu.node for gpu in decision.problem.gpus},
+            nodes=decision.nodes,
             segments={
                 segment.segment_id: PlannedSegment.of(segment)
                 for segment in (*decision.running, *decision.target)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 
 from services.kit import deployment
 from services.kit.errors import FailedPrecondition
@@ -64,12 +65,14 @@ class NodeGpu:
         type: What it is.
         slices: Those that exist now.
         clock_mhz: What its SM clock is held at, MHz; 0: not held.
+        wanted: An operator waits for it: what runs there is to be moved elsewhere.
     """
 
     uuid: str
     type: GpuType
     slices: tuple[Placement, ...]
     clock_mhz: int = 0
+    wanted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,22 +211,23 @@ class Fleet:
             intensity: gCO2e/kWh by zone; every zone of a node is a key.
             now_s: Monotonic time, s.
         """
-        return tuple(
-            Gpu(
-                uuid=gpu.uuid,
-                node=node.name,
-                pool=Pool(
-                    type=gpu.type,
-                    zone=node.zone,
-                    pue=self._settings[node.name].pue if node.pue is None else _coarse(node.pue),
-                    intensity_gco2e_per_kwh=intensity[node.zone],
-                ),
-                slices=gpu.slices,
-                clock_mhz=gpu.clock_mhz,
+        return tuple(self._gpus(intensity, now_s, wanted=False))
+
+    def leaving(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
+        """Return the GPUs that operators wait for; arguments as for `gpus`."""
+        return tuple(self._gpus(intensity, now_s, wanted=True))
+
+    def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:
+        for node in self.nodes(now_s):
+            pool = partial(
+                Pool,
+                zone=node.zone,
+                pue=self._settings[node.name].pue if node.pue is None else _coarse(node.pue),
+                intensity_gco2e_per_kwh=intensity[node.zone],
             )
-            for node in self.nodes(now_s)
-            for gpu in node.gpus
-        )
+            for gpu in node.gpus:
+                if gpu.wanted == wanted:
+                    yield Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz)
 
     def _lost_after_s(self, name: str) -> float:
         return self._settings[name].orphan_timeout_s * _LOST_SHARE

@@ -227,6 +227,7 @@ class Planning:
         now_s = world.clock.monotonic()
         return Snapshot(
             gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
+            leaving=world.fleet.leaving(seen.intensity_gco2e_per_kwh, now_s),
             models=tuple(
                 replace(model, demand_rps=seen.demand_rps[model.name])
                 for model in trusted(self._models, seen.distrusted)

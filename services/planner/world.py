@@ -142,7 +142,12 @@ class World:
         now_s = self.clock.monotonic()
         nodes = list(self.fleet.nodes(now_s))
         known = self.intensity_gco2e_per_kwh
-        gpus = {(node.name, gpu.uuid): gpu.type.name for node in nodes for gpu in node.gpus}
+        gpus = {
+            (node.name, gpu.uuid): gpu.type.name
+            for node in nodes
+            for gpu in node.gpus
+            if not gpu.wanted
+        }
         if self.fleet.unsettled_s(now_s) > 0 or not gpus:
             return None
         if any(node.zone not in known for node in nodes):

@@ -179,6 +179,7 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
 async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_segments(
     tmp_path: Path,
 ) -> None:
+    """The planner is told that somebody waits, for as long as he does."""
     async with bench(tmp_path) as world:
         await world.planner.create("3g.20gb", 0)
         await world.planner.start(segment_spec("s-1"))
@@ -202,8 +203,12 @@ async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_
         reserving = asyncio.create_task(reserve())
         await waits.wait()
         still = not reserving.done()
+        await world.planner.until(
+            lambda: GPU in {g.uuid for g in world.planner.node.gpus if g.wanted}
+        )
         await world.planner.stop("s-1")
         got = await reserving
+        await world.planner.until(lambda: {g.wanted for g in world.planner.node.gpus} == {False})
 
     assert caught.value.reason == "GPU_SERVES"
     assert before == after == (["3g.20gb@0"], ["s-1"], 0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 import yaml
 
+from cinquefoil.gpuagent.v1 import gpuagent_pb2
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.gpuagent.simulator import SimulatedNvml
+from services.kit.rpc import dial
+from services.kit.settings import load
 from tests.rpc.agent_world import workers_in
 from tests.system.conftest import SHARED, Running
 
@@ -59,6 +64,33 @@ async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
     assert report["answered"] == report["sent"] > 0
 
 
+async def test_a_gpu_that_an_operator_waits_for_is_vacated_and_planned_with_again(
+    running: Running, config: Path, folder: Path
+) -> None:
+    """What runs there moves first: no request fails."""
+    hardware = SimulatedNvml(
+        NODE, TYPES, state_dir=folder / "state" / NODE / "hardware", read_only=True
+    )
+    wanted, other = hardware.gpu_uuids
+    await _until_planned(running, lambda gpus: gpus == {wanted, other})
+    load_report = asyncio.create_task(running.load(8, 15))
+
+    async with dial(load(config).nodes[NODE].dial) as channel:
+        reserve = GpuAgentServiceStub(channel).Reserve(
+            gpuagent_pb2.ReserveRequest(gpu_uuid=wanted, wait=True), timeout=40
+        )
+        waits = [list(response.waiting_for) async for response in _until_held(reserve)]
+        await _until_planned(running, lambda gpus: gpus == {other})
+        reserve.cancel()
+    await _until_planned(running, lambda gpus: gpus == {wanted, other})
+    report = await load_report
+
+    assert waits[0]
+    assert not waits[-1]
+    assert not report["errors"]
+    assert report["answered"] == report["sent"] > 0
+
+
 async def test_a_planner_killed_half_way_through_a_rollout_ends_it(
     running: Running, folder: Path
 ) -> None:
@@ -87,6 +119,14 @@ async def test_a_planner_killed_half_way_through_a_rollout_ends_it(
     assert len(workers_in(folder)) == sum(segment.spec.processes for segment in plan.segments)
     assert not report["errors"]
     assert report["answered"] == report["sent"] > 0
+
+
+async def _until_held(call: Any) -> AsyncIterator[gpuagent_pb2.ReserveResponse]:
+    """Yield what a reservation says until it has the GPU."""
+    async for response in call:
+        yield response
+        if not response.waiting_for:
+            return
 
 
 async def _until_planned(running: Running, holds: Callable[[set[str]], bool]) -> None:

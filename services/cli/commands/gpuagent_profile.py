@@ -42,7 +42,7 @@ def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what OUT holds.")] = False,
     force_idle: Annotated[
-        bool, typer.Option("--force-idle", help="Wait until nothing runs on the GPU.")
+        bool, typer.Option("--force-idle", help="Have the planner move what runs on the GPU.")
     ] = False,
     compare: Annotated[
         Tables | None,

@@ -34,7 +34,7 @@ def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("out/sensitivity"),
     database: Sensitivities = DATABASE,
     force_idle: Annotated[
-        bool, typer.Option("--force-idle", help="Wait until nothing runs on the GPU.")
+        bool, typer.Option("--force-idle", help="Have the planner move what runs on the GPU.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -65,7 +65,7 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
             f"node.gpus: {message.uuid or 'a GPU without uuid'}: {fault or 'uuid is required'}",
             field="node.gpus",
         )
-    return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz)
+    return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz, message.wanted)
 
 
 def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:

@@ -21,6 +21,7 @@ from services.kit.profiles.profile import BatchCost, Profile, SliceShape
 from services.planner.decide import STRATEGIES, Decision, Snapshot, decide
 from services.planner.domain import Gpu, GpuType, Model, Pool, Variant
 from services.planner.fleet import RunningSegment, SegmentState
+from services.planner.placing.steps import StopSegment
 from services.planner.plan import SegmentSpec
 from tests.rpc.planner_world import A100
 
@@ -98,6 +99,37 @@ def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: 
     assert decision.target
     assert sum(segment.share for segment in decision.target) == pytest.approx(1.0)
     assert decision.score.unserved_rps == pytest.approx({"digits": 0.0})
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.integers(2, 3))
+def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
+    strategy: str, gpus: int
+) -> None:
+    """Nothing is planned on it, what ran there ends, and the model keeps its demand meanwhile."""
+    before = snapshot(strategy, gpus=gpus)
+    served = done(before, decided(before))
+    wanted = served.gpus[0]
+    asked = replace(served, gpus=served.gpus[1:], leaving=(wanted,))
+    decision = decided(asked, "t")
+
+    assert {segment.gpu_uuid for segment in decision.target} <= {gpu.uuid for gpu in asked.gpus}
+    actions = [a for stage in decision.rollout.stages for step in stage.actions for a in step]
+    stopped = {action.segment_id for action in actions if isinstance(action, StopSegment)}
+    left = {s.spec.segment_id for s in served.running if s.spec.gpu_uuid == wanted.uuid}
+    assert left <= stopped
+    kept = {segment.segment_id for segment in decision.target}
+    assert stopped.isdisjoint(kept)
+    serving = [stage.serving for stage in decision.rollout.stages]
+    assert all(serving)
+    assert wanted.uuid in decision.nodes
+
+
+def test_a_fleet_that_operators_wait_for_altogether_is_no_fleet() -> None:
+    before = snapshot(gpus=1)
+
+    with pytest.raises(FailedPrecondition, match="operators wait for every one"):
+        decided(replace(before, gpus=(), leaving=before.gpus))
 
 
 def test_what_runs_is_stopped_where_the_deployment_no_longer_knows_it() -> None:

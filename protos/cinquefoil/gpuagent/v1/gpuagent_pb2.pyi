@@ -29,7 +29,9 @@ class ReserveRequest(_message.Message):
     gpu_uuid: _builtins.str
     """Required. The GPU."""
     wait: _builtins.bool
-    """Where segments run on it: wait until the planner has taken them away."""
+    """Where segments run on it: ask the planner to move them to other GPUs, and wait until it has.
+    A planner that has no other GPU leaves them where they are.
+    """
     def __init__(
         self,
         *,

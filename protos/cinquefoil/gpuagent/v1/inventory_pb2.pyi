@@ -230,6 +230,7 @@ class Gpu(_message.Message):
     CLOCK_MHZ_FIELD_NUMBER: _builtins.int
     LOCKED_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
     CLOCK_LOCKABLE_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
     uuid: _builtins.str
     """NVML UUID, for example "GPU-6b0d..."; "CPU-..." for the cores of a node."""
     index: _builtins.int
@@ -244,6 +245,10 @@ class Gpu(_message.Message):
     """
     clock_lockable: _builtins.bool
     """The agent may hold its clock; where it may not, plans leave it alone."""
+    wanted: _builtins.bool
+    """An operator waits for it (GpuAgentService.Reserve): plans put nothing there, and move what runs
+    there elsewhere. Only the planner is told.
+    """
     @_builtins.property
     def type(self) -> Global___GpuType:
         """Geometry."""
@@ -263,10 +268,11 @@ class Gpu(_message.Message):
         clock_mhz: _builtins.int = ...,
         locked_clock_mhz: _builtins.int = ...,
         clock_lockable: _builtins.bool = ...,
+        wanted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_lockable", b"clock_lockable", "clock_mhz", b"clock_mhz", "index", b"index", "locked_clock_mhz", b"locked_clock_mhz", "mig_enabled", b"mig_enabled", "slices", b"slices", "type", b"type", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_lockable", b"clock_lockable", "clock_mhz", b"clock_mhz", "index", b"index", "locked_clock_mhz", b"locked_clock_mhz", "mig_enabled", b"mig_enabled", "slices", b"slices", "type", b"type", "uuid", b"uuid", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
