@@ -78,7 +78,8 @@ def _proof(case: Case) -> str:
 
 def _against_base(case: Case) -> Iterator[str]:
     if case.base is None:
-        yield "BASE does not fit on this fleet."
+        idle = not any(model.demand_rps for model in case.problem.models)
+        yield "Without load BASE runs nothing." if idle else "BASE does not fit on this fleet."
     elif case.base.graph == case.chosen.graph:
         yield "It is BASE: every model's best variant on whole GPUs."
     else:

@@ -170,6 +170,12 @@ def test_a_plan_that_is_base_says_so() -> None:
 # ---- bindings ----------------------------------------------------------------------------------
 
 
+def test_without_load_base_is_told_to_run_nothing() -> None:
+    idle = vision(demand_rps=0.0)
+
+    assert "Without load BASE runs nothing." in explained(idle, exact(idle)).sentences
+
+
 def test_overload_binds_fleet_and_capacity_and_names_what_is_not_served() -> None:
     explanation = asked(vision(200_000.0, gpus=1))
     bindings = bound(explanation)
