@@ -13,9 +13,10 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from services.kit.deployment import Discipline
 from services.router.decisions import Decision, Send
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Discipline, Instance, Limits, ModelRoutes, Request
+from services.router.domain import Instance, Limits, ModelRoutes, Request
 
 Seconds = NDArray[np.float64]
 Classes = NDArray[np.int64]

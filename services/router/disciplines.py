@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from services.router.domain import Discipline, Request
+from services.kit.deployment import Discipline
+from services.router.domain import Request
 
 Key = Callable[[Request], float]
 

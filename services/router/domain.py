@@ -7,21 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from services.kit.deployment import Discipline, InstanceChoice
 
 if TYPE_CHECKING:
     from services.router.journey import Journey
-
-Discipline = Literal["fcfs", "edf", "priority", "ssjf"]
-InstanceChoice = Literal[
-    "shares",
-    "idle_longest",
-    "least_expected_completion",
-    "carbondis",
-    "carbon_aware",
-    "highperf",
-    "lowenergy",
-]
 
 POISON_DEATHS = 2
 """A request that was with this many workers when they died is not given to another."""

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from services.kit.deployment import InstanceChoice
 from services.router.carbondis.lanes import WEIGHING, Grid, NoGrid, Weigher
 from services.router.choice import CHOICES, Choose, least_expected_completion
-from services.router.domain import Instance, InstanceChoice, InstanceId, Request
+from services.router.domain import Instance, InstanceId, Request
 from services.router.lane import Lane
 
 _RATE_AGE = 0.01  # of the objective: how old an estimate may be

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from services.kit.deployment import InstanceChoice
 from services.router.carbondis.algorithm1 import Carbondis
 from services.router.carbondis.carbon_aware import CarbonAware
 from services.router.carbondis.domain import Ask, Gpu, Offer, Policy, View
 from services.router.carbondis.history import History
 from services.router.carbondis.rivals import HighPerf, LowEnergy
-from services.router.domain import Instance, InstanceChoice, Request
+from services.router.domain import Instance, Request
 from services.router.lane import Lane
 
 WEIGHING: Mapping[InstanceChoice, Callable[[float], Policy]] = {

@@ -8,16 +8,10 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from services.kit.deployment import InstanceChoice
 from services.kit.errors import ServiceError
 from services.router.account import Account
-from services.router.domain import (
-    Instance,
-    InstanceChoice,
-    Limits,
-    ModelRoutes,
-    Request,
-    RoutingTable,
-)
+from services.router.domain import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.engine import Engine
 from services.router.link import Cost, Hello, Listener, Result
 from services.router.space import Space

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.deployment import InstanceChoice
 from services.router.carbondis.lanes import size_class
 from services.router.decisions import Decision, Fail, Look, Reply, Send
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceChoice, Limits, ModelRoutes, Request
+from services.router.domain import Instance, Limits, ModelRoutes, Request
 
 LOW = Instance("low:1", "low", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=25.0)
 HIGH = Instance("high:1", "high", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=55.0)

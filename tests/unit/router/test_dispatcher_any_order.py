@@ -10,19 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from services.kit.deployment import Discipline, InstanceChoice
 from services.kit.errors import ResourceExhausted
 from services.router.choice import CHOICES
 from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
 from services.router.disciplines import DISCIPLINES
 from services.router.dispatcher import Dispatcher
-from services.router.domain import (
-    Discipline,
-    Instance,
-    InstanceChoice,
-    InstanceId,
-    Limits,
-    Request,
-)
+from services.router.domain import Instance, InstanceId, Limits, Request
 from tests.unit.router.dispatcher_world import CREDITS, ROUTES, instance, request
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+from services.kit.deployment import Discipline
 from services.kit.errors import ResourceExhausted
 from services.router.decisions import Decision, Fail, Reply, Send
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Discipline, Instance, InstanceId, Limits, ModelRoutes, Request
+from services.router.domain import Instance, InstanceId, Limits, ModelRoutes, Request
 
 SLO_S = 0.1
 ROUTES = ModelRoutes("m", SLO_S, 95, "shares")

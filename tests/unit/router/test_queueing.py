@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.deployment import Discipline
 from services.router.disciplines import DISCIPLINES, by_arrival, by_deadline
-from services.router.domain import Discipline, Request
+from services.router.domain import Request
 from services.router.queueing import Queue
 from services.router.space import Space
 

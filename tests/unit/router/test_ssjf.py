@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.deployment import Discipline
 from services.router.boost import CLASSES
 from services.router.decisions import Decision, Send
 from services.router.dispatcher import Dispatcher
-from services.router.domain import Discipline, Instance, Limits, ModelRoutes, Request
+from services.router.domain import Instance, Limits, ModelRoutes, Request
 
 BOUND_S = 5.0
 INSTANCE = Instance("a:1", "a", "text", "v", 1.0, share=1.0, credits=1)
