@@ -3,8 +3,11 @@
 Two suites run side by side, each a core's worth of SmolLM2 behind a real router with a real
 predictor. Both get the same prompts at the same times, so that what else the machine does slows
 both alike; in turns one serves in order of arrival and the other shortest first, so that a suite
-the machine favours favours neither. Answers are as long as the real ones to the prompts: the model
-is told where to stop, the router and the predictor are not.
+the machine favours favours neither. And what came of shortest first is set beside what the very
+same answers, each taking as long as it did, would have come to in turn.
+
+Answers are as long as the real ones to the prompts: the model is told where to stop, the router and
+the predictor are not.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from math import ceil
+from math import ceil, inf
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -91,10 +95,8 @@ async def _compare(folder: Path, plan: Plan) -> Report:
         await pace.look()
         turns = await _turns(suites, iter(questions[plan.tried :]), pace, plan)
         foretold = [await one.foretold() for one in suites]
-    pairs = [[answer for turn in turns for answer in turn[which]] for which in range(2)]
     lost = sum(len(one.lost) for one in suites)
-    figures = _compared(*pairs) | _side(turns) | {"lost": lost}
-    return _report(pairs, figures, foretold, plan, pace)
+    return _report(turns, lost, foretold, plan, pace)
 
 
 async def _turns(
@@ -112,30 +114,61 @@ async def _turns(
 
 
 def _report(
-    pairs: Pairs,
-    figures: dict[str, float],
-    foretold: Sequence[Foretold],
-    plan: Plan,
-    pace: Pace,
+    turns: Sequence[Pairs], lost: int, foretold: Sequence[Foretold], plan: Plan, pace: Pace
 ) -> Report:
+    fcfs, ssjf = ([answer for turn in turns for answer in turn[which]] for which in range(2))
+    replayed = [answer for turn in turns for answer in in_turn(turn[1])]
+    names = (*ORDERS, "ssjf's, in turn")
+    rows = [_row(*each) for each in zip(names, (fcfs, ssjf, replayed), strict=True)]
+    compared = {"than": "its own, in turn"} | _compared(replayed, ssjf)
+    beside = {"than": "fcfs, beside it"} | _compared(fcfs, ssjf)
     told = sum(each.told for each in foretold)
-    rows = [_row(*each) for each in zip(ORDERS, pairs, strict=True)]
-    compared = figures | {
-        "foretold_pct": 100 * told / (2 * plan.tried + len(pairs[0])),
+    figures = _side(turns) | {
+        "lost": lost,
+        "foretold_pct": 100 * told / (2 * plan.tried + len(ssjf)),
         "cache_hit_pct": 100 * sum(each.hits * each.told for each in foretold) / max(told, 1),
         "class_right_pct": 100 * float(np.mean([each.right for each in foretold])),
     }
     note = (
-        f"{len(pairs[0])} requests in {plan.turns} turns at {LOAD:g} of what a suite can do "
+        f"{len(ssjf)} requests in {plan.turns} turns at {LOAD:g} of what a suite can do "
         f"({pace.service_s:.2f} s an answer by the end); times since each was due."
     )
-    if len(pairs[0]) < ENOUGH:
+    if len(ssjf) < ENOUGH:
         note += f" Fewer than {ENOUGH} SHOW NOTHING: too short, or too busy."
     tables = [
         Figures("SmolLM2-135M under a Poisson stream of real prompts", rows, note),
-        Figures("SSJF over first come, first served, and what the predictor did", [compared]),
+        Figures("SSJF over first come, first served", [compared, beside]),
+        Figures("What the predictor did, and by how much a suite was the slower one", [figures]),
     ]
-    return Report(tables, {"live": compared | {row["order"]: dict(row) for row in rows}})
+    document = compared | figures | {"beside": beside} | {row["order"]: dict(row) for row in rows}
+    return Report(tables, {"live": document})
+
+
+def in_turn(answers: Sequence[Answer]) -> list[Answer]:
+    """Return what would have been, had a slot served in order of arrival.
+
+    Each answer keeps the slot for as long as it did. So what else the machine did meanwhile is the
+    same on both sides, which between two suites it is not.
+
+    Args:
+        answers: All of a time that began and ended idle, from one slot that was never idle while
+            somebody waited.
+    """
+    begun_s, free_s = {}, -inf
+    for answer in sorted(answers, key=_ended_s):
+        begun_s[answer.due_s] = max(answer.due_s, free_s)
+        free_s = _ended_s(answer)
+    found, free_s = [], -inf
+    for answer in sorted(answers, key=attrgetter("due_s")):
+        sooner_s = begun_s[answer.due_s] - max(answer.due_s, free_s)
+        moved = replace(answer, first_s=answer.first_s - sooner_s, last_s=answer.last_s - sooner_s)
+        found.append(moved)
+        free_s = _ended_s(moved)
+    return found
+
+
+def _ended_s(answer: Answer) -> float:
+    return answer.due_s + answer.last_s
 
 
 def _trained(model: Path) -> list[Question]:
