@@ -117,7 +117,8 @@ class Dispatcher:
         """
         self._offered += 1
         self._now_s = max(self._now_s, request.arrived_s)
-        self._shortest.arrive(self._now_s, self._roster.slots)
+        if self.foretells:
+            self._shortest.arrive(self._now_s, self._roster.slots)
         weighs = self._handout.weighs
         if not self._queue:
             lane = self._roster.free()
@@ -307,6 +308,8 @@ class Dispatcher:
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""
+        if routes.discipline != self.routes.discipline:
+            self._shortest.begin()
         self.routes, self._retired = routes, False
         decisions: list[Decision] = []
         for lane in self._roster.keep(routes.instances):

@@ -24,6 +24,10 @@ class ShortestFirst:
         self._arrivals = 0
         self._since_s: float | None = None
 
+    def begin(self) -> None:
+        """Count arrivals anew: there was a time in which they were not counted."""
+        self._arrivals, self._since_s = 0, None
+
     def arrive(self, now_s: float, slots: int) -> None:
         """Count an arrival.
 
