@@ -193,7 +193,7 @@ class Views:
 async def test_serving_and_planning_go_on_while_every_source_is_down(
     tmp_path: Path, network: Path
 ) -> None:
-    """Staleness is in status, metrics and plans; a source that returns is seen as soon as it is asked."""
+    """Staleness is in status, metrics and plans; a source that returns is seen when asked."""
     clock = ScaledClock(START, HOUR_S)
     told = Provider(clock)
     async with serving_http(told) as server:
