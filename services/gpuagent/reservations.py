@@ -121,8 +121,8 @@ class Reservations:
         running = tuple(each.spec.segment_id for each in self.segments.on(gpu_uuid))
         if running and not wait:
             raise FailedPrecondition(
-                f"{gpu_uuid} serves {', '.join(running)}: measure on another GPU, or wait until "
-                "the planner has taken them away",
+                f"{gpu_uuid} serves {', '.join(running)}: measure on another GPU, or wait "
+                "(--force-idle): the planner moves them to others",
                 reason="GPU_SERVES",
             )
         if not running:

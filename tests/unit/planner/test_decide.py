@@ -120,8 +120,7 @@ def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
     assert left <= stopped
     kept = {segment.segment_id for segment in decision.target}
     assert stopped.isdisjoint(kept)
-    serving = [stage.serving for stage in decision.rollout.stages]
-    assert all(serving)
+    assert decision.rollout.least_capacity["digits"] >= 1
     assert wanted.uuid in decision.nodes
 
 
