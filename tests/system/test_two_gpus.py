@@ -40,13 +40,17 @@ def config(config: Path) -> Path:
     return config
 
 
+@pytest.fixture
+def hardware(running: Running, folder: Path) -> SimulatedNvml:
+    """The node's GPUs, seen beside its agent."""
+    state = folder / "state" / NODE / "hardware"
+    return SimulatedNvml(NODE, TYPES, state_dir=state, read_only=True)
+
+
 async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
-    running: Running, folder: Path
+    running: Running, hardware: SimulatedNvml
 ) -> None:
     """No request fails meanwhile: those on the dead workers are answered by others."""
-    hardware = SimulatedNvml(
-        NODE, TYPES, state_dir=folder / "state" / NODE / "hardware", read_only=True
-    )
     lost, kept = hardware.gpu_uuids
     await _until_planned(running, lambda gpus: gpus == {lost, kept})
     load = asyncio.create_task(running.load(16, 15))
@@ -65,12 +69,9 @@ async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
 
 
 async def test_a_gpu_that_an_operator_waits_for_is_vacated_and_planned_with_again(
-    running: Running, config: Path, folder: Path
+    running: Running, config: Path, hardware: SimulatedNvml
 ) -> None:
     """What runs there moves first: no request fails."""
-    hardware = SimulatedNvml(
-        NODE, TYPES, state_dir=folder / "state" / NODE / "hardware", read_only=True
-    )
     wanted, other = hardware.gpu_uuids
     await _until_planned(running, lambda gpus: gpus == {wanted, other})
     load_report = asyncio.create_task(running.load(8, 15))
