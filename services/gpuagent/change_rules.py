@@ -56,7 +56,7 @@ def check(change: Change, node: Node) -> None:
     """Refuse a change that cannot be, before anything is done.
 
     Raises:
-        InvalidArgument: It names a thing twice.
+        InvalidArgument: It names a thing twice, or a clock that the GPU does not have.
         NotFound: The node has no such GPU.
         FailedPrecondition: A slice is divided by somebody else.
     """
@@ -69,6 +69,8 @@ def check(change: Change, node: Node) -> None:
         uuid = gpu_of(action)
         if uuid and uuid not in gpus:
             raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
+        if isinstance(action, LockClock) and action.clock_mhz:
+            gpus[uuid].model.check_clock(action.clock_mhz)
         if (
             isinstance(action, CreateSlice | DestroySlice)
             and action.placement in gpus[uuid].divided

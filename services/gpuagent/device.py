@@ -200,7 +200,8 @@ class NvmlGpus:
         """
         handle = self._changeable(gpu_uuid)
         with translated(f"lock the clock of {gpu_uuid}"):
-            changing.lock_clock(handle, clock_mhz, self._model(gpu_uuid, handle).clocks_mhz)
+            self._model(gpu_uuid, handle).check_clock(clock_mhz)
+            changing.lock_clock(handle, clock_mhz)
 
     def reset_clock(self, gpu_uuid: str) -> None:
         """Unlock the SM clock.

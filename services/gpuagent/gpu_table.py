@@ -15,7 +15,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from services.kit.errors import NotFound
+from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Geometry, SliceKind
 from services.kit.units import BYTES_PER_MIB
 
@@ -58,6 +58,18 @@ class GpuModel:
     def max_clock_mhz(self) -> int:
         """Highest SM clock, MHz."""
         return self.clocks_mhz[0]
+
+    def check_clock(self, clock_mhz: int) -> None:
+        """Accept a clock that it can be locked to, or that lies between two of those.
+
+        Raises:
+            InvalidArgument: Outside the supported range, which drivers would take for its end.
+        """
+        low, high = self.clocks_mhz[-1], self.clocks_mhz[0]
+        if not low <= clock_mhz <= high:
+            raise InvalidArgument(
+                f"clock_mhz must be {low}..{high}, got {clock_mhz}", field="clock_mhz"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

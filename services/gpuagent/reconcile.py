@@ -181,6 +181,8 @@ def _check_gpu(desired: DesiredGpu, gpu: GpuInfo) -> None:
     problem = gpu.model.geometry.problem(desired.slices) if mig and gpu.mig_enabled else ""
     if problem:
         raise InvalidArgument(f"gpus.slices: {uuid}: {problem}", field="gpus.slices")
+    if desired.clock_mhz:
+        gpu.model.check_clock(desired.clock_mhz)
     places = desired.slices if mig else (Placement(WHOLE, 0),)
     _once((f"{spec.placement} of {uuid}" for spec in desired.segments), "gpus.segments.placement")
     for spec in desired.segments:

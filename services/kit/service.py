@@ -41,6 +41,7 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
         status = 2
     except* ServiceError as failed:
+        logs.get("service").debug("cannot go on", exc_info=failed)
         sys.stderr.writelines(f"{service}: {error}\n" for error in _leaves(failed))
         status = 1
     return status

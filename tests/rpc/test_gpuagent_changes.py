@@ -232,6 +232,24 @@ async def test_the_way_to_a_desired_state_is_told_then_taken_then_empty(
     await planner.until(lambda: planner.node.gpus[0].locked_clock_mhz == 990)
 
 
+async def test_a_clock_that_the_gpu_does_not_have_is_refused_before_anything_is_done(
+    node: tuple[Planner, Agent], folder: Path
+) -> None:
+    """By a dry run, too."""
+    _, running = node
+    before = pids(folder)
+
+    for dry_run in (True, False):
+        gpus = [_desired(ON_0, SMALL, clock_mhz=7)]
+        request = pb.ReconfigureRequest(gpus=gpus, allow_gap=True, dry_run=dry_run)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await running.stub.Reconfigure(request)
+
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert "clock_mhz must be 210..1410, got 7" in (refused.value.details() or "")
+    assert pids(folder) == before
+
+
 async def test_a_gap_in_capacity_needs_a_word(node: tuple[Planner, Agent], folder: Path) -> None:
     _, running = node
     before = pids(folder)

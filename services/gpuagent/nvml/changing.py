@@ -8,7 +8,6 @@ from typing import Any
 import pynvml
 
 from services.gpuagent.nvml import reading
-from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement, SliceKind
 
 
@@ -38,22 +37,8 @@ def destroy(instance: Any) -> None:
     pynvml.nvmlGpuInstanceDestroy(instance)
 
 
-def lock_clock(device: Any, clock_mhz: int, clocks_mhz: tuple[int, ...]) -> None:
-    """Lock the SM clock.
-
-    Args:
-        device: The GPU.
-        clock_mhz: Clock, MHz; the driver takes the nearest one it supports.
-        clocks_mhz: Those it supports, MHz, highest first.
-
-    Raises:
-        InvalidArgument: Outside the supported range, which drivers would take for its end.
-    """
-    if not clocks_mhz[-1] <= clock_mhz <= clocks_mhz[0]:
-        raise InvalidArgument(
-            f"clock_mhz must be {clocks_mhz[-1]}..{clocks_mhz[0]}, got {clock_mhz}",
-            field="clock_mhz",
-        )
+def lock_clock(device: Any, clock_mhz: int) -> None:
+    """Lock the SM clock at the supported one nearest to it, MHz."""
     pynvml.nvmlDeviceSetGpuLockedClocks(device, clock_mhz, clock_mhz)
 
 
