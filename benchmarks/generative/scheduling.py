@@ -10,8 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
+from rich.console import Console
+from rich.progress import Progress
 from scipy.optimize import brentq
 
 from benchmarks.generative.serving import Jobs, Seconds, ranked, routed
@@ -27,6 +30,9 @@ OVERTAKING_S = 10 * SLO_S
 BURSTY = 3.0
 """Deviation of the gaps between bursty arrivals, over their mean; Poisson: 1."""
 
+PEAK_ANSWERS = 100
+"""What could be answered, one after the other, while a peak lasts. Peaks begin and end idle."""
+
 AGING = 10.0
 """Of shortest job first with aging: a second of waiting makes up for 1/10 s of service."""
 
@@ -36,6 +42,10 @@ TRUE_THETA = 0.6
 _FCFS = "FCFS"
 _SSJF = "SSJF (router)"
 
+Arrivals = Literal["Poisson", "bursty", "peaks"]
+
+_UNSTEADY: Sequence[tuple[float, Arrivals]] = ((0.7, "bursty"), (0.92, "peaks"))
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -44,7 +54,8 @@ class Setting:
     Attributes:
         trace: Whose answers.
         load: Mean work that comes in over what can be done, 0..1.
-        cv: Deviation of the gaps between arrivals, over their mean.
+        arrivals: "Poisson"; "bursty": with gaps as `BURSTY` says; "peaks": Poisson in peaks of
+            `PEAK_ANSWERS`, the load is that of the peaks.
         slots: Answers at a time; each as fast as if it was alone.
         others: Compare with other orders, too.
         seeds: Streams of `JOBS` jobs.
@@ -52,7 +63,7 @@ class Setting:
 
     trace: Trace
     load: float
-    cv: float = 1.0
+    arrivals: Arrivals = "Poisson"
     slots: int = 1
     others: bool = False
     seeds: int = SEEDS
@@ -65,8 +76,12 @@ def measure(*, quick: bool = False) -> Report:
         Skipped: The data is not there.
     """
     settings = _settings(quick=quick)
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        rows = [row for found in pool.map(rows_of, settings) for row in found]
+    with (
+        ProcessPoolExecutor(os.cpu_count()) as pool,
+        Progress(console=Console(stderr=True), transient=True) as progress,
+    ):
+        done = progress.track(pool.map(rows_of, settings), len(settings), description="orders")
+        rows = [row for found in done for row in found]
     headline = {
         f"rho_{row['load']:g}": {
             key: row[key] for key in ("mean_cut_pct", "p99_ratio", "p999_ratio", "max_ratio")
@@ -78,7 +93,9 @@ def measure(*, quick: bool = False) -> Report:
     }
     note = (
         f"{settings[0].seeds} streams of {JOBS} jobs; statistics of each, then their means, over"
-        f" FCFS's. Nobody is overtaken by who came more than {OVERTAKING_S:g} s later."
+        f" FCFS's. Bursty: gaps deviate by {BURSTY:g} times their mean; peaks: of {PEAK_ANSWERS}"
+        f" answers' time, from idle. Nobody is overtaken by who came more than {OVERTAKING_S:g} s"
+        " later."
     )
     table = Figures("Time in the system against first come, first served", rows, note)
     return Report([table], {"ssjf": headline, "scheduling": [dict(row) for row in rows]})
@@ -92,10 +109,11 @@ def _settings(*, quick: bool) -> list[Setting]:
     ideal = [each for trace in compared for each in (imitated(trace, theirs), perfect(trace))]
     return [
         *(Setting(theirs, load, others=True) for load in LOADS),
-        Setting(theirs, 0.7, BURSTY, others=True),
+        *(Setting(theirs, *each, others=True) for each in _UNSTEADY),
         *(Setting(theirs, load, slots=8) for load in LOADS),
-        Setting(theirs, 0.7, BURSTY, slots=8),
-        *(Setting(trace, load) for trace in compared for load in (0.7, 0.9)),
+        Setting(theirs, *_UNSTEADY[0], slots=8),
+        *(Setting(trace, load) for trace in compared for load in LOADS),
+        *(Setting(trace, *each) for trace in compared for each in _UNSTEADY),
         *(Setting(trace, 0.9) for trace in (*ideal, *sampled(), imitated(theirs, theirs))),
     ]
 
@@ -114,7 +132,7 @@ def rows_of(setting: Setting) -> list[Row]:
             "answers": setting.trace.answers,
             "foretold_by": setting.trace.foretold_by,
             "slots": setting.slots,
-            "arrivals": "Poisson" if setting.cv == 1 else f"bursty (cv {setting.cv:g})",
+            "arrivals": setting.arrivals,
             "load": setting.load,
             "order": order,
             "mean_s": float(mean[0]),
@@ -133,9 +151,12 @@ def stream(setting: Setting, seed: int) -> tuple[Jobs, Jobs]:
     rng = np.random.default_rng(seed)
     trace = setting.trace
     drawn = rng.integers(0, len(trace.services_s), JOBS)
-    gap_s = trace.services_s.mean() / setting.slots / setting.load
-    shape = setting.cv**-2
-    arrivals_s = np.cumsum(rng.gamma(shape, gap_s / shape, JOBS))
+    service_s = trace.services_s.mean() / setting.slots
+    shape = BURSTY**-2 if setting.arrivals == "bursty" else 1.0
+    arrivals_s = np.cumsum(rng.gamma(shape, service_s / setting.load / shape, JOBS))
+    if setting.arrivals == "peaks":
+        peak_s = PEAK_ANSWERS * service_s
+        arrivals_s += 2 * peak_s * np.floor(arrivals_s / peak_s)
     told = Jobs(arrivals_s, trace.services_s[drawn], trace.told[drawn])
     return told, replace(told, classes=trace.true[drawn])
 

@@ -23,6 +23,7 @@ from services.predictor.training.fit import fit
 from services.predictor.training.measures import confusion
 from services.predictor.training.rows import Row, read, split
 from services.router.boost import CLASSES
+from services.router.lengths import class_at
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -71,7 +72,7 @@ class Trace:
         answers: Whose.
         foretold_by: Who foretold their lengths.
         services_s: How long each takes, shape (answers,).
-        told: The class foretold, 0..4, shape (answers,).
+        told: The class foretold, 0..9, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
     """
 
@@ -150,7 +151,7 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
         rank = histories.rank(row.model, estimate.expected_tokens)
-        told.append(estimate.class_ if rank is None else min(int(rank * CLASSES), CLASSES - 1))
+        told.append(class_at(rank, estimate.class_))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
     return _trace((each.name, "our predictor"), tokens, np.array(told), _edges(tokens))

@@ -1,39 +1,47 @@
 """Shorter first without giving anyone up: each length class is ranked as if it had come earlier.
 
-A request's rank is its arrival less the boost of its class. Boosts follow gamma-Boost for labels,
+A request's rank is its arrival less the boost of its class (`tail` has the formula). theta decides:
+as large as gamma, the decay rate of the tail, it makes the tail the lightest that any rule gives;
+smaller, it trades some of that for a lower mean. It is the smallest one that keeps the tail:
 
-    b(c) = ln(M(c) / (M(c) - 1)) / theta,    M(c) = E[exp(theta S) | class c],
+- with which the tail is foreseen not to get heavier than in order of arrival (`_MOST_GROWTH`), and
+- near full load, where what is foreseen is in doubt, as large as `_thrift` says (how that was
+  found: docs/decisions).
 
-where S is the time a request keeps the service and gamma, the decay rate of the tail of waiting,
-solves  lambda (E[exp(gamma S)] - 1) = gamma.  With theta = gamma the tail is the lightest that any
-rule gives; a smaller theta trades some of that for a lower mean. `_thrift` says how much: as far as
-the 99th percentile stays at or below first come, first served (docs/decisions tells how found).
+The load that all this depends on is not counted. It is the one at which requests would wait, in the
+long run, for as long as they have been seen to: arrivals that come in peaks or bursts say little
+about how long the queue gets, and what the queue never gets to must not be spent. What was seen was
+not served in turn, but no order without preemption changes the mean wait if each wait counts as
+much as its service time.
 
 The guarantee does not rest on any estimate: a boost is never negative and never above a bound B, so
 no request is served before one that came more than B earlier. A request without a prediction has no
 boost: it is ranked as it came, and so are all while nothing has been learned.
 
-Source: Yu, Scully, "Strongly Tail-Optimal Scheduling in the Light-Tailed M/G/1", SIGMETRICS 2024;
-for partial knowledge Harlev, Yu, Scully, "A Gittins Policy for Optimizing Tail Latency", 2025. The
-aim (speculative shortest job first by predicted classes) is mu-Serve's, ATC 2024, section 3.3.
+Source: as `tail`. The aim (speculative shortest job first by predicted classes) is mu-Serve's, ATC
+2024, section 3.3. What no order changes: Kleinrock, "A Conservation Law for a Wide Class of
+Queueing Disciplines", 1965.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Sequence
-from math import exp, isfinite, log
 
-CLASSES = 5
+from services.router.tail import Work
+
+CLASSES = 10
+"""Classes of length, 0 the shortest: tenths of a model's requests by what is expected of them."""
 
 _RATIO = 1.1
 _SHORTEST_S = 1e-3
 _BUCKETS = 160  # up to more than an hour
 _MOST_SEEN = 20_000.0
 _LEAST_SEEN = 50.0
-_MOST_LOAD = 0.97
-_MEMORY = 5_000.0  # arrivals that the arrival rate is a mean of
-_STEPS = 50
+_LEAST_LOAD, _MOST_LOAD = 0.3, 0.99
+_MEMORY = 5_000.0  # requests that the mean wait is one of
+_DOUBT = 50.0  # requests that are taken not to have waited, until more is known
+_MOST_GROWTH = 1.02  # of the tail: its 99th percentile would be 0.4 % later
+_STEP, _STEPS = 1.1, 25
 
 _BOUNDS_S = tuple(_SHORTEST_S * _RATIO**index for index in range(_BUCKETS - 1))
 _MIDDLES_S = tuple(_SHORTEST_S * _RATIO ** (index - 0.5) for index in range(_BUCKETS))
@@ -50,97 +58,71 @@ class Boosts:
         self._most_s = most_s
         self._boosts_s: tuple[float, ...] = (0.0,) * CLASSES
         self._seen = [[0.0] * _BUCKETS for _ in range(CLASSES)]
-        self._rate_rps = self._counted = 0.0
+        self._served_s = self._waited_s2 = 0.0
 
     def of(self, length_class: int | None) -> float:
         """Return a class's boost, s, 0..B; None: no prediction has come."""
         return 0.0 if length_class is None else self._boosts_s[length_class]
 
-    def learn(self, length_class: int, service_s: float) -> None:
-        """Take in how long a request of a class kept its slot, s."""
-        self._seen[length_class][bisect(_BOUNDS_S, service_s)] += 1.0
-
-    def adapt(self, arrivals: int, interval_s: float, slots: int) -> None:
-        """Adapt to load and lengths; for now and then, not for every request.
+    def learn(self, length_class: int, service_s: float, wait_s: float) -> None:
+        """Take in a request that had to wait.
 
         Args:
-            arrivals: Requests that came in the interval.
-            interval_s: Its length, s, > 0.
+            length_class: Its class.
+            service_s: How long it then kept its slot.
+            wait_s: How long it had waited for that.
+        """
+        self._seen[length_class][bisect(_BOUNDS_S, service_s)] += 1.0
+        self._served_s += service_s - self._served_s / _MEMORY
+        self._waited_s2 += service_s * wait_s - self._waited_s2 / _MEMORY
+
+    def adapt(self, slots: int) -> None:
+        """Adapt to waits and lengths; for now and then, not for every request.
+
+        Args:
             slots: Requests that are served at the same time, >= 1; several count as one server
                 that is as many times as fast.
         """
-        self._counted = min(self._counted + arrivals, max(_MEMORY, arrivals))
-        weight = arrivals / self._counted if arrivals else 0.0
-        self._rate_rps += weight * (arrivals / interval_s - self._rate_rps)
-        self._forget()
-        counts = [sum(column) for column in zip(*self._seen, strict=True)]
-        total = sum(counts)
-        if total < _LEAST_SEEN:
+        seen = sum(map(sum, self._seen))
+        if seen < _LEAST_SEEN:
             return
-        mean_s = _mean(counts, _MIDDLES_S) / slots
-        load = min(self._rate_rps * mean_s, _MOST_LOAD)
-        if load <= 0:
-            return
-        services_s = [middle / slots for middle in _MIDDLES_S]
-        theta = _thrift(load, slots) * _decay_rate(load / mean_s, counts, services_s)
-        self._boosts_s = self._bounded([_boost_s(theta, seen, services_s) for seen in self._seen])
+        if seen > _MOST_SEEN:  # newer requests count for more
+            self._seen = [[count / 2 for count in counts] for counts in self._seen]
+        work = self._work(slots)
+        load = self._load(work, slots)
+        rate_rps = load / work.mean_s
+        gamma = work.decay_rate(rate_rps)
+        theta = _thrift(load, slots) * gamma
+        boosts_s = work.boosts_s(theta)
+        for _ in range(_STEPS):
+            if work.growth(gamma, rate_rps, boosts_s) <= _MOST_GROWTH:
+                break
+            theta *= _STEP
+            boosts_s = work.boosts_s(theta)
+        share = min(1.0, self._most_s / boosts_s[0]) if boosts_s[0] > 0 else 1.0
+        self._boosts_s = tuple(min(share * boost, self._most_s) for boost in boosts_s)
 
-    def _bounded(self, boosts_s: Sequence[float | None]) -> tuple[float, ...]:
-        """Return boosts above that of the longest class, each within 0..B, falling with length.
+    def _work(self, slots: int) -> Work:
+        met = [index for index, column in enumerate(zip(*self._seen, strict=True)) if any(column)]
+        return Work(
+            [_MIDDLES_S[index] / slots for index in met],
+            [[counts[index] for index in met] for counts in self._seen],
+        )
 
-        A class of which nothing is known is ranked as the next longer one.
+    def _load(self, work: Work, slots: int) -> float:
+        """Return the load at which requests that wait do so for as long as they have, on average.
+
+        Source: Pollaczek and Khinchine's mean wait of those that wait,
+        E[S^2] / (2 E[S] (1 - load)).
         """
-        found: list[float] = []
-        below = 0.0
-        known = [boost for boost in boosts_s if boost is not None]
-        least = min(known)
-        for boost in reversed(boosts_s):
-            below = max(below, 0.0 if boost is None else boost - least)
-            found.append(min(below, self._most_s))
-        return tuple(reversed(found))
-
-    def _forget(self) -> None:
-        """Halve what is known once it is much, so that newer requests count for more."""
-        if sum(map(sum, self._seen)) > _MOST_SEEN:
-            self._seen = [[count / 2 for count in seen] for seen in self._seen]
+        wait_s = self._waited_s2 / (self._served_s + _DOUBT * work.mean_s * slots)
+        spare = work.square_s2 / (2 * work.mean_s * wait_s) if wait_s > 0 else 1.0
+        return min(max(1 - spare, _LEAST_LOAD), _MOST_LOAD)
 
 
 def _thrift(load: float, slots: int) -> float:
-    """Return theta over gamma: about half at up to 70 % load, more above: 0.85 at 95 %.
+    """Return the least theta, over gamma: 0.48 at up to 70 % load, 0.66 at 90 %, 1.1 near 100 %.
 
     With many slots little of the tail is waiting that could be moved: it grows with half of them.
     """
-    return max(0.48 + 1.5 * (load - 0.7), 0.48) * max(1.0, slots / 2)
-
-
-def _decay_rate(rate_rps: float, counts: Sequence[float], services_s: Sequence[float]) -> float:
-    """Return gamma > 0 with rate x (E[exp(gamma S)] - 1) = gamma; it is 0 at full load."""
-
-    def excess(gamma: float) -> float:
-        return rate_rps * (_moment(gamma, counts, services_s) - 1.0) - gamma
-
-    high = 1.0 / max(service for service, count in zip(services_s, counts, strict=True) if count)
-    while excess(high) < 0:
-        high *= 2.0
-    low = 0.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excess(middle) < 0 else (low, middle)
-    return (low + high) / 2
-
-
-def _boost_s(theta: float, counts: Sequence[float], services_s: Sequence[float]) -> float | None:
-    """Return a class's boost, s; None where nothing is known of it."""
-    if not any(counts):
-        return None
-    moment = _moment(theta, counts, services_s)
-    return log(moment / (moment - 1.0)) / theta if isfinite(moment) else 0.0
-
-
-def _moment(theta: float, counts: Sequence[float], services_s: Sequence[float]) -> float:
-    """Return E[exp(theta S)]."""
-    return _mean(counts, [exp(min(theta * service, 700.0)) for service in services_s])
-
-
-def _mean(counts: Sequence[float], values: Sequence[float]) -> float:
-    return sum(c * v for c, v in zip(counts, values, strict=True)) / sum(counts)
+    return max(0.48, 0.9 * load - 0.15, 4.4 * load - 3.3) * max(1.0, slots / 2)

@@ -117,8 +117,6 @@ class Dispatcher:
         """
         self._offered += 1
         self._now_s = max(self._now_s, request.arrived_s)
-        if self.foretells:
-            self._shortest.arrive(self._now_s, self._roster.slots)
         weighs = self._handout.weighs
         if not self._queue:
             lane = self._roster.free()
@@ -156,7 +154,7 @@ class Dispatcher:
         self._queue.reorder(request)
 
     def foretell(self, request: Request, length_class: int) -> None:
-        """Take in how long a request's answer will be: its class, 0 (shortest) .. 4.
+        """Take in how long a request's answer will be: its class, 0 (shortest) .. 9.
 
         It may come at any time, or never; what waits takes its place anew.
         """
@@ -308,8 +306,6 @@ class Dispatcher:
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""
-        if routes.discipline != self.routes.discipline:
-            self._shortest.begin()
         self.routes, self._retired = routes, False
         decisions: list[Decision] = []
         for lane in self._roster.keep(routes.instances):
@@ -334,7 +330,7 @@ class Dispatcher:
         if request.hedge is None:
             hold_s = self._now_s - request.sent_s
             lane.pace.observe(hold_s, request.place)
-            self._shortest.learn(request, hold_s)
+            self._shortest.learn(request, self._now_s, self._roster.slots)
         return self._second.settle(request, lane)
 
     def _end_displaced(self, request: Request | None) -> list[Decision]:

@@ -173,7 +173,7 @@ class Request:
         priority: As Triton's parameter: lower is sooner, 0 is the default.
         client: Who asks, for fairness among clients; "": ask `whose`.
         whose: Returns who asks, once it matters; None: all are one.
-        length_class: How long its answer will be, 0..4; None: nobody has told.
+        length_class: How long its answer will be, 0..9; None: nobody has told.
         boost_s: By how much earlier it is ranked for that.
         prompt_key: What the predictor calls its prompt; empty: nothing.
         attempts: Workers it was given to.

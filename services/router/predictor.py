@@ -17,9 +17,9 @@ import grpc
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from services.kit.clock import Clock
-from services.router.boost import CLASSES
 from services.router.dispatcher import Dispatcher
 from services.router.domain import Request
+from services.router.lengths import class_at
 from services.router.peer import Peer
 from services.router.prompts import prompt_of
 
@@ -146,7 +146,7 @@ class Predictor:
     def _told(self, response: pb.PredictResponse) -> None:
         question = self._open.pop(response.id, None)
         length_class = class_of(response)
-        if question is None or length_class >= CLASSES:
+        if question is None or length_class is None:
             return
         request = question.request
         request.prompt_key = response.prompt_key
@@ -176,12 +176,11 @@ def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
     return taken
 
 
-def class_of(response: pb.PredictResponse) -> int:
-    """Return the class that a request is ranked by.
+def class_of(response: pb.PredictResponse) -> int | None:
+    """Return the class that a request is ranked by; None: it is told none that there is.
 
     By its place among the model's other requests where that is known: for order, who is shorter
     than whom matters, not which class is likeliest.
     """
-    if not (response.HasField("rank") and 0 <= response.rank <= 1):
-        return response.length_class
-    return min(int(response.rank * CLASSES), CLASSES - 1)
+    rank = response.rank if response.HasField("rank") else None
+    return class_at(rank, response.length_class)

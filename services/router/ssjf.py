@@ -8,8 +8,8 @@ from __future__ import annotations
 from services.router.boost import Boosts
 from services.router.domain import Request
 
-_ADAPT_ARRIVALS = 100  # fewer say too little about the load
-_ADAPT_S = 1.0  # adapting takes 2 ms
+_ADAPT_ANSWERS = 50  # fewer change little
+_ADAPT_S = 1.0  # adapting takes 3 ms
 
 
 class ShortestFirst:
@@ -21,34 +21,30 @@ class ShortestFirst:
 
     def __init__(self, most_s: float) -> None:
         self._boosts = Boosts(most_s)
-        self._arrivals = 0
-        self._since_s: float | None = None
-
-    def begin(self) -> None:
-        """Count arrivals anew: there was a time in which they were not counted."""
-        self._arrivals, self._since_s = 0, None
-
-    def arrive(self, now_s: float, slots: int) -> None:
-        """Count an arrival.
-
-        Args:
-            now_s: When.
-            slots: Requests that the model's instances may hold together.
-        """
-        if self._since_s is None:
-            self._since_s = now_s
-        self._arrivals += 1
-        interval_s = now_s - self._since_s
-        if slots and self._arrivals >= _ADAPT_ARRIVALS and interval_s >= _ADAPT_S:
-            self._boosts.adapt(self._arrivals, interval_s, slots)
-            self._arrivals, self._since_s = 0, now_s
+        self._learned = 0
+        self._adapted_s = 0.0
 
     def foretell(self, request: Request, length_class: int) -> None:
-        """Rank a request whose length class, 0..4, is known by now."""
+        """Rank a request whose length class is known by now."""
         request.length_class = length_class
         request.boost_s = self._boosts.of(length_class)
 
-    def learn(self, request: Request, service_s: float) -> None:
-        """Take in how long an instance had a request, s, where its class had been foretold."""
-        if request.length_class is not None:
-            self._boosts.learn(request.length_class, service_s)
+    def learn(self, request: Request, now_s: float, slots: int) -> None:
+        """Take in how long a request waited, and then kept its instance.
+
+        Nothing is learned of requests whose class nobody foretold (that did not wait, or not long
+        enough), nor of those that more than one worker had: their waits were no queue's.
+
+        Args:
+            request: It, just answered.
+            now_s: When.
+            slots: Requests that the model's instances may hold together.
+        """
+        if request.length_class is None or request.attempts > 1 or request.journey is not None:
+            return
+        wait_s, service_s = request.sent_s - request.arrived_s, now_s - request.sent_s
+        self._boosts.learn(request.length_class, service_s, wait_s)
+        self._learned += 1
+        if slots and self._learned >= _ADAPT_ANSWERS and now_s - self._adapted_s >= _ADAPT_S:
+            self._boosts.adapt(slots)
+            self._learned, self._adapted_s = 0, now_s

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.generative.repeats import others_told
-from benchmarks.generative.scheduling import Setting, rows_of, stream
+from benchmarks.generative.scheduling import PEAK_ANSWERS, Arrivals, Setting, rows_of, stream
 from benchmarks.generative.serving import Jobs, ranked, routed
 from benchmarks.generative.traces import Trace, imitated, perfect
 from services.predictor.training.measures import confusion
@@ -31,13 +31,23 @@ def test_the_dispatcher_serves_in_turn_exactly_as_the_heap_does(slots: int) -> N
     assert found == pytest.approx(ranked(jobs, slots, jobs.arrivals_s))
 
 
-@pytest.mark.parametrize("cv", [1.0, 3.0])
-def test_a_stream_has_the_load_and_the_burstiness_it_says(cv: float) -> None:
-    jobs, _ = stream(Setting(TRACE, 0.7, cv), seed=2)
+@pytest.mark.parametrize(("arrivals", "cv"), [("Poisson", 1.0), ("bursty", 3.0)])
+def test_a_stream_has_the_load_and_the_burstiness_it_says(arrivals: Arrivals, cv: float) -> None:
+    jobs, _ = stream(Setting(TRACE, 0.7, arrivals), seed=2)
     gaps_s = np.diff(jobs.arrivals_s)
 
     assert jobs.services_s.sum() / jobs.arrivals_s[-1] == pytest.approx(0.7, rel=0.1)
     assert gaps_s.std() / gaps_s.mean() == pytest.approx(cv, rel=0.1)
+
+
+def test_peaks_begin_and_end_idle_and_have_the_load_they_say() -> None:
+    jobs, _ = stream(Setting(TRACE, 0.9, "peaks"), seed=2)
+    gaps_s = np.diff(jobs.arrivals_s)
+    pauses = gaps_s > PEAK_ANSWERS * SERVICES_S.mean()
+    busy_s = gaps_s[~pauses].sum()
+
+    assert jobs.services_s.sum() / busy_s == pytest.approx(0.9, rel=0.1)
+    assert busy_s / pauses.sum() == pytest.approx(PEAK_ANSWERS * SERVICES_S.mean(), rel=0.1)
 
 
 def test_a_row_for_each_order_says_what_it_gains_over_first_come() -> None:

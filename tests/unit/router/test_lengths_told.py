@@ -10,18 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
-from services.router.boost import CLASSES
 from services.router.predictor import _BATCH_BYTES, batch, class_of
 
 
-@pytest.mark.parametrize(("rank", "expected"), [(0.0, 0), (0.19, 0), (0.21, 1), (1.0, 4)])
+@pytest.mark.parametrize(("rank", "expected"), [(0.0, 0), (0.19, 1), (0.21, 2), (1.0, 9)])
 def test_a_rank_goes_before_the_likeliest_class(rank: float, expected: int) -> None:
     assert class_of(pb.PredictResponse(length_class=2, rank=rank)) == expected
 
 
 @pytest.mark.parametrize("rank", [None, math.nan, -0.1, 1.1])
 def test_without_a_rank_that_is_one_the_likeliest_class_counts(rank: float | None) -> None:
-    assert class_of(pb.PredictResponse(length_class=CLASSES - 1, rank=rank)) == CLASSES - 1
+    """The five classes are told apart, and in order."""
+    found = [class_of(pb.PredictResponse(length_class=each, rank=rank)) for each in range(5)]
+
+    assert found == [1, 3, 6, 8, 9]
+
+
+@pytest.mark.parametrize("length_class", [5, 2**31])
+def test_a_class_that_there_is_not_is_none(length_class: int) -> None:
+    assert class_of(pb.PredictResponse(length_class=length_class)) is None
 
 
 @given(st.lists(st.integers(0, 2 * _BATCH_BYTES), max_size=12))
