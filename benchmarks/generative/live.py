@@ -42,10 +42,14 @@ LOAD: Final = 0.92
 TURNS, TURN_S = 6, 100.0
 QUICK_TURNS, QUICK_TURN_S = 2, 20.0
 
-TRIED, QUICK_TRIED = 120, 12
-"""Requests, two at a time, that show how many a suite can answer.
+TRIED, QUICK_TRIED = 40, 12
+"""Requests, two at a time, that show how many a suite can answer."""
 
-The predictors learn from them, and the routers: those rank by class after 100 arrivals.
+LEARNED, QUICK_LEARNED = 2, 0
+"""Turns, both suites shortest first, that are not judged.
+
+Predictors and routers learn from them; routers rank by class after 50 answers, and take what they
+have not seen to wait for requests that do not.
 """
 
 ENOUGH: Final = 100
@@ -60,9 +64,10 @@ _BLOCK, _DRAWS = 20, 2000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is asked. Attributes: tried (before anything counts), turns, turn_s."""
+    """How much is asked. Attributes: tried and learned (before anything counts), turns, turn_s."""
 
     tried: int = TRIED
+    learned: int = LEARNED
     turns: int = TURNS
     turn_s: float = TURN_S
 
@@ -77,7 +82,7 @@ def measure(*, quick: bool = False) -> Report:
         raise Skipped("no llama.cpp or no weights: docs/generative.md")
     if not (DATA / PROMPTS).is_file():
         raise Skipped(f"no {PROMPTS} in {DATA}")
-    plan = Plan(QUICK_TRIED, QUICK_TURNS, QUICK_TURN_S) if quick else Plan()
+    plan = Plan(QUICK_TRIED, QUICK_LEARNED, QUICK_TURNS, QUICK_TURN_S) if quick else Plan()
     with TemporaryDirectory() as folder:
         return asyncio.run(_compare(Path(folder), plan))
 
@@ -93,10 +98,24 @@ async def _compare(folder: Path, plan: Plan) -> Report:
         pace = Pace(suites, LOAD)
         await asyncio.gather(*(saturated(one, questions[: plan.tried]) for one in suites))
         await pace.look()
-        turns = await _turns(suites, iter(questions[plan.tried :]), pace, plan)
+        left = iter(questions[plan.tried :])
+        learned = await _learn(suites, left, pace, plan)
+        turns = await _turns(suites, left, pace, plan)
         foretold = [await one.foretold() for one in suites]
     lost = sum(len(one.lost) for one in suites)
-    return _report(turns, lost, foretold, plan, pace)
+    return _report(turns, lost, foretold, pace, plan.tried + learned)
+
+
+async def _learn(
+    suites: Sequence[LiveSuite], questions: Iterator[Question], pace: Pace, plan: Plan
+) -> int:
+    """Let both serve shortest first; return how many questions each was asked."""
+    rng, asked = np.random.default_rng(1), 0
+    for one in suites:
+        await one.order("ssjf")
+    for _ in range(plan.learned):
+        asked += len((await stream(suites, questions, pace, rng, plan.turn_s))[0])
+    return asked
 
 
 async def _turns(
@@ -114,7 +133,11 @@ async def _turns(
 
 
 def _report(
-    turns: Sequence[Pairs], lost: int, foretold: Sequence[Foretold], plan: Plan, pace: Pace
+    turns: Sequence[Pairs],
+    lost: int,
+    foretold: Sequence[Foretold],
+    pace: Pace,
+    unjudged: int,
 ) -> Report:
     fcfs, ssjf = ([answer for turn in turns for answer in turn[which]] for which in range(2))
     replayed = [answer for turn in turns for answer in in_turn(turn[1])]
@@ -125,12 +148,12 @@ def _report(
     told = sum(each.told for each in foretold)
     figures = _side(turns) | {
         "lost": lost,
-        "foretold_pct": 100 * told / (2 * plan.tried + len(ssjf)),
+        "foretold_pct": 100 * told / (2 * unjudged + len(ssjf)),
         "cache_hit_pct": 100 * sum(each.hits * each.told for each in foretold) / max(told, 1),
         "class_right_pct": 100 * float(np.mean([each.right for each in foretold])),
     }
     note = (
-        f"{len(ssjf)} requests in {plan.turns} turns at {LOAD:g} of what a suite can do "
+        f"{len(ssjf)} requests in {len(turns)} turns at {LOAD:g} of what a suite can do "
         f"({pace.service_s:.2f} s an answer by the end); times since each was due."
     )
     if len(ssjf) < ENOUGH:

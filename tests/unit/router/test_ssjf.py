@@ -150,9 +150,8 @@ def test_what_answers_took_is_learned_and_short_ones_gain() -> None:
 
 def test_what_waited_for_a_dead_worker_teaches_nothing() -> None:
     """Such waits say nothing of how long the queue is."""
-    core, deaths = taught(bound_s=1e6), 40
-    twin = taught(bound_s=1e6)
-    for number in range(deaths):
+    core, twin = taught(bound_s=1e6), taught(bound_s=1e6)
+    for number in range(40):
         core.offer(unlucky := request(number, core.now_s))
         core.foretell(unlucky, 0)
         core.down(INSTANCE.id)
