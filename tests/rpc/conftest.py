@@ -1,4 +1,4 @@
-"""A planner between real gRPC peers, for the tests of this folder that are about planners."""
+"""Agents and planners between real gRPC peers, for the tests of this folder about either."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.postgres import Postgres, running
+from tests.rpc import agent_world
 from tests.rpc.planner_world import Agent, Grid, Suite, carbon, deployment, living, planner
+from tests.rpc.worker_world import save_model
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +33,22 @@ async def suite(tmp_path: Path, grid: Grid) -> AsyncIterator[Suite]:
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(deployment(tmp_path, grid.port)) as stub, living(agent, stub):
         yield Suite(stub, grid, agent)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model for all tests of this folder: none changes its file."""
+    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+
+
+@pytest.fixture
+async def node(
+    tmp_path: Path, model: Path
+) -> AsyncIterator[tuple[agent_world.Planner, agent_world.Agent]]:
+    """An agent that has told its planner of its GPUs."""
+    async with (
+        agent_world.planning() as (planner, port),
+        agent_world.agent(agent_world.deployment(tmp_path, model, f"127.0.0.1:{port}")) as running,
+    ):
+        await planner.until(lambda: len(planner.node.gpus) > 0)
+        yield planner, running

@@ -31,11 +31,6 @@ from tests.rpc.agent_world import (
 from tests.rpc.worker_world import infer_request, output, routed, save_model, until
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
-
-
 @pytest.fixture
 async def planner() -> AsyncIterator[tuple[Planner, int]]:
     async with planning() as (planner, port):

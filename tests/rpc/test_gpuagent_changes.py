@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from tests.rpc.agent_changes_world import ON_0, ON_4, READY, SMALL, fill, pids, ready
 from tests.rpc.agent_world import (
     GPU,
     NODE,
@@ -22,26 +23,14 @@ from tests.rpc.agent_world import (
     deployment,
     destroy,
     lock_clock,
-    placement,
     planning,
     segment_spec,
     start,
     stop,
-    workers_in,
 )
-from tests.rpc.worker_world import infer_request, routed, save_model, until
+from tests.rpc.worker_world import infer_request, routed, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-READY = inventory_pb2.SEGMENT_STATE_READY
-ON_0 = segment_spec("s-0")
-ON_4 = segment_spec("s-4", placement=placement("3g.20gb", 4))
-SMALL = segment_spec("s-small", placement=placement("2g.10gb", 4))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +61,6 @@ async def node(shared: tuple[Planner, Agent]) -> tuple[Planner, Agent]:
         lambda: set(ready(planner)) == {"s-0", "s-4"} and not planner.node.gpus[0].locked_clock_mhz
     )
     return planner, running
-
-
-async def fill(planner: Planner) -> None:
-    result = await planner.change(
-        [create("3g.20gb", 0), create("3g.20gb", 4)], [start(ON_0), start(ON_4)]
-    )
-    assert result.ok, result.message
-
-
-def pids(folder: Path) -> dict[str, int]:
-    """Return the worker's process by segment."""
-    return {Path(p.info["cmdline"][-1]).name.split(".")[0]: p.pid for p in workers_in(folder)}
-
-
-def ready(planner: Planner) -> dict[str, list[str]]:
-    """Return the endpoints of the segments that are ready."""
-    return {s.spec.segment_id: list(s.endpoints) for s in planner.node.segments if s.state == READY}
 
 
 async def test_one_slice_of_a_full_gpu_changes_while_its_neighbour_serves(

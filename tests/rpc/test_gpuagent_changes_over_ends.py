@@ -9,6 +9,8 @@ import grpc
 import pytest
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
+from tests.rpc.agent_changes_world import ON_4, READY, SMALL, fill, pids, ready
+from tests.rpc.agent_process_world import agent_process, killed
 from tests.rpc.agent_world import (
     GPU,
     NODE,
@@ -24,14 +26,7 @@ from tests.rpc.agent_world import (
     start,
     stop,
 )
-from tests.rpc.test_gpuagent_changes import ON_4, READY, SMALL, fill, pids, ready
-from tests.rpc.test_gpuagent_crash import agent_process, killed
-from tests.rpc.worker_world import infer_request, routed, save_model, until
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+from tests.rpc.worker_world import infer_request, routed, until
 
 
 async def test_an_agent_killed_half_way_finds_the_node_as_it_was_before_the_change(

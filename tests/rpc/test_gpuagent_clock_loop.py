@@ -15,6 +15,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.survey import survey
 from services.kit.deployment import Deployment
+from tests.rpc.agent_process_world import agent_process
 from tests.rpc.agent_world import (
     GPU,
     NODE,
@@ -26,15 +27,9 @@ from tests.rpc.agent_world import (
     planning,
     segment_spec,
 )
-from tests.rpc.test_gpuagent_crash import agent_process
-from tests.rpc.worker_world import infer_request, routed, save_model
+from tests.rpc.worker_world import infer_request, routed
 
 FULL_MHZ = 1410
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 def looping(folder: Path, model: Path, port: int, **node: Any) -> Deployment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,8 @@ from services.gpuagent.hardware import gpus_of
 from services.gpuagent.ledger import opened
 from services.kit.deployment import Node
 from services.kit.errors import PermissionDenied
-from tests.rpc.agent_world import GPU, WHOLE_GPU, Agent, Planner, agent, deployment, planning
-from tests.rpc.test_gpuagent_crash import agent_process
-from tests.rpc.worker_world import save_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
-
-
-@pytest.fixture
-async def node(tmp_path: Path, model: Path) -> AsyncIterator[tuple[Planner, Agent]]:
-    async with (
-        planning() as (planner, port),
-        agent(deployment(tmp_path, model, f"127.0.0.1:{port}")) as running,
-    ):
-        await planner.until(lambda: len(planner.node.gpus) > 0)
-        yield planner, running
+from tests.rpc.agent_process_world import agent_process
+from tests.rpc.agent_world import GPU, WHOLE_GPU, Agent, Planner, deployment, planning
 
 
 def _gpu(node: inventory_pb2.Node, uuid: str = GPU) -> inventory_pb2.Gpu:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.kit.deployment import Deployment
+from tests.rpc.agent_process_world import agent_process, killed
 from tests.rpc.agent_world import (
     GPU,
     NODE,
@@ -25,41 +19,9 @@ from tests.rpc.agent_world import (
     segment_spec,
     workers_in,
 )
-from tests.rpc.worker_world import infer_request, routed, save_model, until
+from tests.rpc.worker_world import infer_request, routed, until
 
 READY = inventory_pb2.SEGMENT_STATE_READY
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
-
-
-@asynccontextmanager
-async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run an agent as a process; what it leaves is killed at the end."""
-    folder = settings.nodes[NODE].state_dir
-    path = folder / "cinquefoil.yaml"
-    path.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "services.gpuagent",
-        NODE,
-        env={**os.environ, "CINQUEFOIL_CONFIG": str(path)},
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await asyncio.wait_for(process.wait(), 20)
-
-
-async def killed(process: asyncio.subprocess.Process) -> None:
-    """End an agent as a power cut would."""
-    process.kill()
-    await process.wait()
 
 
 async def _start_two(planner: Planner) -> None:

@@ -21,6 +21,7 @@ from services.gpuagent.mps.driver import Seat
 from services.gpuagent.mps.legacy import LegacyMps
 from services.kit.deployment import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
+from tests.rpc.agent_process_world import agent_process, killed
 from tests.rpc.agent_world import (
     NODE,
     Planner,
@@ -31,8 +32,7 @@ from tests.rpc.agent_world import (
     segment_spec,
     workers_in,
 )
-from tests.rpc.test_gpuagent_crash import agent_process, killed
-from tests.rpc.worker_world import infer_request, output, routed, save_model, until
+from tests.rpc.worker_world import infer_request, output, routed, until
 
 BINARY = Path(__file__).with_name("fake_mps_control.py")
 READY = inventory_pb2.SEGMENT_STATE_READY
@@ -86,11 +86,6 @@ class Node:
         segment = self.planner.segment("s-1")
         assert segment is not None
         return segment
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 @pytest.fixture(scope="module")

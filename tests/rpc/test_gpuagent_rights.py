@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
@@ -24,22 +23,6 @@ from tests.rpc.agent_world import (
     segment_spec,
     workers_in,
 )
-from tests.rpc.worker_world import save_model
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
-
-
-@pytest.fixture
-async def node(tmp_path: Path, model: Path) -> AsyncIterator[tuple[Planner, Agent]]:
-    async with (
-        planning() as (planner, port),
-        agent(deployment(tmp_path, model, f"127.0.0.1:{port}")) as running,
-    ):
-        await planner.until(lambda: len(planner.node.gpus) > 0)
-        yield planner, running
 
 
 def _outsider(folder: Path) -> SimulatedNvml:

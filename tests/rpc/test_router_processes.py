@@ -29,7 +29,7 @@ from services.kit.settings import ENV_FILE
 from services.router.app import run
 from tests.rpc import router_world, worker_inside
 from tests.rpc.router_world import until
-from tests.rpc.worker_world import flat_costs, infer_request, save_model
+from tests.rpc.worker_world import flat_costs, infer_request
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy
@@ -38,11 +38,6 @@ REQUEST = infer_request([[0, 0]])
 REQUEST.model_name = "digits"
 CREDITS = 8
 SHARES = {"a": 0.75, "b": 0.25}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 @dataclass

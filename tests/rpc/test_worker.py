@@ -27,7 +27,6 @@ from tests.rpc.worker_world import (
     infer_request,
     output,
     routed,
-    save_model,
     until,
     work,
     worker,
@@ -35,11 +34,6 @@ from tests.rpc.worker_world import (
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from services.gpuagent.latencies import largest_s
-from tests.rpc.worker_world import (
-    Running,
-    infer_request,
-    routed,
-    save_model,
-    until,
-    work,
-    worker,
-    worker_spec,
-)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
+from tests.rpc.worker_world import Running, infer_request, routed, until, work, worker, worker_spec
 
 
 def counted(running: Running) -> int:

@@ -6,26 +6,10 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.rpc.worker_inside import running
-from tests.rpc.worker_world import (
-    Router,
-    flat_costs,
-    infer_request,
-    output,
-    routed,
-    save_model,
-    until,
-    work,
-)
+from tests.rpc.worker_world import Router, flat_costs, infer_request, output, routed, until, work
 
 REQUEST = infer_request([[0, 0]])
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_model(tmp_path_factory.mktemp("model") / "tiny.onnx")
 
 
 # ---- credits -----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.meter import MeterReading
-from tests.unit.gpuagent.test_metering import IDLE_W, Bench
+from tests.unit.gpuagent.metering_world import IDLE_W, Bench
 
 
 def test_what_other_programs_draw_is_no_segments(tmp_path: Path) -> None:

@@ -5,108 +5,20 @@ from __future__ import annotations
 import json
 import math
 import random
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.attribution import IdleShare
-from services.gpuagent.blueprint import Blueprint
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.keeper import Keeper, Surroundings
 from services.gpuagent.ledger import Ledger
 from services.gpuagent.meter import MeterReading
 from services.gpuagent.metering import GpuMeter, Metered
-from services.gpuagent.running import Running
 from services.gpuagent.slots import Slot
-from services.gpuagent.worker.spec import WorkerSpec
-from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Placement
 from services.kit.profiles.profile import BatchCost
-
-IDLE_W = 50.0
-
-
-async def _never(endpoint: str, segment_id: str) -> None:
-    raise AssertionError(f"{endpoint}, {segment_id}: nothing is started here")
-
-
-def _running(name: str, slots: tuple[int, ...], ledger: Ledger, *, sm_count: int = 42) -> Running:
-    """A segment on paper: its workers are whoever writes the slots."""
-    spec = SegmentSpec(name, "m", "v", 4, len(slots), "GPU-1", Placement("3g.20gb", 0))
-    blueprint = Blueprint(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
-    world = Surroundings(RealClock(), _never, lambda: None)
-    keepers = tuple(
-        Keeper(
-            WorkerSpec(name, "m", "v", Path("v.onnx"), 4, "", ledger.path, slot, slots, "", None),
-            ledger.path,
-            ledger,
-            {},
-            world,
-        )
-        for slot in slots
-    )
-    return Running(blueprint, keepers, ())
-
-
-@dataclass
-class Bench:
-    """A GPU on paper: the test writes slots and reads the meter."""
-
-    folder: Path
-    sm_shares: bool = False
-    idle_share: IdleShare = "none"
-    segments: dict[str, Running] = field(default_factory=dict)
-    at_s: float = 1000.0
-    joules: float = 0.0
-    reset_j: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.folder / "ledger", lambda: self.at_s)
-        self.start_agent()
-
-    def start_agent(self) -> None:
-        self.meter = GpuMeter(
-            self.folder / "energy.json",
-            self.ledger,
-            Metered(IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share),
-        )
-
-    def segment(self, name: str, *slots: int, sm_count: int = 42) -> None:
-        self.segments[name] = _running(name, slots, self.ledger, sm_count=sm_count)
-        for slot in slots:
-            self.ledger.write(slot, Slot(pid=1, slice_uuid="MIG-1", segment_id=name))
-
-    def end(self, name: str) -> None:
-        """End a segment; what its workers did since the last reading stays in their slots."""
-        for keeper in self.segments.pop(name).keepers:
-            self.ledger.settle(keeper.spec.slot)
-
-    def batch(
-        self, slot: int, busy_s: float, energy_j: float, profiled: BatchCost | None = None
-    ) -> None:
-        """Let a worker have run a batch."""
-        now = self.ledger.slot(slot)
-        begun = replace(now, busy_since_s=self.at_s - busy_s)
-        self.ledger.write(slot, begun.ended(self.at_s, energy_j, 1, profiled))
-
-    def pass_time(self, elapsed_s: float, active_j: float) -> None:
-        self.at_s += elapsed_s
-        self.joules += IDLE_W * elapsed_s + active_j
-
-    def read(self, elapsed_s: float, active_j: float, method: Any = "model") -> None:
-        self.pass_time(elapsed_s, active_j)
-        reading = MeterReading(self.joules - self.reset_j, 70.0, method)
-        self.meter.read(reading, self.at_s, self.segments.values())
-
-    def reset(self) -> None:
-        """Let the counter begin anew, if one could see that it did."""
-        if self.joules - self.reset_j > 1000.0:
-            self.reset_j = self.joules
+from tests.unit.gpuagent.metering_world import IDLE_W, Bench
 
 
 def test_a_simulated_gpus_energy_goes_to_whom_the_model_charged(tmp_path: Path) -> None:

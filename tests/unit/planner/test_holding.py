@@ -16,8 +16,8 @@ from services.planner.decide import STRATEGIES
 from services.planner.domain import Gpu, Segment
 from services.planner.draft import Circumstances, draft
 from services.planner.plan import Plan, PlannedSegment, SegmentSpec
-from tests.unit.planner.test_decide import MODEL, POOL, decided, done, snapshot
-from tests.unit.planner.test_store import NOW
+from tests.unit.planner.decide_world import MODEL, POOL, decided, done, snapshot
+from tests.unit.planner.store_world import NOW
 
 
 def made(strategy: str = "co2opt", gpus: int = 2) -> Plan:

@@ -15,7 +15,7 @@ from services.planner.domain import Gpu, Pool
 from services.planner.draft import Circumstances, draft
 from services.planner.models import load_models
 from services.simulator.machines import gpu_type
-from tests.unit.planner.test_store import NOW
+from tests.unit.planner.store_world import NOW
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mixed/cinquefoil.yaml"
 T4_IDLE_W, A100_IDLE_W = 30.0, 55.0

@@ -11,7 +11,7 @@ from services.kit import deployment
 from services.kit.errors import InvalidArgument
 from services.planner.domain import Period
 from services.planner.proposal import AddedGpus, Changes, alter
-from tests.unit.planner.test_decide import snapshot
+from tests.unit.planner.decide_world import snapshot
 
 NODES = {
     "node-a": deployment.Node(zone="Z", pue=1.2),

@@ -29,7 +29,7 @@ from services.planner.placing.steps import (
     StopSegment,
 )
 from tests.unit.planner import fleets
-from tests.unit.planner.test_placement import MODELS, PROBLEM, configurations, ids, kinds_for
+from tests.unit.planner.placement_world import MODELS, PROBLEM, configurations, ids, kinds_for
 
 
 @dataclass

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,36 +21,14 @@ from services.planner.accounting.counters import Counters, Used
 from services.planner.decide import Snapshot
 from services.planner.domain import Gpu, Period
 from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.plan import (
-    Inputs,
-    Outcome,
-    Plan,
-    PlannedSegment,
-    PlanState,
-    Prediction,
-    SegmentSpec,
-)
+from services.planner.plan import Outcome, Plan, PlanState
 from services.planner.routing import RoutingTable
 from services.planner.store import Store, open_store
 from services.planner.trying.learning import Beliefs, Cell
 from tests.postgres import Postgres
 from tests.unit.planner.fleets import model, pool
+from tests.unit.planner.store_world import GPUS, NOW, PLAN, SPEC
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
-PLAN = Plan(
-    version=0,
-    created_at=NOW,
-    state=PlanState.PROPOSED,
-    strategy="exact",
-    reason="first plan: 1 node(s), 1 GPU(s)",
-    inputs=Inputs({"US-CAL": 210.0}, {"digits": 60.0}, {"a100-40gb": 1}, 0.5),
-    segments=(PlannedSegment(SPEC, "node-a", 1.0, 444.0, 0.018),),
-    prediction=Prediction(1.5, {"digits": 0.97}, {"digits": 0.1}, {}, 120.0, 25.2, 1, 0.0, 0.02),
-    steps=2,
-    slice_changes=1,
-)
-GPUS = {("node-a", "GPU-a"): "a100-40gb"}
 MODEL = model("digits")
 SNAPSHOT = Snapshot(
     gpus=(Gpu("GPU-a", "node-a", pool(), (Placement("1g.5gb", 3),), clock_mhz=900),),

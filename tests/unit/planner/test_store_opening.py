@@ -21,7 +21,7 @@ from services.planner.store.address import address, shown
 from services.planner.store.tables import metadata
 from services.planner.wire.convert import plan_to, routing_to
 from tests.postgres import Postgres
-from tests.unit.planner.test_store import GPUS, PLAN
+from tests.unit.planner.store_world import GPUS, PLAN
 
 BEFORE_MIGRATIONS = """
 CREATE TABLE plans (
