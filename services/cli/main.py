@@ -33,6 +33,7 @@ app = typer.Typer(
         "`cinquefoil status` and `cinquefoil plan list` show what it does and why."
     ),
     no_args_is_help=True,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,  # services log through it: a plain traceback reads better
 )
 app.command("demo")(demo.demo)

@@ -54,13 +54,10 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     For example:
 
-      cinquefoil plan dry-run
-
-      cinquefoil plan dry-run --demand digits=200 --intensity US-CAL=50
-
-      cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply
-
-      cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus
+    - `cinquefoil plan dry-run`
+    - `cinquefoil plan dry-run --demand digits=200 --intensity US-CAL=50`
+    - `cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply`
+    - `cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus`
     """
     from services.cli.outcome import explained, run
     from services.cli.plan.ask import dry_run as ask
@@ -114,9 +111,8 @@ def diff(
 
     For example:
 
-      cinquefoil plan diff 7        plan 7 and the newest
-
-      cinquefoil plan diff 7 8
+    - `cinquefoil plan diff 7`: plan 7 and the newest
+    - `cinquefoil plan diff 7 8`
     """
     from services.cli.outcome import run
     from services.cli.plan.ask import diff as ask

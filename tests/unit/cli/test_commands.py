@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from services.cli.commands import models
 from services.cli.main import app
 from services.kit.deployment import Discipline, InstanceChoice
 
-COMMANDS = (
-    *(("carbon", "serve"), ("planner", "serve"), ("gpuagent", "serve"), ("router", "serve")),
-    ("gpuagent", "smi"),
-    *(("up",), ("demo",), ("status",), ("infer",), ("plan", "list"), ("plan", "show")),
-    *(("config", "check"), ("config", "schema")),
-    *(("predictor", name) for name in ("serve", "status", "forget")),
-)
+Words = tuple[str, ...]
+
+
+def all_below(command: Any, path: Words = ()) -> Iterator[tuple[Words, Any]]:
+    """Yield a command and all below it, with the words that lead there."""
+    yield path, command
+    if isinstance(command, TyperGroup):
+        for name, each in command.commands.items():
+            yield from all_below(each, (*path, name))
+
+
+COMMANDS = dict(all_below(get_command(app)))
 
 
 def test_help_imports_no_library_of_any_service() -> None:
@@ -32,10 +41,19 @@ def test_help_imports_no_library_of_any_service() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_command_explains_itself(command: tuple[str, ...]) -> None:
-    result = CliRunner().invoke(app, [*command, "--help"])
+def test_every_command_explains_itself_in_lines_as_wide_as_the_terminal(
+    command: Words,
+) -> None:
+    result = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "1000"})
+
     assert result.exit_code == 0
     assert "Usage:" in result.output
+    paragraphs = inspect.cleandoc(COMMANDS[command].help or "").replace("`", "").split("\n\n")
+    assert paragraphs[0]
+    assert all(option.help for option in COMMANDS[command].params)
+    for paragraph in paragraphs:
+        if not paragraph.startswith("- "):
+            assert " ".join(paragraph.split()) in result.output
 
 
 def test_a_library_that_an_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
