@@ -19,7 +19,7 @@ DATABASE = Path("out/sensitivity/sensitivity.db")
 
 
 def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     gpu: Annotated[
         str,
         typer.Option(

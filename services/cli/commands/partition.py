@@ -21,7 +21,7 @@ class Aim(StrEnum):
 
 
 def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     stages: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
     gpu: Annotated[str, typer.Option(help="GPU type that will run them.")] = "a100-40gb",
     out: Annotated[Path, typer.Option(help="Folder for stage-0.onnx .. and stages.json.")] = Path(

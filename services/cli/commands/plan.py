@@ -26,7 +26,9 @@ app = typer.Typer(
 def list_(
     config: Config = None,
     json: Json = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=1000)] = 20,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, max=1000, help="Most plans to show.")
+    ] = 20,
 ) -> None:
     """List the newest plans: what each expected, what was seen, and the deviation."""
     from services.cli.outcome import run
