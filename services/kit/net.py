@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final
+
+PORTS: Final = range(20_000, 30_000)
+"""What `free_port` returns, where it can. Kubernetes' node ports begin above."""
+
+_TRIES: Final = 20
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -32,11 +40,18 @@ def is_loopback(address: str) -> bool:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free now on `host`."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a TCP port that is free now on `host`.
+
+    It lies in `PORTS`, below those that Linux gives to connections that begin here: none of them
+    takes it before whoever asked for it listens. Where all that are tried are taken: any.
+    """
+    tried = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(_TRIES))
+    for port in (*tried, 0):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((host, port))
+            found: int = probe.getsockname()[1]
+            return found
+    raise OSError(errno.EADDRNOTAVAIL, f"no port is free on {host}")
 
 
 @contextmanager
