@@ -28,6 +28,8 @@ from services.planner.triggers import Observation, cause
 from tests.rpc.provider_world import Answer, Asked, ProviderServer, serving_http
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
     from services.kit.deployment import Deployment
     from tests.conftest import Deploy
@@ -185,6 +187,13 @@ def scrape(port: int) -> str:
         return str(reply.read(), "utf-8")
 
 
+async def kept_file(made: Deployment) -> Path:
+    """Return the file that keeps what was said, once it is there; it tells nobody."""
+    while not (kept := list(made.carbon.cache_dir.glob("US-CAL.*.json"))):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    return kept[0]
+
+
 async def test_a_restart_asks_nobody_before_it_is_time(
     provider: tuple[ProviderServer, Neso, ScaledClock], deployment: Deploy
 ) -> None:
@@ -193,6 +202,7 @@ async def test_a_restart_asks_nobody_before_it_is_time(
     made, clock = deployment(settings(server)), ScaledClock(START, 1.0)
     async with carbon(made, clock) as stub:
         first = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
+        await kept_file(made)
     neso.up, asked = False, len(server.asked)
     async with carbon(made, clock) as stub:
         again = await intensity(stub)
@@ -212,10 +222,8 @@ async def test_what_was_kept_may_be_broken(
     made, clock = deployment(settings(server)), ScaledClock(START, 1.0)
     async with carbon(made, clock) as stub:
         await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
-        # A file tells nobody that it is there.
-        while not (kept := list(made.carbon.cache_dir.glob("US-CAL.*.json"))):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    kept[0].write_bytes(kept[0].read_bytes()[:100])
+        kept = await kept_file(made)
+    kept.write_bytes(kept.read_bytes()[:100])
     asked = len(server.asked)
     async with carbon(made, clock) as stub:
         await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)

@@ -281,9 +281,10 @@ async def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path) -> 
         await until(lambda: book.exists() and book.read_text().count("\n") > 1, 0.05)
         measuring.cancel()
         await asyncio.wait([measuring])
-        first, after = read_measurements(book.with_suffix(".csv")), await world.layout()
+        first = read_measurements(book.with_suffix(".csv"))
         with pytest.raises(FailedPrecondition, match="holds 1 measurements"):
-            await world.profile(world.request)
+            await _once_free(world.profile, world.request)
+        after = await world.layout()
         both = await _once_free(world.profile, replace(world.request, resume=True))
 
     assert measuring.cancelled()
