@@ -42,7 +42,7 @@ def is_loopback(address: str) -> bool:
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 
-    It lies in `PORTS`, below those that Linux gives to connections that begin here: none of them
+    In `PORTS`, below those that Linux by default gives to connections that begin here: none of them
     takes it before whoever asked for it listens. Where all that are tried are taken: any.
     """
     tried = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(_TRIES))

@@ -9,7 +9,7 @@ from services.router.boost import Boosts
 from services.router.domain import Request
 
 _ADAPT_ANSWERS = 50  # fewer change little
-_ADAPT_S = 1.0  # adapting takes 3 ms
+_ADAPT_S = 1.0  # adapting takes 2 to 6 ms
 
 
 class ShortestFirst:
