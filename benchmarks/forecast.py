@@ -24,12 +24,12 @@ from matplotlib import pyplot as plt
 from benchmarks import _grids
 from benchmarks._grids import Grid
 from benchmarks.harness import Figures, Report, main
-from services.carbon.domain import Period, Sample
-from services.carbon.forecast import DEPTH, LONGEST, forecast
-from services.carbon.provided import provided
-from services.carbon.sources.csv_file import read_trace
-from services.carbon.sources.provider import Outlook
-from services.carbon.track_record import TrackRecord
+from services.carbon.core.forecast.bias_correction import TrackRecord
+from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.forecaster import DEPTH, LONGEST, forecast
+from services.carbon.core.model import Period, Sample
+from services.carbon.core.sources.provider import Outlook
+from services.carbon.sources.csv_trace import read_trace
 
 HOURS = (1, 6, 24, 48)
 ORIGINS, QUICK_ORIGINS = 200, 40

@@ -21,8 +21,8 @@ from benchmarks import _fleets as fleets
 from benchmarks import _grids
 from benchmarks._grids import Grid
 from benchmarks.harness import Figures, Report, main, timed_s
-from services.carbon.forecast import DEPTH, forecast
-from services.kit.deployment import Horizon, Objective
+from services.carbon.core.forecast.forecaster import DEPTH, forecast
+from services.kit.config import Horizon, Objective
 from services.planner.domain import Model, Period, Pool, Problem, Score, Segment
 from services.planner.foresight.horizon import plan_ahead
 from services.planner.foresight.outlook import Step, periods

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from benchmarks import _fleets as fleets
 from benchmarks import _grids as grids
 from benchmarks.harness import Figures, main
-from services.kit.deployment import Objective, Triggers
+from services.kit.config import Objective, Triggers
 from services.planner.domain import Pool
 from services.planner.grid_signal import GridSignal
 from services.planner.problem.score import score

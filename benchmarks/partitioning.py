@@ -21,10 +21,10 @@ from services.cli.demo import family
 from services.gpuagent import gpu_table
 from services.gpuagent.sensitivity.roofline import Roofline
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.cost import INSENSITIVE, Cost, total
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.graph import Graph
-from services.kit.operators.read import read
+from services.kit.operators.core.clock_sensitivity import INSENSITIVE, Cost, total
+from services.kit.operators.core.graph import Graph
+from services.kit.operators.onnx_reader import read
+from services.kit.operators.random_inputs import Sizes
 from services.planner.partitioning.cutting import cut
 from services.planner.partitioning.domain import Objective
 from services.planner.partitioning.partition import THRESHOLD, Wanted, partition

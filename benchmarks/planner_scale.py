@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import _fleets as fleets
 from benchmarks.harness import Figures, main, timed_s
-from services.kit.deployment import Goals, Objective
+from services.kit.config import Goals, Objective
 from services.planner.domain import Model, Pool, Segment
 from services.planner.placing.placement import place
 from services.planner.placing.rollout import plan_rollout

@@ -22,9 +22,9 @@ from benchmarks.harness import Figures, main
 from benchmarks.router.messages import request
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2
-from services.kit import logs
 from services.kit.clock import RealClock
 from services.kit.rpc.guard import guard
+from services.kit.telemetry import logs
 from services.router.account import Account
 from services.router.domain import Instance, ModelRoutes, Request, RoutingTable
 from services.router.engine import Engine

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from hypothesis import settings
 
-from services.kit.deployment import Deployment
-from services.kit.settings import ENV_FILE, ENV_PREFIX, load
+from services.kit.config import Deployment
+from services.kit.config.loader import ENV_FILE, ENV_PREFIX, load
 
 # Test processes share the cores: with algebra threads of their own each would mostly wait for the
 # others (training the demo's models took 20 times the processor time). Numpy comes after this.

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.planner.domain import Model, Variant
 
 DATA = Path(__file__).parents[2] / "../shared/data/clover"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from services.kit.profiles.profile import BatchCost, Profile, SliceShape
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.domain import Configuration, Model, Problem, Score, SegmentKind
 from services.planner.problem.catalog import Place, measure
 from services.planner.problem.score import score

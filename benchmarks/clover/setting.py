@@ -12,7 +12,7 @@ from benchmarks import _fleets as fleets
 from benchmarks.clover import applications
 from benchmarks.clover.applications import DATA
 from benchmarks.clover.calibration import calibrated
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment
 from services.planner.problem import catalog
 from services.planner.problem.catalog import Place

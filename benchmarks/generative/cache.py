@@ -16,10 +16,10 @@ from statistics import mean, median
 from typing import Any, Final, NamedTuple, TypeVar
 
 from benchmarks.harness import Figures, Report, Skipped
-from services.predictor.cache.cache import Bounds, SemanticCache
+from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.source_selector import Rivals
 from services.predictor.embedding.minilm import SIZE, MiniLm
-from services.predictor.histories import Histories
-from services.predictor.rivals import Rivals
+from services.predictor.runtime.length_models import Histories
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 SETS: Final = ("gpteacher", "oasst_eval", "sharegpt_first_turn")

@@ -30,9 +30,9 @@ from benchmarks.generative.live_suite import Answer, Foretold, LiveSuite, Questi
 from benchmarks.generative.traces import DATA, TEST_SHARE
 from benchmarks.harness import Figures, Report, Row, Skipped
 from services.predictor.embedding.minilm import MiniLm
+from services.predictor.training.core.fit import fit
+from services.predictor.training.core.rows import read, split
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import fit
-from services.predictor.training.rows import read, split
 
 PROMPTS: Final = "prompts/gpteacher.jsonl"
 MOST_CHARACTERS: Final = 160

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from services.predictor.estimate import CLASS_COUNT
-from services.predictor.training.fit import Body, Embed, head_ridge, true_classes
-from services.predictor.training.head import Array, Head, Loss, fit_head, fit_networks
-from services.predictor.training.measures import Measures, measure
-from services.predictor.training.rows import Row
+from services.predictor.core.estimate import CLASS_COUNT
+from services.predictor.training.core.fit import Body, Embed, head_ridge, true_classes
+from services.predictor.training.core.head import Array, Head, Loss, fit_head, fit_networks
+from services.predictor.training.core.metrics import Measures, measure
+from services.predictor.training.core.rows import Row
 
 OURS = "classification: the predictor"
 _BEND = 0.05

@@ -20,13 +20,13 @@ from threadpoolctl import threadpool_limits
 from benchmarks.generative.objectives import OURS, objectives
 from benchmarks.generative.repeats import ceiling
 from benchmarks.harness import Figures, Report, Skipped
-from services.predictor.classes import Classes
+from services.predictor.adapters.proxy_model import Proxy
+from services.predictor.core.length_classes import Classes
 from services.predictor.embedding.minilm import MiniLm
-from services.predictor.proxy import Proxy
 from services.predictor.training.baselines import CLASSIFIED, REGRESSED, baselines
-from services.predictor.training.fit import Embed, fit_body
-from services.predictor.training.measures import Measures, pair_order
-from services.predictor.training.rows import Row, read, split
+from services.predictor.training.core.fit import Embed, fit_body
+from services.predictor.training.core.metrics import Measures, pair_order
+from services.predictor.training.core.rows import Row, read, split
 
 Figure = Mapping[str, Any]
 

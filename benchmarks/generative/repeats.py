@@ -11,9 +11,9 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from services.predictor.estimate import CLASS_COUNT, CLASS_RANKS
-from services.predictor.training.measures import Measures, measure
-from services.predictor.training.rows import Row
+from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS
+from services.predictor.training.core.metrics import Measures, measure
+from services.predictor.training.core.rows import Row
 
 
 def others_told(rows: Iterable[Row]) -> tuple[list[Row], NDArray[np.float64]]:

@@ -13,7 +13,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from services.kit.deployment import Discipline
+from services.kit.config import Discipline
 from services.router.decisions import Decision, Send
 from services.router.dispatcher import Dispatcher
 from services.router.domain import Instance, Limits, ModelRoutes, Request

@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.generative.repeats import others_told
 from benchmarks.generative.serving import Classes, Seconds
 from benchmarks.harness import Skipped
+from services.predictor.core.estimate import CLASS_RANKS
 from services.predictor.embedding.minilm import MiniLm
-from services.predictor.estimate import CLASS_RANKS
-from services.predictor.histories import Histories
+from services.predictor.runtime.length_models import Histories
+from services.predictor.training.core.fit import fit
+from services.predictor.training.core.metrics import confusion
+from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import fit
-from services.predictor.training.measures import confusion
-from services.predictor.training.rows import Row, read, split
 from services.router.boost import CLASSES
 from services.router.lengths import class_at
 

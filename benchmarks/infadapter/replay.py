@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks._loads import DAY_S, HOLE_S
 from benchmarks.infadapter.policies import Outlook, Policy
 from benchmarks.infadapter.setting import BEFORE, CORES, Setting
-from services.kit.deployment import LoadForecast
+from services.kit.config import LoadForecast
 from services.planner.foresight.demand import Demand
 from services.planner.foresight.load_forecast import MARGIN
 from services.planner.strategies.infadapter_allocation import Allocation

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Skipped
-from services.kit.deployment import InfAdapter as Weights
+from services.kit.config import InfAdapter as Weights
 from services.planner.strategies.infadapter_allocation import Candidate
 
 DATA = Path(__file__).parents[2] / "../shared/data/infadapter"

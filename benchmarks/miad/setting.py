@@ -9,9 +9,9 @@ from services.gpuagent.device import GpuInfo
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.gpu_table import load
 from services.gpuagent.worker.costs import Costs
-from services.kit.deployment import Node
+from services.kit.config import Node
 from services.kit.mig import WHOLE, Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 
 GPU = "v100"
 GMACS_PER_ITEM = 60.0

@@ -26,7 +26,7 @@ from benchmarks.harness import WIDTH, Figures, Report, Row, Skipped, options, pu
 from benchmarks.muserve import arrivals, live, networks, plots
 from benchmarks.muserve.replay import POLICIES, Span
 from benchmarks.muserve.study import Setting, jobs_of, rows_of, study_of
-from services.kit.profiles.clock_curve import RATIOS, energy_ratio, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, thriftiest
 
 SPAN: Final = Span()
 QUICK: Final = Span(settle_s=60.0, length_s=180.0)

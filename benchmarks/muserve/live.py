@@ -27,7 +27,7 @@ from benchmarks.miad.live import Live, request
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
 from services.cli.demo import family
 from services.gpuagent.simulator import gpu_uuid
-from services.kit.deployment import Deployment, PlacementRule
+from services.kit.config import Deployment, PlacementRule
 from services.kit.net import free_port
 from services.planner.domain import Configuration, Pool, Segment
 from services.planner.models import load_models

@@ -17,7 +17,7 @@ from benchmarks.muserve.replay import POLICIES, Policy, Span
 from benchmarks.muserve.study import SAMPLE, Study, compared
 from benchmarks.partitioning import GPU, SIZES, everything
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.read import read
+from services.kit.operators.onnx_reader import read
 from services.planner.muserve.domain import Partition, Served
 from services.planner.muserve.networks import partitions
 from services.planner.muserve.pipelines import Job

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
 from services.gpuagent.latencies import SIZES, Counts, size_of
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, Tenant
-from services.kit.profiles.clock_curve import power_ratio
+from services.kit.profiles.core.clock_curve import power_ratio
 from services.planner.muserve.deploy import Deployment, Method
 from services.planner.muserve.domain import Served
 from services.planner.muserve.pipelines import Answer, Job, Simulation

@@ -11,19 +11,19 @@ import httpx
 
 from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
 from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
-from services.carbon.board import Board
-from services.carbon.follow import follow
-from services.carbon.live import Live, live_sources, polls
-from services.carbon.metrics import IntensityCollector
-from services.carbon.monitor import Monitor
-from services.carbon.mqtt import conversation, spoken
+from services.carbon.adapters.mqtt import conversation, spoken
+from services.carbon.core.monitor import Monitor
+from services.carbon.core.sources.source import Source
+from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.live_sources import Live, live_sources, polls
+from services.carbon.runtime.metrics import IntensityCollector
+from services.carbon.runtime.zone_updates import follow
 from services.carbon.servicer import CarbonServicer
-from services.carbon.sources.build import build
-from services.carbon.sources.source import Source
-from services.kit import metrics
+from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
-from services.kit.deployment import Carbon, Deployment
+from services.kit.config import Carbon, Deployment
 from services.kit.rpc import Serving, serving
+from services.kit.telemetry import metrics
 
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
 

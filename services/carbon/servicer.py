@@ -8,14 +8,14 @@ from typing import Any
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceServicer
-from services.carbon.board import Board, check_horizon
-from services.carbon.convert import (
+from services.carbon.adapters.convert import (
     duration_from_wire,
     forecast_to_wire,
     intensity_to_wire,
     time_from_wire,
 )
-from services.carbon.domain import Intensity
+from services.carbon.core.model import Intensity
+from services.carbon.runtime.grid_state import Board, check_horizon
 from services.kit.clock import Clock
 
 DEFAULT_HORIZON = timedelta(hours=24)

@@ -14,7 +14,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.deployment import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint
 from services.kit.errors import ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
 from services.kit.rpc.status import DETAILS_KEY

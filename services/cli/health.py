@@ -9,10 +9,10 @@ import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.cli.client import TIMEOUT_S, ask
-from services.kit.deployment import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint
+from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument, Unavailable
 from services.kit.rpc import dial
-from services.kit.settings import load
 
 
 async def check(config: Path, service: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 import typer
 import uvloop
 
+from services.kit.config.loader import ConfigError
 from services.kit.errors import ServiceError
-from services.kit.settings import ConfigError
 
 T = TypeVar("T")
 

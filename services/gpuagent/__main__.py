@@ -6,7 +6,7 @@ import sys
 from functools import partial
 
 from services.gpuagent.app import run
-from services.kit.service import launch
+from services.kit.process.service import launch
 
 if __name__ == "__main__":
     sys.exit(launch("gpuagent", partial(run, node="".join(sys.argv[1:2]))))

@@ -13,9 +13,9 @@ from services.gpuagent.energy import Account
 from services.gpuagent.meter import NO_METER, MeterReading
 from services.gpuagent.metering import GpuMeter
 from services.gpuagent.segments import Segments
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition, ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("accounts")
 

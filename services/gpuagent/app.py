@@ -30,10 +30,10 @@ from services.gpuagent.settings import (
 )
 from services.gpuagent.uplink import Uplink
 from services.gpuagent.view import View
-from services.kit import metrics
 from services.kit.clock import RealClock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.rpc import dial, serving
+from services.kit.telemetry import metrics
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

@@ -42,7 +42,7 @@ from services.gpuagent.software import Software
 from services.gpuagent.steps import Steps
 from services.gpuagent.wall_power import WallPower
 from services.kit.clock import Clock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from services.gpuagent.change_rules import Before
 from services.gpuagent.domain import Action, Change, StartSegment
 from services.gpuagent.inventory import Inventory
 from services.gpuagent.journal import ChangeJournal
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ServiceError, Unavailable
+from services.kit.telemetry import logs
 
 _log = logs.get("changes")
 

@@ -14,8 +14,8 @@ from typing import Final
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import ClockState, LockClock
 from services.gpuagent.files import read_json, write_json
-from services.kit import logs
 from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("clocks")
 

@@ -15,8 +15,8 @@ from services.gpuagent.ledger import Ledger
 from services.gpuagent.running import Running
 from services.gpuagent.segments import Segments
 from services.gpuagent.slots import Slot
-from services.kit import logs
 from services.kit.clock import Clock
+from services.kit.telemetry import logs
 
 _log = logs.get("drift")
 

@@ -12,8 +12,9 @@ from services.gpuagent.cpu.opening import cores_of
 from services.gpuagent.device import GpuInfo, NvmlGpus
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.ledger import Ledger
-from services.kit import deployment, logs
+from services.kit import config
 from services.kit.errors import FailedPrecondition
+from services.kit.telemetry import logs
 
 _log = logs.get("hardware")
 
@@ -21,7 +22,7 @@ _log = logs.get("hardware")
 @asynccontextmanager
 async def gpus_of(
     name: str,
-    node: deployment.Node,
+    node: config.Node,
     state_dir: Path,
     ledger: Callable[[str], Ledger],
     *,
@@ -65,7 +66,7 @@ async def gpus_of(
             restore()
 
 
-def control_of(name: str, node: deployment.Node) -> Control:
+def control_of(name: str, node: config.Node) -> Control:
     """Return whether a node's agent may change it."""
     return Control(node.controlled, f"nodes.{name}.control")
 

@@ -17,11 +17,11 @@ from services.gpuagent.ledger import Ledger
 from services.gpuagent.patience import Failures, Patience
 from services.gpuagent.processes import WorkerProcess
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec
-from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.net import free_port, split_address
+from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
 
 _log = logs.get("keeper")

@@ -17,9 +17,9 @@ from services.gpuagent.clocks import Clocks
 from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import LockClock
 from services.gpuagent.segments import Segments
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("presence")
 

@@ -10,7 +10,7 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
-from services.kit.deployment import Tls
+from services.kit.config import Tls
 from services.kit.rpc import dial
 
 _ATTEMPT_S: Final = 5.0

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from services.kit import logs
 from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
 
 _log = logs.get("rapl")
 

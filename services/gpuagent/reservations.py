@@ -15,10 +15,10 @@ from services.gpuagent.inventory import Inventory
 from services.gpuagent.reconcile import DesiredGpu
 from services.gpuagent.reconfigurer import Reconfigurer
 from services.gpuagent.segments import Segments
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition, NotFound, ServiceError
 from services.kit.mig import WHOLE
+from services.kit.telemetry import logs
 
 _log = logs.get("reservations")
 

@@ -17,9 +17,9 @@ from services.gpuagent.mps.sharing import Sharing, Unshared
 from services.gpuagent.places import Places
 from services.gpuagent.processes import WorkerProcess
 from services.gpuagent.running import Running
-from services.kit import logs
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
 from services.kit.mig import Placement
+from services.kit.telemetry import logs
 
 _log = logs.get("segments")
 

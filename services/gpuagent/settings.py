@@ -13,9 +13,9 @@ from services.gpuagent.mps.sharing import MpsSharing, Sharing, Unshared
 from services.gpuagent.patience import Patience
 from services.gpuagent.places import Home
 from services.gpuagent.worker.spec import External, Generative, TlsFiles
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.clock import Clock
-from services.kit.deployment import (
+from services.kit.config import (
     Deployment,
     ExternalRuntime,
     GenerativeRuntime,
@@ -25,7 +25,7 @@ from services.kit.deployment import (
     Workers,
 )
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.load import load_profile, load_stages
+from services.kit.profiles.factory import load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
 
 

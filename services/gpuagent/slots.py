@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from services.gpuagent.changes import ChangeFailed, Changes
 from services.gpuagent.control import GRANTED, Control
 from services.gpuagent.domain import Action, Change, Outcome
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("steps")
 

@@ -21,7 +21,7 @@ from services.gpuagent.ledger import Ledger
 from services.gpuagent.nvml import listing
 from services.gpuagent.nvml.errors import translated
 from services.gpuagent.nvml.listing import GpuInstance, MigDevice, Profile
-from services.kit import deployment
+from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.units import BYTES_PER_MIB
 
@@ -91,7 +91,7 @@ class SurveyedGpu:
     may_look: bool = True
 
 
-def survey(name: str, node: deployment.Node) -> tuple[SurveyedGpu, ...]:
+def survey(name: str, node: config.Node) -> tuple[SurveyedGpu, ...]:
     """Return the GPUs of a node, by index; real ones must be this machine's. Blocks.
 
     Args:
@@ -119,7 +119,7 @@ def survey(name: str, node: deployment.Node) -> tuple[SurveyedGpu, ...]:
 
 
 @contextmanager
-def _opened(name: str, node: deployment.Node, folder: Path) -> Iterator[None]:
+def _opened(name: str, node: config.Node, folder: Path) -> Iterator[None]:
     """Start NVML, real or simulated, while the block runs."""
     with ExitStack() as stack:
 

@@ -15,10 +15,10 @@ from services.gpuagent.domain import Outcome
 from services.gpuagent.mailbox import Mailbox
 from services.gpuagent.steps import Steps
 from services.gpuagent.view import View
-from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

@@ -12,7 +12,7 @@ from services.gpuagent.accounts import Accounts
 from services.gpuagent.pue import PueMeter, told
 from services.gpuagent.settings import NodePlace
 from services.kit.clock import Clock
-from services.kit.deployment import Mqtt, PowerMeters
+from services.kit.config import Mqtt, PowerMeters
 from services.kit.mqtt import Link, Message, Refused
 from services.kit.mqtt.payload import from_json, number
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import (
     AlreadyExists,
@@ -19,6 +18,7 @@ from services.kit.errors import (
     Unavailable,
     from_status,
 )
+from services.kit.telemetry import logs
 from services.planner.books import Books
 from services.planner.fleet import Fleet
 from services.planner.notice import Notice

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from services.kit import logs
 from services.kit.backoff import Backoff
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
 from services.planner import metrics
 from services.planner.broadcast import Broadcast
 from services.planner.fleet import Fleet

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
-from services.kit import metrics
 from services.kit.clock import RealClock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.rpc import dial, serving
+from services.kit.telemetry import metrics
 from services.planner import grid, mqtt
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
 from services.planner import metrics
 from services.planner.accounting.account import Spent
 from services.planner.accounting.accountant import Accountant, Page

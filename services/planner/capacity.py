@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 
-from services.kit.deployment import Goals, Objective
+from services.kit.config import Goals, Objective
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Layout
 from services.kit.profiles.table import TableProfile

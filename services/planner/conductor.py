@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from services.kit import logs
+from services.kit.telemetry import logs
 from services.planner import metrics
 from services.planner.announcer import Announcer
 from services.planner.books import Books

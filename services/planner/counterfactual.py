@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from services.kit import deployment, logs
+from services.kit import config
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 from services.planner.accounting.baseline import Rates, rates
 from services.planner.domain import Model, Problem
 from services.planner.world import World
@@ -30,7 +31,7 @@ class Counterfactual:
 
     def __init__(
         self,
-        settings: deployment.Planner,
+        settings: config.Planner,
         models: Sequence[Model],
         world: World,
         tell: Callable[[Rates], None],

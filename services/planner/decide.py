@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from services.kit.deployment import Objective
-from services.kit.deployment import Planner as Settings
+from services.kit.config import Objective
+from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
 from services.planner import holding
 from services.planner.domain import (

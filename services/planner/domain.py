@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.kit.deployment import Objective, PlacementRule
+from services.kit.config import Objective, PlacementRule
 from services.kit.mig import Geometry, Placement, SliceKind
-from services.kit.profiles.profile import Profile, SliceShape
+from services.kit.profiles.core.profile import Profile, SliceShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.kit import logs
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 from services.planner.agents import Agents
 from services.planner.announcer import Announcer
 from services.planner.decide import Decision

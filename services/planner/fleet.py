@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from services.kit import deployment
+from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.domain import Gpu, GpuType, Pool
@@ -102,7 +102,7 @@ class _Member:
 class Fleet:
     """The nodes of a deployment, by the agents' reports. Times are monotonic seconds."""
 
-    def __init__(self, settings: Mapping[str, deployment.Node], settle_s: float) -> None:
+    def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
         self._settings = settings
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}

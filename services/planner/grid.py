@@ -9,10 +9,10 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.carbon.v1 import carbon_pb2
-from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
-from services.kit.deployment import Horizon
+from services.kit.config import Horizon
+from services.kit.telemetry import logs
 from services.planner.domain import Period
 from services.planner.foresight import outlook
 

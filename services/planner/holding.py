@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 from services.planner.domain import (
     Gpu,
     Model,

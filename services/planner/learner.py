@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from services.kit import logs
-from services.kit.deployment import Planner as Settings
+from services.kit.config import Planner as Settings
+from services.kit.telemetry import logs
 from services.planner import metrics
 from services.planner.conductor import Conductor
 from services.planner.domain import Configuration, Segment

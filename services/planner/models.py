@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from services.kit import deployment as config
-from services.kit.deployment import Deployment
-from services.kit.profiles.load import load_profile, load_stages
-from services.kit.profiles.profile import Profile
-from services.kit.profiles.split import latency_shares
+from services.kit import config
+from services.kit.config import Deployment
+from services.kit.profiles.core.profile import Profile
+from services.kit.profiles.factory import load_profile, load_stages
+from services.kit.profiles.stage_split import latency_shares
 from services.planner.domain import Model, PipelineStage, Variant
 
 

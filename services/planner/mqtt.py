@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from services.kit.clock import Clock
-from services.kit.deployment import Mqtt
+from services.kit.config import Mqtt
 from services.kit.mqtt import Link
 from services.planner.announcer import Announcement
 from services.planner.broadcast import Broadcast

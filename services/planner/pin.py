@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from services.kit import logs
 from services.kit.errors import FailedPrecondition
+from services.kit.telemetry import logs
 from services.planner.store import Store
 
 _log = logs.get("pin")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
-from services.kit.deployment import Goals
+from services.kit.config import Goals
 from services.kit.mig import Placement
 from services.planner.domain import Queue, Segment, queue_of
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from services.kit import deployment, logs
+from services.kit import config
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.telemetry import logs
 from services.planner import holding, metrics
 from services.planner.announcer import Announcer
 from services.planner.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
@@ -48,8 +49,8 @@ class Planning:
 
     def __init__(
         self,
-        settings: deployment.Planner,
-        nodes: Mapping[str, deployment.Node],
+        settings: config.Planner,
+        nodes: Mapping[str, config.Node],
         models: Sequence[Model],
         world: World,
         announcer: Announcer,
@@ -109,7 +110,7 @@ class Planning:
             FailedPrecondition: It does not fit on the fleet any more.
         """
 
-        def realised(snapshot: Snapshot, _settings: deployment.Planner) -> Decision:
+        def realised(snapshot: Snapshot, _settings: config.Planner) -> Decision:
             return realise(snapshot, problem, configuration, new_id)
 
         return await self._drafted(reason, self._snapshot(seen), realised)
@@ -138,7 +139,7 @@ class Planning:
         snapshot = self._snapshot(seen)
         self._must_hold(plan, snapshot)
 
-        def adopted(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+        def adopted(snapshot: Snapshot, settings: config.Planner) -> Decision:
             return adopt(snapshot, settings, holding.resumed(plan, snapshot.gpus, self._models))
 
         return await self._drafted(plan.reason, snapshot, adopted)
@@ -161,7 +162,7 @@ class Planning:
         self._must_hold(plan, snapshot)
         named = _as_planned if not plan.version else _afresh
 
-        def adopted(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+        def adopted(snapshot: Snapshot, settings: config.Planner) -> Decision:
             stay = staying(snapshot)
             target = holding.target(plan, snapshot.gpus, self._models, stay, named)
             return adopt(snapshot, settings, target)
@@ -206,7 +207,7 @@ class Planning:
         self,
         reason: str,
         snapshot: Snapshot,
-        make: Callable[[Snapshot, deployment.Planner], Decision],
+        make: Callable[[Snapshot, config.Planner], Decision],
     ) -> Draft:
         started_s = self._world.clock.monotonic()
         decision = await self.think(snapshot.strategy, lambda: make(snapshot, self._settings))
@@ -269,11 +270,11 @@ def _afresh(_segment_id: str) -> str:
     return new_id()
 
 
-def _wishes(plan: Plan, objective: deployment.Objective) -> deployment.Objective:
+def _wishes(plan: Plan, objective: config.Objective) -> config.Objective:
     """Return the objective that a plan records, as far as it does."""
     known = {"carbon_weight", "accuracy_floor", "goals"}
     return objective.model_copy(update={name: getattr(plan.inputs, name) for name in known})
 
 
-def _decide(snapshot: Snapshot, settings: deployment.Planner) -> Decision:
+def _decide(snapshot: Snapshot, settings: config.Planner) -> Decision:
     return decide(snapshot, settings, new_id)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import get_args
 
-from services.kit import logs
-from services.kit.deployment import Deployment, Discipline, InstanceChoice
-from services.kit.deployment.model import THRESHOLDS
+from services.kit.config import Deployment, Discipline, InstanceChoice
+from services.kit.config.models import THRESHOLDS
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
+from services.kit.telemetry import logs
 from services.planner.routing import Policy
 from services.planner.store import Store
 

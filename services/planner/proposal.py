@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from services.kit import deployment
-from services.kit.deployment import Objective
+from services.kit import config
+from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
 from services.planner.decide import STRATEGIES, Decision, Snapshot
 from services.planner.domain import Gpu, Pool, Problem
@@ -72,7 +72,7 @@ class Proposal:
     problem: Problem
 
 
-def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, deployment.Node]) -> Snapshot:
+def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]) -> Snapshot:
     """Return `snapshot` under other circumstances.
 
     Args:
@@ -144,7 +144,7 @@ def _merged(base: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
 def _fleet(
     snapshot: Snapshot,
     changes: Changes,
-    nodes: Mapping[str, deployment.Node],
+    nodes: Mapping[str, config.Node],
     intensity: Mapping[str, float],
 ) -> Iterator[Gpu]:
     unknown = changes.without_gpus - {gpu.uuid for gpu in snapshot.gpus}
@@ -164,7 +164,7 @@ def _pool(
     path: str,
     added: AddedGpus,
     snapshot: Snapshot,
-    nodes: Mapping[str, deployment.Node],
+    nodes: Mapping[str, config.Node],
     intensity: Mapping[str, float],
 ) -> Pool:
     types = {gpu.pool.type.name: gpu.pool.type for gpu in snapshot.gpus}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from services.kit.deployment import Planner as Settings
+from services.kit.config import Planner as Settings
 from services.planner import holding
 from services.planner.books import Books
 from services.planner.decide import Snapshot, configuration_of, pose

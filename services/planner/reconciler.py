@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from services.kit import logs
 from services.kit.backoff import Backoff
-from services.kit.deployment import Planner as Settings
+from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.telemetry import logs
 from services.planner import holding, metrics
 from services.planner.announcer import Announcer
 from services.planner.books import Books

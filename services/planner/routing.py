@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from services.kit.deployment import Deployment, Discipline, InstanceChoice, Model
+from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.planner.domain import Queue, queue_of
 from services.planner.plan import PlannedSegment
 

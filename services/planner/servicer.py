@@ -11,7 +11,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
 from services.planner.agents import Agents, Session
 from services.planner.announcer import Announcer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.kit import deployment
+from services.kit import config
 from services.planner.accounting.embodied import Making
 from services.planner.accounting.site import Board, Site
 from services.planner.fleet import Fleet
@@ -22,10 +22,10 @@ class Sites:
 
     def __init__(
         self,
-        nodes: Mapping[str, deployment.Node],
+        nodes: Mapping[str, config.Node],
         fleet: Fleet,
         intensity_gco2e_per_kwh: Mapping[str, float],
-        embodied: deployment.Embodied | None = None,
+        embodied: config.Embodied | None = None,
     ) -> None:
         self._nodes = nodes
         self._fleet = fleet

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.planner.plan import SegmentSpec
 from services.planner.service_level import Violation
 

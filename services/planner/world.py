@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.clock import Clock
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.planner.distrust import Distrust
 from services.planner.domain import Period
 from services.planner.fleet import Fleet

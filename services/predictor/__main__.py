@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from services.kit.service import launch
+from services.kit.process.service import launch
 from services.predictor.app import run
 
 if __name__ == "__main__":

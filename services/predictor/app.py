@@ -10,22 +10,22 @@ from typing import Final
 
 from cinquefoil.predictor.v1.predictor_pb2 import DESCRIPTOR
 from cinquefoil.predictor.v1.predictor_pb2_grpc import add_PredictorServiceServicer_to_server
-from services.kit import metrics
 from services.kit.clock import Clock, RealClock
-from services.kit.deployment import Deployment, Predictor, PromptCache
+from services.kit.config import Deployment, Predictor, PromptCache
+from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import serving
-from services.kit.settings import ConfigError, Mistake, config_path
-from services.predictor.cache.cache import Bounds, SemanticCache
-from services.predictor.cache.store import Store
-from services.predictor.crew import Crew
+from services.kit.telemetry import metrics
+from services.predictor.adapters.cache_store import Store
+from services.predictor.adapters.prometheus import Figures, PredictorCollector
+from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.prediction_stats import Tally
 from services.predictor.embedding.minilm import NAME, SIZE, MiniLm
-from services.predictor.foreteller import Foreteller, Means
-from services.predictor.histories import Histories
-from services.predictor.keeper import Keeper
-from services.predictor.metrics import Figures, PredictorCollector
+from services.predictor.runtime.bounded_executor import Crew
+from services.predictor.runtime.length_models import Histories
+from services.predictor.runtime.persistence import Keeper
+from services.predictor.runtime.predictor import Foreteller, Means
 from services.predictor.servicer import PredictorServicer
-from services.predictor.tally import Tally
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["PredictorService"].full_name
 _GRACE_S: Final = 1.0

@@ -9,15 +9,15 @@ from typing import Any, Final
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceServicer
 from services.kit.errors import InvalidArgument
-from services.predictor.convert import (
+from services.predictor.adapters.convert import (
     check_observations,
     count_to_wire,
     foretold_to_wire,
     unused_for_s,
 )
-from services.predictor.foreteller import Foreteller
-from services.predictor.keeper import Keeper
-from services.predictor.metrics import Figures
+from services.predictor.adapters.prometheus import Figures
+from services.predictor.runtime.persistence import Keeper
+from services.predictor.runtime.predictor import Foreteller
 
 _OPEN_PER_STREAM: Final = 256
 """Requests of one stream that may be open; the next is read when a response has left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from services.kit import tracing
+from services.kit.telemetry import tracing
 from services.router.domain import Instance, ModelRoutes, Request
 from services.router.journey import Leg
 from services.router.link import Cost, Result

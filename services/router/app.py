@@ -16,10 +16,10 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
 from inference import grpc_service_pb2
 from services.kit.clock import RealClock
-from services.kit.deployment import Deployment
-from services.kit.memory import keep_large_blocks
-from services.kit.metrics import exposed
+from services.kit.config import Deployment
+from services.kit.process.memory import keep_large_blocks
 from services.kit.rpc import Serving, dial, serving
+from services.kit.telemetry.metrics import exposed
 from services.router.account import Account
 from services.router.carbon import Grid
 from services.router.convert import first_table, to_report

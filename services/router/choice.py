@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from services.kit.deployment import InstanceChoice
+from services.kit.config import InstanceChoice
 from services.router.lane import Lane
 
 Choose = Callable[[Sequence[Lane]], Lane]

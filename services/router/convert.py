@@ -8,7 +8,7 @@ from typing import get_args
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.router.v1 import router_pb2
-from services.kit.deployment import Deployment, Discipline, InstanceChoice
+from services.kit.config import Deployment, Discipline, InstanceChoice
 from services.router.account import Account
 from services.router.disciplines import DISCIPLINES
 from services.router.dispatcher import Dispatcher

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from services.kit.deployment import Discipline
+from services.kit.config import Discipline
 from services.router.domain import Request
 
 Key = Callable[[Request], float]

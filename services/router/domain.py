@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from services.kit.deployment import Discipline, InstanceChoice
+from services.kit.config import Discipline, InstanceChoice
 
 if TYPE_CHECKING:
     from services.router.journey import Journey

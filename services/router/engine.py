@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from services.kit import logs, tracing
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
+from services.kit.telemetry import logs, tracing
 from services.router.account import Account, Answer
 from services.router.carrier import Carrier
 from services.router.decisions import Decision

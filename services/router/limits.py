@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.router.domain import Limits
 from services.router.space import Space
 

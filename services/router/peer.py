@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import grpc
 
-from services.kit import logs
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
+from services.kit.telemetry import logs
 
 _log = logs.get("router.peer")
 

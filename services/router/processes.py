@@ -13,10 +13,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Final, Protocol
 
-from services.kit import service
-from services.kit.children import Children, parent_gone
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.net import shared_port, split_address
+from services.kit.process import service
+from services.kit.process.children import Children, parent_gone
 
 _SPARE_S: Final = 5.0
 """On top of the time that requests may take: what ending a process takes."""

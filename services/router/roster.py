@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from services.kit.deployment import InstanceChoice
+from services.kit.config import InstanceChoice
 from services.router.carbondis.lanes import WEIGHING, Grid, NoGrid, Weigher
 from services.router.choice import CHOICES, Choose, least_expected_completion
 from services.router.domain import Instance, InstanceId, Request

@@ -17,9 +17,9 @@ from inference.grpc_service_pb2_grpc import (
     GRPCInferenceServiceServicer,
     add_GRPCInferenceServiceServicer_to_server,
 )
-from services.kit import deployment as config
-from services.kit import tracing
+from services.kit import config
 from services.kit.clock import Clock
+from services.kit.telemetry import tracing
 from services.router import protocol, repository
 from services.router.clients import client_of
 from services.router.convert import to_status

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from inference import grpc_service_pb2 as pb
-from services.kit import tracing
 from services.kit.errors import ResourceExhausted, ServiceError
+from services.kit.telemetry import tracing
 from services.router.domain import Instance
 from services.router.engine import Engine, shutting_down
 from services.router.receipts import who

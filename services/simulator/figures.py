@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.units import carbon_gco2e
 from services.simulator.cells import Cell
 from services.simulator.estimate import (

@@ -10,8 +10,8 @@ from services.gpuagent import gpu_table
 from services.gpuagent.blueprint import tabulate
 from services.gpuagent.domain import SegmentSpec as AgentSpec
 from services.gpuagent.worker.costs import Costs
-from services.kit.deployment import Deployment
-from services.kit.deployment import Node as NodeSettings
+from services.kit.config import Deployment
+from services.kit.config import Node as NodeSettings
 from services.planner.domain import (
     GpuType,
     Model,

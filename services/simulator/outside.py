@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from services.carbon.monitor import Monitor
-from services.carbon.sources.source import Source
-from services.kit.deployment import Carbon, Horizon
+from services.carbon.core.monitor import Monitor
+from services.carbon.core.sources.source import Source
+from services.kit.config import Carbon, Horizon
 from services.planner.domain import Period
 from services.planner.foresight import outlook
 from services.simulator.router import Router

@@ -15,7 +15,7 @@ from itertools import count
 
 from simpy import Environment, Event
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.planner.decide import Decision, Snapshot, decide
 from services.planner.domain import Model
 from services.planner.draft import Circumstances, draft, same, specs

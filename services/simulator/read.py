@@ -14,12 +14,20 @@ import yaml
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from services.carbon.sources.build import build
-from services.carbon.sources.source import Source
+from services.carbon.core.sources.source import Source
+from services.carbon.sources.factory import build
 from services.gpuagent import gpu_table
-from services.kit.deployment import Deployment, LiveSource
+from services.kit.config import Deployment, LiveSource
+from services.kit.config.loader import (
+    ConfigError,
+    Mistake,
+    document,
+    line_of,
+    load,
+    mistakes,
+    resolved,
+)
 from services.kit.errors import InvalidArgument
-from services.kit.settings import ConfigError, Mistake, document, line_of, load, mistakes, resolved
 from services.planner.domain import Model
 from services.planner.models import load_models
 from services.simulator import scenario as schema

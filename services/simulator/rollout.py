@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.planner.decide import Decision
 from services.planner.fleet import Fleet
 from services.planner.placing.steps import (

@@ -11,7 +11,7 @@ from itertools import count
 
 from simpy import Event
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.errors import ResourceExhausted
 from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
 from services.router.dispatcher import Dispatcher

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from simpy import Environment
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.planner.fleet import Fleet
 from services.planner.foresight.demand import Demand
 from services.planner.grid_signal import GridSignal

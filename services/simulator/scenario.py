@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from services.kit.deployment import (
+from services.kit.config import (
     Deployment,
     Discipline,
     Fraction,

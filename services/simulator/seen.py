@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.planner.decide import Decision
 from services.planner.plan import Plan
 from services.simulator.cells import Cell

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.planner import routing as planner
 from services.router import domain as router
 

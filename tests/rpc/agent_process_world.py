@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import yaml
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from tests.rpc.agent_world import NODE
 
 

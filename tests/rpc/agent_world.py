@@ -20,7 +20,7 @@ from cinquefoil.planner.v1.planner_pb2_grpc import (
 )
 from services.gpuagent.app import run
 from services.gpuagent.simulator import gpu_uuid
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.rpc import dial, serving
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
     CarbonServiceStub,
     add_CarbonServiceServicer_to_server,
 )
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.process.service import launch
 from services.kit.rpc import Serving, dial, serving
-from services.kit.service import launch
 
 if TYPE_CHECKING:
     import grpc

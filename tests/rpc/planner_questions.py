@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit import deployment as config
+from services.kit import config
 from tests.rpc.planner_world import Agent, Grid, Suite, deployment, living, planner
 
 if TYPE_CHECKING:

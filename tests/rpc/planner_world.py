@@ -23,7 +23,7 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.rpc import serving

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import grpc
 
     from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
-    from services.kit.deployment import Deployment
+    from services.kit.config import Deployment
     from tests.conftest import Deploy
 
 MODEL = "digits"

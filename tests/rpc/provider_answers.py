@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.carbon.domain import Provenance
+from services.carbon.core.model import Provenance
 from tests.rpc.provider_world import Answer, Asked
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)

@@ -17,7 +17,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2_grpc
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.rpc import serving
 from services.router.app import run
 from tests.rpc.router_peers import ScriptedCarbon, ScriptedPlanner

@@ -25,13 +25,13 @@ from grpc_status import rpc_status
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.carbon.app import run
-from services.carbon.sources.csv_file import read_trace
+from services.carbon.sources.csv_trace import read_trace
 from services.kit.net import free_port
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
-    from services.kit.deployment import Deployment
+    from services.kit.config import Deployment
     from tests.conftest import Deploy
 
 START = datetime(2022, 4, 8, tzinfo=UTC)

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from services.carbon.sources.live.build import provider
+from services.carbon.sources.live.factory import provider
 from services.carbon.sources.live.http import Http, _retry_after_s
-from services.kit import deployment as settings
-from services.kit.settings import ConfigError
+from services.kit import config as settings
+from services.kit.config.loader import ConfigError
 from tests.rpc.provider_answers import ELECTRICITY_MAPS, NOW
 from tests.rpc.provider_world import Answer, Asked, serving_http
 

@@ -19,7 +19,7 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.carbon.app import run
 from services.kit.clock import Clock, RealClock, ScaledClock
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner import grid
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
-    from services.kit.deployment import Deployment
+    from services.kit.config import Deployment
     from tests.conftest import Deploy
 
 START = datetime(2024, 3, 6, 12, tzinfo=UTC)

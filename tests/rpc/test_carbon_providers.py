@@ -14,10 +14,10 @@ import pytest
 import stamina
 from pydantic import TypeAdapter
 
-from services.carbon.sources.feed import Feed
-from services.carbon.sources.live.build import provider
-from services.carbon.sources.provider import Provider, SourceFailed
-from services.kit import deployment as settings
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.provider import Provider, SourceFailed
+from services.carbon.sources.live.factory import provider
+from services.kit import config as settings
 from tests.rpc.provider_answers import (
     CASES,
     ELECTRICITY_MAPS,

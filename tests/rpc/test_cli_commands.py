@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from services.kit.settings import load
+from services.kit.config.loader import load
 from tests.rpc.cli_world import ROOT, cinquefoil, cinquefoil_process, suite
 
 

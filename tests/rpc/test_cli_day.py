@@ -13,7 +13,7 @@ from services.cli.demo.grid import Grid
 from services.cli.demo.load import arrivals
 from services.cli.demo.side import Side
 from services.kit.clock import RealClock
-from services.kit.settings import load
+from services.kit.config.loader import load
 from tests.rpc.cli_world import suite
 
 

@@ -19,7 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.net import free_port
 from tests.rpc.planner_world import Agent, Grid, active, carbon, deployment, living, planner
 

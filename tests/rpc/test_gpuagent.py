@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.gpuagent.app import run
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from tests.rpc.agent_world import (
     GPU,

@@ -14,7 +14,7 @@ import pytest
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.survey import survey
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from tests.rpc.agent_process_world import agent_process
 from tests.rpc.agent_world import (
     GPU,

@@ -11,7 +11,7 @@ from services.gpuagent.clocks import Clocks
 from services.gpuagent.domain import LockClock
 from services.gpuagent.hardware import gpus_of
 from services.gpuagent.ledger import opened
-from services.kit.deployment import Node
+from services.kit.config import Node
 from services.kit.errors import PermissionDenied
 from tests.rpc.agent_process_world import agent_process
 from tests.rpc.agent_world import GPU, WHOLE_GPU, Agent, Planner, deployment, planning

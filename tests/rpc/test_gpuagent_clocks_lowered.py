@@ -16,7 +16,7 @@ from services.gpuagent.device_thread import DeviceThread
 from services.gpuagent.domain import LockClock
 from services.gpuagent.hardware import gpus_of
 from services.gpuagent.ledger import opened
-from services.kit.deployment import Node
+from services.kit.config import Node
 from services.kit.errors import InvalidArgument
 
 

@@ -14,7 +14,7 @@ import yaml
 from services.cli.profile import command
 from services.cli.profile.request import Request
 from services.gpuagent.profiler.samples import Effort
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.net import free_port
 from services.kit.profiles.table import TableProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements

@@ -18,7 +18,7 @@ from services.cli.status.view import Status
 from services.gpuagent import drift_watch
 from services.gpuagent.profiler.drive import drive
 from services.gpuagent.profiler.samples import Effort
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.clock import RealClock
 from tests.rpc.agent_world import NODE, Agent, Planner, agent, deployment, planning, segment_spec
 from tests.rpc.worker_world import save_model, until

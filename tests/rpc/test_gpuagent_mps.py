@@ -19,7 +19,7 @@ from services.gpuagent.domain import MpsLimit
 from services.gpuagent.mps import process_table
 from services.gpuagent.mps.driver import Seat
 from services.gpuagent.mps.legacy import LegacyMps
-from services.kit.deployment import Mps
+from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from tests.rpc.agent_process_world import agent_process, killed
 from tests.rpc.agent_world import (

@@ -22,15 +22,15 @@ from services.gpuagent.profiler.rig import reserved
 from services.gpuagent.profiler.samples import Effort
 from services.gpuagent.profiler.sweep import Point
 from services.gpuagent.sensitivity.database import Database
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.net import free_port
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.read import load as load_model
-from services.kit.operators.read import read
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.measurement import Measurement
-from services.kit.profiles.profile import SliceShape
+from services.kit.operators.onnx_reader import load as load_model
+from services.kit.operators.onnx_reader import read
+from services.kit.operators.random_inputs import Sizes
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.measurement import Measurement
+from services.kit.profiles.core.profile import SliceShape
 from services.kit.profiles.table import TableProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements
 from tests.rpc.agent_world import (

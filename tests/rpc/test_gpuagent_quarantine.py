@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
-from services.kit import deployment as config
+from services.kit import config
 from tests.rpc import faulty_models
 from tests.rpc.agent_world import (
     NODE,

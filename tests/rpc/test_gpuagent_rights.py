@@ -10,7 +10,7 @@ import pytest
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.simulator import SimulatedNvml
-from services.kit.deployment import Node
+from services.kit.config import Node
 from tests.rpc.agent_world import (
     GPU,
     NODE,

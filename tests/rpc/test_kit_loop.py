@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from services.kit import loop
+from services.kit.process import event_loop
 
 _CALLS = 300
 
@@ -62,7 +62,7 @@ def test_many_wake_ups_of_grpc_are_one_turn_and_others_bytes_are_their_own(
     ours, theirs = pair
     theirs.send(b"1" * wake_ups)
 
-    with asyncio.Runner(loop_factory=loop.Loop) as runner:
+    with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
         assert runner.run(_turns(reader(ours), ours)) == turns
 
     with pytest.raises(BlockingIOError):
@@ -96,16 +96,16 @@ def test_grpcs_own_reader_is_known_and_every_call_is_answered(
 ) -> None:
     """A grpc release that names its reader otherwise costs speed, and shows here."""
     wakes = 0
-    read = loop._after_all_but_one
+    read = event_loop._after_all_but_one
 
     def counted(*args: object) -> None:
         nonlocal wakes
         wakes += 1
         read(*args)  # type: ignore[arg-type]  # passed on as they come
 
-    monkeypatch.setattr(loop, "_after_all_but_one", counted)
+    monkeypatch.setattr(event_loop, "_after_all_but_one", counted)
 
-    with asyncio.Runner(loop_factory=loop.Loop) as runner:
+    with asyncio.Runner(loop_factory=event_loop.Loop) as runner:
         assert runner.run(_answers()) == [b"%d" % n for n in range(_CALLS)]
 
     assert wakes > 0

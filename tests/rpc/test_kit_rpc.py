@@ -17,9 +17,10 @@ from grpc_status import rpc_status
 from prometheus_client import REGISTRY
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
-from services.kit import errors, tracing
+from services.kit import errors
 from services.kit.rpc import dial, serving, time_left_s
-from services.kit.rpc.health_list import HealthListResponse
+from services.kit.rpc.health_list_messages import HealthListResponse
+from services.kit.telemetry import tracing
 from tests.rpc.kit_service import ADDRESS, NAME, scripted
 
 OPENSSL = shutil.which("openssl")

@@ -12,7 +12,7 @@ import pytest
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
-from services.kit.deployment import Tls
+from services.kit.config import Tls
 from services.kit.rpc import dial, serving
 from services.router.clients import client_of
 from tests.rpc.kit_service import ADDRESS, scripted

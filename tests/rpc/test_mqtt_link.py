@@ -16,7 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kit.clock import RealClock
-from services.kit.deployment import Mqtt, MqttTls
+from services.kit.config import Mqtt, MqttTls
 from services.kit.mqtt import Link, Message, Refused
 from tests.rpc.mosquitto import Broker, brokering
 
@@ -108,7 +108,7 @@ async def test_the_broker_tells_of_who_died(broker: Broker) -> None:
     """The last will: the connection breaks without a word, as when the machine burns."""
     script = (
         "import asyncio, sys; from services.kit.clock import RealClock;"
-        "from services.kit.deployment import Mqtt; from services.kit.mqtt import Link;"
+        "from services.kit.config import Mqtt; from services.kit.mqtt import Link;"
         "asyncio.run(Link(Mqtt(broker=sys.argv[1]), 'carbon', RealClock()).run())"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, broker.address)

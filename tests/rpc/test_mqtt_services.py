@@ -17,7 +17,7 @@ from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.carbon import app as carbon_app
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.rpc import dial
 from tests.conftest import Deploy
 from tests.rpc import agent_world, planner_world

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.carbon.app import run
 from services.kit.clock import RealClock
-from services.kit.deployment import Horizon
+from services.kit.config import Horizon
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.planner import grid
 from services.planner.domain import Period
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Deployment
+    from services.kit.config import Deployment
     from tests.conftest import Deploy
 
 HALF_HOURS_PER_S = 1

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.clover.live import SPAN_S, World
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit import deployment as config
+from services.kit import config
 from services.planner import holding
 from services.planner.decide import Snapshot, configuration_of, pose
 from services.planner.domain import Configuration, Gpu, Pool, Score, Segment

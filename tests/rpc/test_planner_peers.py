@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
-from services.kit import deployment as config
+from services.kit import config
 from services.planner.foresight.load_forecast import MARGIN
 from tests.rpc.planner_talk import (
     Router,

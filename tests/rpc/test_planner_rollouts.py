@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit import deployment as config
+from services.kit import config
 from services.kit.net import free_port
 from tests.rpc.planner_talk import (
     eventually,

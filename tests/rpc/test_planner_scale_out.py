@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
-from services.kit import deployment as config
+from services.kit import config
 from tests.rpc.planner_world import Agent, Grid, active, deployment, living, planner
 
 WHY = "digits takes 97 % of its objective since 5 s on GPU-1"

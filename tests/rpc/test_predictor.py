@@ -16,9 +16,9 @@ from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
+from services.kit.config.loader import ConfigError
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.kit.settings import ConfigError
 from services.predictor.app import run
 from tests.rpc.predictor_world import (
     CAKE,

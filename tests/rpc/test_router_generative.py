@@ -17,7 +17,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.deployment.predictor import Predictor, PromptCache
+from services.kit.config.predictor import Predictor, PromptCache
 from services.predictor.app import run as predictor
 from tests.rpc.cli_world import ROOT, cinquefoil
 from tests.rpc.generative_world import HOSTILE, needs_llama, prompt, text_spec

@@ -22,9 +22,9 @@ from cinquefoil.predictor.v1.predictor_pb2_grpc import (
 )
 from inference import grpc_service_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config.loader import ENV_FILE
 from services.kit.net import free_port
 from services.kit.rpc import dial, serving
-from services.kit.settings import ENV_FILE
 from tests.rpc.predictor_world import deployed, observe
 from tests.rpc.router_world import ScriptedWorker, World, running, until
 

@@ -21,11 +21,11 @@ from cinquefoil.planner.v1 import plan_pb2
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.children import ChildFailed
-from services.kit.deployment import Tls
+from services.kit.config import Tls
+from services.kit.config.loader import ENV_FILE
 from services.kit.net import free_port
+from services.kit.process.children import ChildFailed
 from services.kit.rpc import dial
-from services.kit.settings import ENV_FILE
 from services.router.app import run
 from tests.rpc import router_world, worker_inside
 from tests.rpc.router_world import until

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from cinquefoil.planner.v1 import plan_pb2
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.telemetry import exported
+from services.kit.telemetry.export import exported
 from tests.rpc import worker_world
 from tests.rpc.router_world import infer_request, refusal, running, until
 

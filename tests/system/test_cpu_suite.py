@@ -13,9 +13,9 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.demo import family
+from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.kit.settings import load
 from tests.system.conftest import ROOT, SHARED, Running
 
 CORES = 2

@@ -30,10 +30,10 @@ from services.cli.status.fetch import fetch
 from services.cli.up.health import until_answering
 from services.gpuagent import app as gpuagent
 from services.kit.clock import ScaledClock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.kit.settings import load
 from services.planner import app as planner
 from services.router import app as router
 from tests.rpc.provider_world import Answer, Asked, ProviderServer, serving_http

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from services.gpuagent.device import NvmlGpus
 from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
-from services.kit.deployment import Objective
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.config import Objective
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.domain import (
     Gpu,
     GpuType,

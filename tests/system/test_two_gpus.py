@@ -15,8 +15,8 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.gpuagent.simulator import SimulatedNvml
+from services.kit.config.loader import load
 from services.kit.rpc import dial
-from services.kit.settings import load
 from tests.rpc.agent_world import workers_in
 from tests.system.conftest import SHARED, Running
 

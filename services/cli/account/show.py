@@ -18,7 +18,7 @@ from services.cli.account.render import render
 from services.cli.account.report import FIGURES, KEYS, rows
 from services.cli.client import Clients, connected, explain
 from services.cli.plan.document import print_json
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 _TIMEOUT_S: Final = 60.0
 _BY: Final = {

@@ -63,7 +63,7 @@ def report(  # noqa: PLR0913  # one argument per option
     from services.cli.account.show import Asked, show
     from services.cli.account.window import instant
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     if plot is not None:
         if plot.suffix.lower() not in PICTURES:

@@ -17,7 +17,7 @@ def check(
     """Say what is wrong with a deployment file, line by line; exit status 2 if anything is."""
     from services.cli.config.check import check as mistakes_of
     from services.cli.outcome import explained
-    from services.kit.settings import ConfigError, config_path, load
+    from services.kit.config.loader import ConfigError, config_path, load
 
     path = config_path(file)
     with explained():
@@ -36,6 +36,6 @@ def schema() -> None:
     """Print the JSON schema of the deployment file, for editors."""
     import json
 
-    from services.kit.deployment import Deployment
+    from services.kit.config import Deployment
 
     typer.echo(json.dumps(Deployment.model_json_schema(), indent=2))

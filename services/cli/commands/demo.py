@@ -35,7 +35,7 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from services.cli.demo.command import Options, train
     from services.cli.demo.command import demo as work
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     path = config_path(config)
     if train_only:

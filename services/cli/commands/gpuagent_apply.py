@@ -20,7 +20,7 @@ def export(config: Config = None, node: NodeName = "") -> None:
     """Print a node's slices, segments and clocks as a file that `gpuagent apply` reads."""
     from services.cli.desired import show
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(show.export(config_path(config), named_node(node, config)))
 
@@ -29,7 +29,7 @@ def diff(file: File, config: Config = None, node: NodeName = "", json: Json = Fa
     """Print the steps from what is to what FILE asks for; exit status 3 where there are any."""
     from services.cli.desired import show
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     name = named_node(node, config)
     if run(show.diff(config_path(config), name, file, as_json=json)):
@@ -53,7 +53,7 @@ def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """
     from services.cli.desired import show
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     path, name = config_path(config), named_node(node, config)
     if dry_run:

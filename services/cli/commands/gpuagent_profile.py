@@ -57,7 +57,7 @@ def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     before the next begins: after ctrl-c, --resume goes on.
     """
     from services.cli.outcome import explained, run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     command = imported("gpuagent", "services.cli.profile.command")
     if compare is not None:

@@ -45,10 +45,10 @@ def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     measured again.
     """
     from services.cli.outcome import explained, run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     command = imported("partition", "services.cli.sensitivity.command")
-    feeds = imported("partition", "services.kit.operators.feeds")
+    feeds = imported("partition", "services.kit.operators.random_inputs")
     sizes = feeds.Sizes(batch, length)
     request = command.Request(model, sizes, out, database, as_json=json)
     if gpu and not gpu.startswith("GPU-"):

@@ -18,6 +18,6 @@ def health(
     """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""
     from services.cli.health import check
     from services.cli.outcome import run
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(check(config_path(config), service))

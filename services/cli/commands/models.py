@@ -54,7 +54,7 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """
     from services.cli.outcome import run
     from services.cli.plan.order import Policy, set_policy
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     policy = Policy(model, discipline, choice, threshold)
     run(set_policy(config_path(config), policy, reset=reset, as_json=json))

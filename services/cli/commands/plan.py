@@ -33,7 +33,7 @@ def list_(
     """List the newest plans: what each expected, what was seen, and the deviation."""
     from services.cli.outcome import run
     from services.cli.plan.show import show_list
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(show_list(config_path(config), limit=limit, as_json=json))
 
@@ -49,7 +49,7 @@ def show(
     """Show one plan: its reason, what it expected and what came of it, and its segments."""
     from services.cli.outcome import run
     from services.cli.plan.show import show_one
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(show_one(config_path(config), version=version, as_json=json))
 
@@ -74,7 +74,7 @@ def watch(
     """
     from services.cli.outcome import run
     from services.cli.plan.watch import follow
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(follow(config_path(config), after=after, as_json=json))
 

@@ -20,7 +20,7 @@ def apply(
     """
     from services.cli.outcome import run
     from services.cli.plan.order import apply_proposal
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(apply_proposal(config_path(config), proposal_id, as_json=json))
 
@@ -35,7 +35,7 @@ def pin(
     """Hold the active plan: nothing is planned anew until `plan unpin`, over restarts too."""
     from services.cli.outcome import run
     from services.cli.plan.order import pin_plan
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(pin_plan(config_path(config), version, as_json=json))
 
@@ -44,7 +44,7 @@ def unpin(config: Config = None, json: Json = False) -> None:
     """Let the planner plan anew by itself again."""
     from services.cli.outcome import run
     from services.cli.plan.order import unpin_plan
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(unpin_plan(config_path(config), as_json=json))
 
@@ -57,6 +57,6 @@ def rollback(
     """Carry an earlier plan out again, as a new version, and pin it."""
     from services.cli.outcome import run
     from services.cli.plan.order import roll_back
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(roll_back(config_path(config), version, as_json=json))

@@ -62,7 +62,7 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from services.cli.outcome import explained, run
     from services.cli.plan.ask import dry_run as ask
     from services.cli.plan.what_if import what_if
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     with explained():
         asked = what_if(
@@ -88,7 +88,7 @@ def explain(
     """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
     from services.cli.outcome import run
     from services.cli.plan.ask import explain as ask
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(ask(config_path(config), version=version, as_json=json))
 
@@ -116,6 +116,6 @@ def diff(
     """
     from services.cli.outcome import run
     from services.cli.plan.ask import diff as ask
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(ask(config_path(config), from_version, to_version, as_json=json))

@@ -28,7 +28,7 @@ def status(config: Config = None, json: Json = False) -> None:
     """Show what was foretold, by whom, how fast, and how often the class was right."""
     from services.cli.outcome import run
     from services.cli.predictor.ask import status as work
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     run(work(config_path(config), as_json=json))
 
@@ -46,7 +46,7 @@ def forget(
     from services.cli.outcome import run
     from services.cli.predictor.age import seconds
     from services.cli.predictor.ask import forget as work
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     request = ForgetRequest(model=model, everything=everything)
     if older_than:

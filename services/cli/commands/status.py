@@ -21,7 +21,7 @@ def status(
     """
     from services.cli.outcome import run
     from services.cli.status.show import follow, show
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     path = config_path(config)
     if watch:

@@ -23,7 +23,7 @@ def up(
     """
     from services.cli.outcome import run
     from services.cli.up.run import up as work
-    from services.kit.settings import config_path
+    from services.kit.config.loader import config_path
 
     path = config_path(config)
     run(work(path, logs or path.parent / "out/logs"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from services.cli.demo.models import MODEL as TRAINED
-from services.kit.deployment import (
+from services.kit.config import (
     Deployment,
     Endpoint,
     KeyedSource,
@@ -20,9 +20,9 @@ from services.kit.deployment import (
     TraceSource,
     Variant,
 )
+from services.kit.config.loader import Mistake, line_of
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.load import load_profile
-from services.kit.settings import Mistake, line_of
+from services.kit.profiles.factory import load_profile
 
 _TOLERANCE = 0.002
 

@@ -28,9 +28,9 @@ from services.cli.demo.side import Side
 from services.cli.up.health import until_answering
 from services.cli.up.suite import Suite
 from services.kit.clock import RealClock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import ENV_PREFIX, load
 from services.kit.errors import DeadlineExceeded, InvalidArgument
-from services.kit.settings import ENV_PREFIX, load
 
 _FIRST_PLAN_S = 60.0
 

@@ -10,7 +10,7 @@ import grpc
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
 from services.cli.client import Clients, explain
 from services.kit.clock import Clock
-from services.kit.deployment import Carbon
+from services.kit.config import Carbon
 
 
 @dataclass(slots=True)

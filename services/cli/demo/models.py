@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 
 MODEL = "digits"
 

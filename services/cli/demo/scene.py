@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from services.cli.demo.models import MODEL
-from services.kit.deployment import Deployment, TraceSource
+from services.kit.config import Deployment, TraceSource
 from services.kit.net import free_port
 
 DAY_S: Final = 86_400.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from services.cli.client import Clients
 from services.cli.demo.load import Tally
 from services.cli.demo.reading import Reading
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 
 
 @dataclass(slots=True)

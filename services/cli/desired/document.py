@@ -20,9 +20,9 @@ from pydantic import Field, ValidationError
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.kit.deployment import Section
+from services.kit.config import Section
+from services.kit.config.loader import ConfigError, document, mistakes
 from services.kit.mig import WHOLE
-from services.kit.settings import ConfigError, document, mistakes
 
 Slice = Annotated[
     str, Field(pattern=r"^[^@\s]+@\d{1,3}$", description='size and start, as in "3g.20gb@4"')

@@ -18,9 +18,9 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from services.cli.client import TIMEOUT_S, ask
 from services.cli.desired.document import name_of, read, written
 from services.cli.plan.document import document, print_json
-from services.kit.deployment import Node
+from services.kit.config import Node
+from services.kit.config.loader import load
 from services.kit.rpc import dial
-from services.kit.settings import load
 
 if TYPE_CHECKING:
     from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub

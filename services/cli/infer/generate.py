@@ -17,9 +17,9 @@ from services.cli.client import Clients, connected, explain
 from services.cli.infer.answer import Answer
 from services.cli.infer.render import render
 from services.cli.tensors import parameters_of, texts_of
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import load
 from services.kit.errors import from_status
-from services.kit.settings import load
 
 INPUT, OUTPUT = "text_input", "text_output"
 

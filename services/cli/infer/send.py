@@ -17,9 +17,9 @@ from services.cli.client import TIMEOUT_S, Clients, ask, connected
 from services.cli.infer.answer import Answer
 from services.cli.infer.render import drawing, render
 from services.cli.tensors import outputs_of, parameters_of, request_of
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
-from services.kit.settings import load
 
 
 async def send(config: Path, model: str, *, image: int, source: Path | None, as_json: bool) -> None:

@@ -20,9 +20,9 @@ from services.gpuagent.sensitivity.measure import Measured, missing
 from services.gpuagent.sensitivity.roofline import Roofline
 from services.gpuagent.sensitivity.study import Study, study
 from services.kit.errors import InvalidArgument
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.graph import Graph
-from services.kit.operators.read import load, read
+from services.kit.operators.core.graph import Graph
+from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.random_inputs import Sizes
 from services.kit.units import BYTES_PER_MIB
 from services.planner.partitioning.cutting import cut
 from services.planner.partitioning.domain import CutRules, Objective, Partitioning

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.sensitivity.study import Study
-from services.kit.operators.graph import Graph
+from services.kit.operators.core.graph import Graph
 from services.planner.partitioning.domain import Objective, Partition, Partitioning
 from services.planner.partitioning.verify import Agreement
 

@@ -10,8 +10,8 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import TIMEOUT_S, ask, connected
 from services.cli.plan.document import document, print_json
 from services.cli.plan.render_answer import difference, explanation, proposal
+from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition
-from services.kit.settings import load
 
 THINKING_S = 120.0
 """Solving takes seconds on large fleets, and a runner-up takes some more."""

@@ -11,7 +11,7 @@ from rich.text import Text
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected
 from services.cli.plan.document import document, print_json
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 ORDER_S = 60.0
 """An order waits for the rollout under way, if there is one."""

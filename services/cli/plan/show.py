@@ -13,7 +13,7 @@ from services.cli.client import TIMEOUT_S, ask, connected
 from services.cli.plan.deviation import measures
 from services.cli.plan.document import document, print_json
 from services.cli.plan.render import one, table
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 
 async def show_list(config: Path, *, limit: int, as_json: bool) -> None:

@@ -16,8 +16,8 @@ from services.cli.plan.document import document
 from services.cli.plan.render import state
 from services.cli.words import carbon
 from services.kit.backoff import Backoff
-from services.kit.deployment import Deployment
-from services.kit.settings import load
+from services.kit.config import Deployment
+from services.kit.config.loader import load
 
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 

@@ -15,10 +15,10 @@ from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from services.cli.client import TIMEOUT_S, ask
 from services.cli.plan.document import document, print_json
 from services.cli.predictor.render import render
-from services.kit.deployment import Deployment, Predictor
+from services.kit.config import Deployment, Predictor
+from services.kit.config.loader import load
 from services.kit.errors import NotFound
 from services.kit.rpc import dial
-from services.kit.settings import load
 
 if TYPE_CHECKING:
     from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub

@@ -14,13 +14,13 @@ from rich.text import Text
 from services.cli.predictor import chart
 from services.cli.predictor.judged import judged
 from services.kit.errors import InvalidArgument
+from services.predictor.adapters.proxy_model import DEFAULT, Proxy
 from services.predictor.embedding.minilm import MiniLm
-from services.predictor.proxy import DEFAULT, Proxy
 from services.predictor.training.baselines import baselines
+from services.predictor.training.core.fit import STEPS, edges_tokens, fit
+from services.predictor.training.core.rows import read, split
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import STEPS, edges_tokens, fit
 from services.predictor.training.report import Report, judge
-from services.predictor.training.rows import read, split
 
 
 @dataclass(frozen=True, slots=True)

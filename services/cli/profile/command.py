@@ -26,10 +26,10 @@ from services.gpuagent.profiler.rig import Rig, reserved
 from services.gpuagent.profiler.samples import Effort
 from services.gpuagent.profiler.sweep import Sweep
 from services.kit.clock import RealClock
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import load
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
-from services.kit.settings import load
 
 if TYPE_CHECKING:
     from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub

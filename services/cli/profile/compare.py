@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.kit.profiles.measurement import Measurement
+from services.kit.profiles.core.measurement import Measurement
 
 Key = tuple[str, str, int, int, float]
 

@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from services.gpuagent.sensitivity.study import Study
-from services.kit.operators.cost import INSENSITIVE, MOST
+from services.kit.operators.core.clock_sensitivity import INSENSITIVE, MOST
 
 _MOST_KINDS: Final = 12
 _COLOURS: Final = colormaps["coolwarm"]

@@ -15,8 +15,8 @@ from services.gpuagent import gpu_table
 from services.gpuagent.sensitivity.database import Database
 from services.gpuagent.sensitivity.roofline import Roofline
 from services.gpuagent.sensitivity.study import Study, study
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.read import load, read
+from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.random_inputs import Sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from services.gpuagent.profiler.rig import reserved
 from services.gpuagent.sensitivity.bucket import Bucket
 from services.gpuagent.sensitivity.database import Database
 from services.gpuagent.sensitivity.measure import Bench, Effort, Measured, missing
+from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition, NotFound
-from services.kit.operators.cost import CLOCK_DROP, Cost
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.graph import Graph
+from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost
+from services.kit.operators.core.graph import Graph
+from services.kit.operators.random_inputs import Sizes
 from services.kit.rpc import dial
-from services.kit.settings import load
 
 if TYPE_CHECKING:
     from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub

@@ -15,7 +15,7 @@ from rich.console import Console
 from services.cli.smi import nvidia
 from services.cli.smi.render import summary
 from services.gpuagent.survey import SurveyedGpu, survey
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 Lines = Callable[[Iterable[SurveyedGpu]], Iterator[str]]
 

@@ -14,7 +14,7 @@ from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.router.v1 import router_pb2
 from services.cli.client import TIMEOUT_S, Clients, ask, explain
 from services.cli.status import convert, view
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.errors import NotFound, ServiceError
 
 T = TypeVar("T")

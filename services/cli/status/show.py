@@ -14,7 +14,7 @@ from services.cli.client import connected
 from services.cli.status.fetch import fetch
 from services.cli.status.render import render
 from services.cli.status.view import Status
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 
 async def show(config: Path, *, as_json: bool) -> bool:

@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from inference.grpc_service_pb2 import ServerReadyRequest
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.deployment import Tls
+from services.kit.config import Tls
 from services.kit.rpc import dial
 
 _ASK_EVERY_S = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from services.kit.deployment import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint
 from services.kit.errors import FailedPrecondition
 from services.kit.net import split_address
 

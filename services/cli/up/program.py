@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.kit.deployment import Deployment, Endpoint, Tls
+from services.kit.config import Deployment, Endpoint, Tls
 
 
 @dataclass(frozen=True, slots=True)

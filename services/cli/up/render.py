@@ -10,7 +10,7 @@ from rich.text import Text
 from services.cli.tables import table
 from services.cli.up.process import State
 from services.cli.up.suite import Suite
-from services.kit.deployment import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint
 
 _STYLES = {State.SERVING: "green", State.STARTING: "yellow", State.RESTARTING: "red"}
 

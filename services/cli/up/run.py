@@ -14,7 +14,7 @@ from services.cli.up.health import until_answering
 from services.cli.up.ports import refuse_taken
 from services.cli.up.render import endpoints, hints, processes
 from services.cli.up.suite import Suite
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 _REFRESH_S = 0.5
 

@@ -14,8 +14,8 @@ from typing import Self
 from services.cli.up.lineage import COOKIE, PARENT, end_bearers
 from services.cli.up.process import Process
 from services.cli.up.program import Program, programs
+from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded
-from services.kit.settings import load
 
 
 class Suite:

@@ -18,7 +18,7 @@ from services.gpuagent.cpu.cores import CpuCores, Gauge, max_clock_mhz
 from services.gpuagent.gpu_table import GpuModel
 from services.gpuagent.ledger import Ledger
 from services.gpuagent.rapl import ROOT, Rapl
-from services.kit.deployment import Cpu
+from services.kit.config import Cpu
 from services.kit.errors import FailedPrecondition
 
 _CPUINFO: Final = Path("/proc/cpuinfo")

@@ -8,9 +8,9 @@ from itertools import accumulate
 from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.device import GpuInfo
 from services.gpuagent.miad.governor import Governor, Tenant
-from services.kit.deployment import Deployment, Node
-from services.kit.profiles.load import load_stages
-from services.kit.profiles.split import latency_shares
+from services.kit.config import Deployment, Node
+from services.kit.profiles.factory import load_stages
+from services.kit.profiles.stage_split import latency_shares
 
 
 def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:

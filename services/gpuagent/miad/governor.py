@@ -24,7 +24,7 @@ from services.gpuagent.miad.decide import (
 from services.gpuagent.miad.thrift import Work
 from services.gpuagent.miad.window import Window
 from services.gpuagent.worker.costs import Costs
-from services.kit.profiles.clock_curve import stretch
+from services.kit.profiles.core.clock_curve import stretch
 
 SAMPLE_S: Final = 0.5
 """Time between looks, s (mu-Serve, section 3.4)."""

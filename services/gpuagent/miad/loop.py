@@ -14,9 +14,9 @@ from services.gpuagent.latencies import SIZES, Counts
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
 from services.gpuagent.running import Running
 from services.gpuagent.segments import Segments
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("clock_loop")
 

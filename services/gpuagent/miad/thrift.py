@@ -15,7 +15,7 @@ from math import inf
 import numpy as np
 
 from services.gpuagent.worker.costs import CostCurve, Costs
-from services.kit.profiles.clock_curve import thriftiest
+from services.kit.profiles.core.clock_curve import thriftiest
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from services.gpuagent.domain import MpsLimit
 from services.gpuagent.mps import process_table
 from services.gpuagent.mps.driver import Seat
 from services.gpuagent.mps.limits import memory_value
-from services.kit import logs
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.telemetry import logs
 
 _log = logs.get("mps")
 

@@ -15,9 +15,9 @@ from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.domain import MpsLimit
 from services.gpuagent.mps.driver import MpsDriver, Seat
 from services.gpuagent.mps.limits import ceiling_of, limits_of
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
+from services.kit.telemetry import logs
 
 _log = logs.get("mps")
 

@@ -17,7 +17,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Tls
+    from services.kit.config import Tls
 
 IN_FLIGHT: Final = 2
 """Batches per worker: one runs while the next waits, so that no worker is ever idle."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.measurement import Fingerprint, Measurement
+from services.kit.profiles.core.measurement import Fingerprint, Measurement
 
 VERSION: Final = 1
 

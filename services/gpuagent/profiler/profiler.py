@@ -14,10 +14,10 @@ from services.gpuagent.profiler.samples import Effort
 from services.gpuagent.profiler.sweep import Point, Sweep
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.measurement import Measurement
+from services.kit.profiles.core.measurement import Measurement
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Tls
+    from services.kit.config import Tls
 
 
 @dataclass(frozen=True, slots=True)

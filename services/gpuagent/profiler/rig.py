@@ -15,7 +15,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.profiler.sweep import Point
 from services.kit.errors import NotFound, ServiceError, Unavailable
 from services.kit.mig import WHOLE
-from services.kit.profiles.measurement import Fingerprint
+from services.kit.profiles.core.measurement import Fingerprint
 from services.kit.rpc.status import from_wire
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from itertools import pairwise, product
 from typing import Final
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.measurement import Measurement
+from services.kit.profiles.core.measurement import Measurement
 
 LEAST_GAIN: Final = 0.02
 MAX_PROCESSES: Final = 48

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from services.kit.operators.graph import Operator
+from services.kit.operators.core.graph import Operator
 
 
 @dataclass(frozen=True, slots=True, order=True)

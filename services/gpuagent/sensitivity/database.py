@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from services.gpuagent.sensitivity.bucket import Bucket
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.cost import Cost
+from services.kit.operators.core.clock_sensitivity import Cost
 
 _VERSION: Final = 1
 _TABLES: Final = """

@@ -18,11 +18,11 @@ import onnxruntime as ort
 from onnx.utils import Extractor
 
 from services.gpuagent.sensitivity.bucket import Bucket
-from services.kit.operators.cost import Cost
-from services.kit.operators.describe import described
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.graph import Graph, Operator
-from services.kit.operators.trace import Tracer, session
+from services.kit.operators.annotation import described
+from services.kit.operators.core.clock_sensitivity import Cost
+from services.kit.operators.core.graph import Graph, Operator
+from services.kit.operators.random_inputs import Sizes
+from services.kit.operators.shape_trace import Tracer, session
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.gpuagent.gpu_table import GpuTable, Peaks
-from services.kit.operators.cost import CLOCK_DROP, FREE, Cost
-from services.kit.operators.graph import Operator
+from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, FREE, Cost
+from services.kit.operators.core.graph import Operator
 
 LAUNCH_S: Final = 4e-6
 """From one small kernel of a stream to the next; assumed, as CUDA does it since Volta."""

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from services.gpuagent.sensitivity.bucket import Bucket
 from services.gpuagent.sensitivity.database import Database
-from services.kit.operators.cost import FREE, INSENSITIVE, Cost, total
-from services.kit.operators.graph import Graph, Operator
+from services.kit.operators.core.clock_sensitivity import FREE, INSENSITIVE, Cost, total
+from services.kit.operators.core.graph import Graph, Operator
 
 
 class Device(Protocol):

@@ -16,7 +16,7 @@ from services.gpuagent.simulator.faults import Code, Fault
 from services.gpuagent.simulator.gpu import MigDevice, SimulatedGpu
 from services.gpuagent.simulator.machine import Machine
 from services.gpuagent.simulator.rights import UNPRIVILEGED, Right
-from services.kit import logs
+from services.kit.telemetry import logs
 
 _Body = TypeVar("_Body", bound=Callable[..., None])
 _log = logs.get("simulator")

@@ -1,15 +1,15 @@
 """The board's power capping: a power limit lowers the SM clock for as long as the load asks more.
 
 The board measures what it draws and scales it to other clocks by the published curve
-(`services.kit.profiles.clock_curve`). It acts on means over a short window, as real boards do, so
-a peak shorter than that may exceed the limit.
+(`services.kit.profiles.core.clock_curve`). It acts on means over a short window, as real boards
+do, so a peak shorter than that may exceed the limit.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from services.kit.profiles.clock_curve import power_ratio
+from services.kit.profiles.core.clock_curve import power_ratio
 
 WINDOW_S: Final = 0.25
 

@@ -29,13 +29,13 @@ from services.gpuagent.worker.local import LocalModel
 from services.gpuagent.worker.model import Model, Reader
 from services.gpuagent.worker.servicer import WorkerServicer
 from services.gpuagent.worker.spec import Generative, WorkerSpec
-from services.kit import logs
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import serving
+from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Tls
+    from services.kit.config import Tls
 
 SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
 QUEUED_BATCHES: Final = 16

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from services.gpuagent.ledger import Ledger
 from services.gpuagent.slots import Grant, Slot
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit.clock import Clock
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 
 Outputs = TypeVar("Outputs")
 

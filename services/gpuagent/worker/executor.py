@@ -11,9 +11,9 @@ from services.gpuagent.worker.device import Batch, Device, Ran
 from services.gpuagent.worker.intake import INTAKE_BYTES, Intake, Job
 from services.gpuagent.worker.model import Model, ModelFailed, R
 from services.gpuagent.worker.session import Answer, Cost
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("worker")
 

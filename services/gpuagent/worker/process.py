@@ -10,10 +10,10 @@ import uvloop
 
 from services.gpuagent.worker.app import AddressTaken, ModelLost, run
 from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
-from services.kit import logs, telemetry
-from services.kit.loop import Loop
-from services.kit.memory import collect_seldom
+from services.kit.process.event_loop import Loop
+from services.kit.process.memory import collect_seldom
 from services.kit.rpc import serve_until
+from services.kit.telemetry import export, logs
 
 
 def launch(path: Path) -> int:
@@ -28,7 +28,7 @@ def launch(path: Path) -> int:
     collect_seldom()
     try:
         _bind(spec.cores)
-        with telemetry.exported("worker"):
+        with export.exported("worker"):
             uvloop.run(_until_stopped(spec), loop_factory=Loop)
     except AddressTaken:
         log.warning("address in use", listen=spec.listen)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.gpuagent.worker.session import Answer
-from services.kit import tracing
+from services.kit.telemetry import tracing
 
 
 class WorkSpans:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.clock_curve import power_ratio, time_ratio
-from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.clock_curve import power_ratio, time_ratio
+from services.kit.profiles.core.profile import BatchCost, SliceShape
 
 if TYPE_CHECKING:
     import polars as pl

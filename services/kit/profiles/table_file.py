@@ -16,7 +16,7 @@ from typing import Any, Final
 import polars as pl
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.measurement import Fingerprint, Measurement
+from services.kit.profiles.core.measurement import Fingerprint, Measurement
 
 _COMMENT: Final = "#"
 _PARQUET: Final = ".parquet"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from services.kit.rpc.traced import TracedChannel
+from services.kit.rpc.tracing_channel import TracedChannel
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Tls
+    from services.kit.config import Tls
 
 MAX_MESSAGE_BYTES = 64 * 2**20
 

@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 import grpc
 from google.protobuf.message import DecodeError
 
-from services.kit import logs, tracing
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
-from services.kit.rpc.calls import CALLS
+from services.kit.rpc.call_metrics import CALLS
 from services.kit.rpc.deadline import deadline_s
 from services.kit.rpc.status import to_wire
+from services.kit.telemetry import logs, tracing
 
 _log = logs.get("rpc")
 _UNREADABLE = "the request is not a valid protobuf message of this method"

@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services.kit.errors import NotFound
-from services.kit.rpc import health_list
+from services.kit.rpc import health_list_messages
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
@@ -46,7 +46,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 
     async def List(self, _request: Any, _context: Any) -> Any:  # noqa: N802 - the protocol's name
         """Return the status of every service by name."""
-        return health_list.HealthListResponse(
+        return health_list_messages.HealthListResponse(
             statuses={
                 name: health_pb2.HealthCheckResponse(status=status)
                 for name, status in self._statuses.items()
@@ -74,11 +74,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
 def add_health(servicer: HealthServicer, server: grpc.aio.Server) -> None:
     """Register `servicer`, List included."""
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    if not health_list.KNOWN:
+    if not health_list_messages.KNOWN:
         method = grpc.unary_unary_rpc_method_handler(
             servicer.List,
-            health_list.HealthListRequest.FromString,
-            health_list.HealthListResponse.SerializeToString,
+            health_list_messages.HealthListRequest.FromString,
+            health_list_messages.HealthListResponse.SerializeToString,
         )
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(health.SERVICE_NAME, {"List": method}),)

@@ -14,16 +14,16 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
-from services.kit import logs
 from services.kit.errors import FailedPrecondition
 from services.kit.net import is_loopback, split_address
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
 from services.kit.rpc.guard import GuardInterceptor
 from services.kit.rpc.health import HealthServicer, add_health
-from services.kit.rpc.health_list import pool_with_list
+from services.kit.rpc.health_list_messages import pool_with_list
+from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
-    from services.kit.deployment import Tls
+    from services.kit.config import Tls
 
 _log = logs.get("rpc")
 

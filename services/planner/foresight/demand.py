@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from services.kit.deployment import LoadForecast
+from services.kit.config import LoadForecast
 from services.planner.foresight.load_forecast import MARGIN, Forecast, Forecaster, Interval
 
 LATE_S = 2.0

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.units import S_PER_H
 from services.planner.domain import Configuration, Period, Pool, Problem, SegmentKind
 from services.planner.foresight.scenes import stage

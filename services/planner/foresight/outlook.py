@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from services.kit.deployment import Horizon
+from services.kit.config import Horizon
 from services.planner.domain import Period
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from services.kit.profiles.clock_curve import RATIOS, stretch, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, stretch, thriftiest
 from services.planner.muserve.domain import Demand, Served
 
 WAITING: Final = 0.5

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from services.kit.profiles.clock_curve import power_ratio, stretch
+from services.kit.profiles.core.clock_curve import power_ratio, stretch
 
 
 class Work(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.kit.operators.cost import Cost, total
+from services.kit.operators.core.clock_sensitivity import Cost, total
 from services.planner.partitioning.domain import Cluster, Span
 
 

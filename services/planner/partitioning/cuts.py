@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from services.kit.operators.graph import Graph, Operator
+from services.kit.operators.core.graph import Graph, Operator
 from services.planner.partitioning.domain import CUT_RULES, CutRules, Span
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx.utils import Extractor
 
-from services.kit.operators.describe import described
+from services.kit.operators.annotation import described
 from services.planner.partitioning.domain import Partition, Partitioning
 
 

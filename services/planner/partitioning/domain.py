@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from services.kit.operators.cost import Cost
-from services.kit.operators.graph import Graph
+from services.kit.operators.core.clock_sensitivity import Cost
+from services.kit.operators.core.graph import Graph
 from services.kit.units import BYTES_PER_MIB
 
 Objective = Literal["latency", "throughput"]
@@ -77,7 +77,7 @@ class Partition:
 
     @property
     def sensitivity(self) -> float:
-        """How its latency follows the clock, 0..2; see `services.kit.operators.cost`."""
+        """How its latency follows the clock, 0..2 (`kit.operators.core.clock_sensitivity`)."""
         return self.cost.score
 
     @property

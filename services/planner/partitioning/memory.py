@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from services.kit.operators.graph import Graph
+from services.kit.operators.core.graph import Graph
 from services.planner.partitioning.domain import Span
 
 

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.operators.cost import Cost, total
-from services.kit.operators.graph import Graph
+from services.kit.operators.core.clock_sensitivity import Cost, total
+from services.kit.operators.core.graph import Graph
 from services.planner.partitioning.clusters import clusters
 from services.planner.partitioning.cuts import Cuts
 from services.planner.partitioning.domain import (

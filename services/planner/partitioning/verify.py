@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.feeds import Array, Sizes, drawn
-from services.kit.operators.trace import session
+from services.kit.operators.random_inputs import Array, Sizes, drawn
+from services.kit.operators.shape_trace import session
 
 RELATIVE: Final = 1e-3
 """Of the largest number of an output. Runtimes fuse operators across what is now a cut, and sum in

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.domain import Configuration, Gpu, Problem, Queue, Segment, SegmentKind

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.mig import SliceKind
-from services.kit.profiles.profile import Profile
+from services.kit.profiles.core.profile import Profile
 from services.planner.domain import (
     IN_ONE_PIECE,
     GpuType,

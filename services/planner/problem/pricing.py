@@ -28,7 +28,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from services.kit.deployment import Goals
+from services.kit.config import Goals
 from services.kit.mig import Geometry, maximal_layouts
 from services.kit.units import carbon_gco2e
 from services.planner.domain import Model, Pool, Problem, SegmentKind

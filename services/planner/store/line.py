@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from services.kit import logs
 from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
 
 _log = logs.get("store")
 

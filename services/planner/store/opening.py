@@ -16,8 +16,8 @@ from alembic.util import CommandError
 from sqlalchemy import URL, Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.kit import logs
 from services.kit.errors import FailedPrecondition
+from services.kit.telemetry import logs
 from services.planner.store.address import address, shown
 from services.planner.store.line import Line
 from services.planner.store.store import Store

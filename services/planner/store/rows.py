@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Row
 
 from cinquefoil.planner.v1 import plan_pb2
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.planner.accounting.account import Account, Spent
 from services.planner.accounting.counters import Counters
 from services.planner.decide import Snapshot

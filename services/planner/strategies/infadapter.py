@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from services.kit.deployment import Goals
+from services.kit.config import Goals
 from services.planner.domain import Configuration, Problem
 from services.planner.problem.pricing import prices
 from services.planner.problem.sharing import with_load

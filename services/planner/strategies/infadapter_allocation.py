@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from services.kit.deployment import InfAdapter as Weights
+from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
 from services.planner.strategies.infadapter_search import Level, Search, Size
 

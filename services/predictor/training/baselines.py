@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from services.predictor.training.fit import Edges, true_classes
-from services.predictor.training.measures import Measures, measure
-from services.predictor.training.rows import Row, by_model
+from services.predictor.training.core.fit import Edges, true_classes
+from services.predictor.training.core.metrics import Measures, measure
+from services.predictor.training.core.rows import Row, by_model
 
 MAJORITY = "majority"
 CLASSIFIED = "TF-IDF + ridge, logistic"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
+from services.predictor.adapters.proxy_model import DEFAULT
 from services.predictor.embedding.minilm import CENTRE, SIZE, MiniLm, Vector
-from services.predictor.proxy import DEFAULT
+from services.predictor.training.core.fit import fit
+from services.predictor.training.core.rows import Row, read
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import fit
-from services.predictor.training.rows import Row, read
 
 SOURCES = {
     "oasst_eval.jsonl": "Open-Assistant/oasst-model-eval, Apache-2.0",

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
-from services.predictor.estimate import CLASS_COUNT
-from services.predictor.features import BUCKETS, SHALLOW
-from services.predictor.proxy import FORMAT, METADATA
-from services.predictor.training.fit import Body, Trained
-from services.predictor.training.head import CLIP
+from services.predictor.adapters.proxy_model import FORMAT, METADATA
+from services.predictor.core.estimate import CLASS_COUNT
+from services.predictor.core.features import BUCKETS, SHALLOW
+from services.predictor.training.core.fit import Body, Trained
+from services.predictor.training.core.head import CLIP
 
 _OPSET, _IR = 18, 9
 
 
 def to_onnx(trained: Trained) -> bytes:
-    """Return a predictor as `services.predictor.proxy` reads it.
+    """Return a predictor as `services.predictor.adapters.proxy_model` reads it.
 
     The table of n-grams is kept in half precision, 1.6 MB: probabilities stay within 0.002.
     """

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.predictor.estimate import CLASS_COUNT
-from services.predictor.proxy import Proxy
-from services.predictor.training.fit import Edges, Embed, true_classes
-from services.predictor.training.measures import Measures, confusion, measure
-from services.predictor.training.rows import Row, by_model
+from services.predictor.adapters.proxy_model import Proxy
+from services.predictor.core.estimate import CLASS_COUNT
+from services.predictor.training.core.fit import Edges, Embed, true_classes
+from services.predictor.training.core.metrics import Measures, confusion, measure
+from services.predictor.training.core.rows import Row, by_model
 
 MODE, ORDINAL = "predictor", "predictor, ordinal"
 """The likeliest class; and the mean class, rounded, which is nearer where it is wrong."""

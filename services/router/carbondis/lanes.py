@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from services.kit.deployment import InstanceChoice
+from services.kit.config import InstanceChoice
 from services.router.carbondis.algorithm1 import Carbondis
 from services.router.carbondis.carbon_aware import CarbonAware
 from services.router.carbondis.domain import Ask, Gpu, Offer, Policy, View

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.muserve import arrivals, mix
 from benchmarks.muserve.replay import ACTIVE_W, IDLE_W, POLICIES, Span
 from benchmarks.muserve.study import Setting, rows_of
-from services.kit.profiles.clock_curve import energy_ratio, thriftiest
+from services.kit.profiles.core.clock_curve import energy_ratio, thriftiest
 
 SPAN = Span(settle_s=20.0, length_s=80.0)
 

@@ -9,8 +9,8 @@ from benchmarks.generative.repeats import others_told
 from benchmarks.generative.scheduling import PEAK_ANSWERS, Arrivals, Setting, rows_of, stream
 from benchmarks.generative.serving import Jobs, ranked, routed
 from benchmarks.generative.traces import Trace, imitated, perfect
-from services.predictor.training.measures import confusion
-from services.predictor.training.rows import Row
+from services.predictor.training.core.metrics import confusion
+from services.predictor.training.core.rows import Row
 
 SERVICES_S = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 CLASSES = np.arange(5)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.domain import Forecast, Intensity, Period, Sample
-from services.carbon.mqtt_payload import record_of, sample_of
+from services.carbon.core.model import Forecast, Intensity, Period, Sample
+from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.kit.mqtt.payload import LONGEST_BYTES, Message, Refused, to_json
 
 NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.domain import Sample
-from services.carbon.monitor import Monitor
-from services.carbon.sources.chain import Assumption, Chain, Link
-from services.carbon.sources.feed import Feed
-from services.carbon.sources.provider import Outlook, Reading
-from services.carbon.sources.synthetic import SyntheticSource
+from services.carbon.core.model import Sample
+from services.carbon.core.monitor import Monitor
+from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.core.sources.synthetic import SyntheticSource
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

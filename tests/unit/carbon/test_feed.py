@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.domain import Provenance, Sample
-from services.carbon.sources.feed import KEPT, MOST, Feed
-from services.carbon.sources.provider import Outlook, Reading
-from services.carbon.track_record import Foretold
+from services.carbon.core.forecast.bias_correction import Foretold
+from services.carbon.core.model import Provenance, Sample
+from services.carbon.core.sources.feed import KEPT, MOST, Feed
+from services.carbon.core.sources.provider import Outlook, Reading
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.carbon.domain import Forecast, Sample
-from services.carbon.forecast import DEPTH, LONGEST, forecast
-from services.carbon.monitor import Monitor
-from services.carbon.sources.source import Source
-from services.carbon.sources.static import StaticSource
-from services.carbon.sources.synthetic import SyntheticSource
-from services.carbon.sources.trace import TraceSource
+from services.carbon.core.forecast.forecaster import DEPTH, LONGEST, forecast
+from services.carbon.core.model import Forecast, Sample
+from services.carbon.core.monitor import Monitor
+from services.carbon.core.sources.source import Source
+from services.carbon.core.sources.static import StaticSource
+from services.carbon.core.sources.synthetic import SyntheticSource
+from services.carbon.core.sources.trace import TraceSource
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

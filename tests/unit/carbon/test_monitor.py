@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.carbon.average import MovingAverage
-from services.carbon.domain import Intensity, Sample
-from services.carbon.monitor import HISTORY, Monitor
-from services.carbon.sources.source import Source, samples
-from services.carbon.sources.static import StaticSource
-from services.carbon.sources.synthetic import SyntheticSource
-from services.carbon.sources.trace import TraceSource
+from services.carbon.core.model import Intensity, Sample
+from services.carbon.core.monitor import HISTORY, Monitor
+from services.carbon.core.moving_average import MovingAverage
+from services.carbon.core.sources.source import Source, samples
+from services.carbon.core.sources.static import StaticSource
+from services.carbon.core.sources.synthetic import SyntheticSource
+from services.carbon.core.sources.trace import TraceSource
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -148,7 +148,7 @@ def test_no_more_of_a_past_is_read_than_is_kept(monkeypatch: pytest.MonkeyPatch)
             self.reads += 1
             return super().at(when)
 
-    monkeypatch.setattr("services.carbon.monitor.HISTORY_LENGTH", 100)
+    monkeypatch.setattr("services.carbon.core.monitor.HISTORY_LENGTH", 100)
     minutes = tuple(Sample(START + n * HOUR / 60, value) for n, value in enumerate([5.0, 9.0, 4.0]))
     source = Counted("t", minutes, loop=True)
     window, now = HOUR, START + 2 * DAY

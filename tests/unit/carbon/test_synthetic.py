@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.carbon.sources.source import samples
-from services.carbon.sources.synthetic import SyntheticSource
+from services.carbon.core.sources.source import samples
+from services.carbon.core.sources.synthetic import SyntheticSource
 
 HOUR = timedelta(hours=1)
 START = datetime(2022, 1, 1, tzinfo=UTC)

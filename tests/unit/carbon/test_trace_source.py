@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.domain import Sample
-from services.carbon.sources.source import samples
-from services.carbon.sources.trace import TraceSource
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.source import samples
+from services.carbon.core.sources.trace import TraceSource
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from services.carbon.sources.build import build
-from services.kit.deployment import Carbon
-from services.kit.settings import ConfigError
+from services.carbon.sources.factory import build
+from services.kit.config import Carbon
+from services.kit.config.loader import ConfigError
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy

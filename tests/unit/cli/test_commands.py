@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from services.cli.commands import models
 from services.cli.main import app
-from services.kit.deployment import Discipline, InstanceChoice
+from services.kit.config import Discipline, InstanceChoice
 
 Words = tuple[str, ...]
 

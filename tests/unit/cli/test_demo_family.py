@@ -10,7 +10,7 @@ import pytest
 
 from services.cli.demo import family
 from services.cli.demo.digits import held_out, split
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from services.cli.demo import scene
 from services.cli.up.program import programs
-from services.kit.settings import load
+from services.kit.config.loader import load
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,9 +17,9 @@ from services.cli.infer.send import read
 from services.cli.main import app
 from services.cli.outcome import explained
 from services.cli.up.ports import refuse_taken
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
+from services.kit.config.loader import ConfigError, load
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.settings import ConfigError, load
 
 ROOT = Path(__file__).parents[3]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from services.cli.demo import convnet
 from services.cli.main import app
-from services.kit.deployment.model import Variant
+from services.kit.config.models import Variant
 
 PROFILE = {"kind": "analytic", "gmacs_per_item": 1}
 

@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.predictor.histories import Histories
+from services.predictor.runtime.length_models import Histories
 from services.predictor.training.baselines import CLASSIFIED, baselines
-from services.predictor.training.fit import Edges
-from services.predictor.training.rows import Row
+from services.predictor.training.core.fit import Edges
+from services.predictor.training.core.rows import Row
 from tests.unit.predictor.predictor_log import log
 
 

@@ -13,9 +13,9 @@ from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
 from services.cli.main import app
 from services.cli.profile.compare import differences
 from services.cli.profile.request import Request, chosen_gpu, grid, targets
-from services.kit.deployment import Deployment, Planner
+from services.kit.config import Deployment, Planner
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.profiles.measurement import Fingerprint, Measurement
+from services.kit.profiles.core.measurement import Fingerprint, Measurement
 from services.kit.profiles.table_file import write_table
 
 ROWS = [

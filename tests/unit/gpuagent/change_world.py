@@ -37,7 +37,7 @@ from services.gpuagent.simulator import SimulatedNvml, install
 from services.gpuagent.steps import Steps
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 
 TYPES = ("a30", "a100-40gb")
 CHANGING = frozenset(

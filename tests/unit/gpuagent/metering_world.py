@@ -18,7 +18,7 @@ from services.gpuagent.slots import Slot
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 
 IDLE_W = 50.0
 

@@ -21,7 +21,7 @@ from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.gpu_table import GpuModel
 from services.gpuagent.ledger import Ledger
 from services.gpuagent.meter import MeterReading
-from services.kit.deployment import Cpu
+from services.kit.config import Cpu
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -29,7 +29,7 @@ from services.kit.errors import (
     PermissionDenied,
 )
 from services.kit.mig import Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 
 CORES = (2, 3, 5, 7)
 UUID = "CPU-test"

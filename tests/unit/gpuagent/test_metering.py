@@ -17,7 +17,7 @@ from services.gpuagent.meter import MeterReading
 from services.gpuagent.metering import GpuMeter, Metered
 from services.gpuagent.slots import Slot
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 from tests.unit.gpuagent.metering_world import IDLE_W, Bench
 
 

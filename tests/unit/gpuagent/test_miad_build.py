@@ -13,7 +13,7 @@ from services.gpuagent.blueprint import Blueprint
 from services.gpuagent.domain import SegmentSpec
 from services.gpuagent.miad.build import promises
 from services.gpuagent.miad.governor import Tenant
-from services.kit.deployment import Deployment
+from services.kit.config import Deployment
 from services.kit.mig import Placement
 
 SLO_S = 0.3

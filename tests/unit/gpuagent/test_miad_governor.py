@@ -19,7 +19,7 @@ from services.gpuagent.miad import thrift
 from services.gpuagent.miad.decide import Move
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
 from services.gpuagent.miad.thrift import Work
-from services.kit.profiles.clock_curve import thriftiest
+from services.kit.profiles.core.clock_curve import thriftiest
 
 V100 = load("v100").clocks_mhz
 A = Tenant("s-a", "digits", percentile=99.0, objective_s=0.1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.profiler.logbook import opened
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.measurement import Fingerprint, Measurement
+from services.kit.profiles.core.measurement import Fingerprint, Measurement
 
 MACHINE = Fingerprint("t4", "Tesla T4", "580.95.05", "13.0", "1.31.0", measured_on="2026-11-21")
 ROWS = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.profiler.sweep import Grid, Limits, Point, Sweep
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.measurement import Measurement
+from services.kit.profiles.core.measurement import Measurement
 
 SIZES = (1, 2, 4, 8)
 

@@ -18,10 +18,10 @@ from services.gpuagent.sensitivity.measure import CPU, Bench, Effort, Measured, 
 from services.gpuagent.sensitivity.roofline import Roofline
 from services.gpuagent.sensitivity.study import study
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.cost import Cost
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.graph import Operator, Work
-from services.kit.operators.read import read
+from services.kit.operators.core.clock_sensitivity import Cost
+from services.kit.operators.core.graph import Operator, Work
+from services.kit.operators.onnx_reader import read
+from services.kit.operators.random_inputs import Sizes
 
 CONV = Operator(
     name="c", type="Conv", inputs=("x",), constants=("w",), outputs=("y",),

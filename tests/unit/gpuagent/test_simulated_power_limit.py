@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from services.gpuagent import gpu_table
 from services.gpuagent.simulator import NoActivity
 from services.gpuagent.simulator.governor import WINDOW_S, LoadWindow, allowed_mhz
-from services.kit.profiles.clock_curve import power_ratio
+from services.kit.profiles.core.clock_curve import power_ratio
 from tests.unit.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:

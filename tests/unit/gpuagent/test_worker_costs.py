@@ -19,8 +19,8 @@ from services.gpuagent.worker.costs import CostCurve, Costs
 from services.gpuagent.worker.spec import TlsFiles, WorkerSpec
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.profile import BatchCost, SliceShape
 
 A100 = GpuInfo(
     uuid="GPU-1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from services.kit.deployment import Node
+from services.kit.config import Node
 
 
 def test_the_loop_is_off_unless_asked_for() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from services.kit import logs
-from services.kit.tracing import traceparent
+from services.kit.telemetry import logs
+from services.kit.telemetry.tracing import traceparent
 
 
 @pytest.fixture(autouse=True)

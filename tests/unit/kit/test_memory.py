@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.kit.memory import collect_seldom
+from services.kit.process.memory import collect_seldom
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from services.kit.metrics import exposed
+from services.kit.telemetry.metrics import exposed
 
 
 def test_the_page_is_served_while_the_block_runs() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.cli.config.check import check
-from services.kit.settings import ConfigError
+from services.kit.config.loader import ConfigError
 from tests.conftest import Deploy
 
 

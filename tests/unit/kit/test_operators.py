@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks._networks import light, minilm
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.operators.cost import FREE, Cost, total
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.read import load, read
-from services.kit.operators.work import Node, Operand, flops, moved_bytes, work
+from services.kit.operators.core.clock_sensitivity import FREE, Cost, total
+from services.kit.operators.core.work import Node, Operand, flops, moved_bytes, work
+from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.random_inputs import Sizes
 
 FLOAT = TensorProto.FLOAT
 times = st.floats(1e-6, 1.0)

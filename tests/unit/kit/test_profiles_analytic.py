@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent import gpu_table
-from services.kit import deployment
-from services.kit.profiles.analytic import REFERENCE_GMACS, AnalyticProfile
-from services.kit.profiles.clock_curve import power_ratio, stretch, time_ratio
-from services.kit.profiles.load import load_profile
-from services.kit.profiles.profile import BatchCost, Profile, SliceShape
+from services.kit import config
+from services.kit.profiles.core.analytic import REFERENCE_GMACS, AnalyticProfile
+from services.kit.profiles.core.clock_curve import power_ratio, stretch, time_ratio
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
+from services.kit.profiles.factory import load_profile
 
 INCEPTION = AnalyticProfile(REFERENCE_GMACS, memory_mib=1024, memory_mib_per_item=32)
 
@@ -190,7 +190,7 @@ def test_what_hardly_follows_the_clock_slows_down_in_proportion_to_its_sensitivi
     sensitivity: float, ratio: float, batch_size: int
 ) -> None:
     """The deployment's `clock_sensitivity`; power falls as the curve says, whoever runs."""
-    settings = deployment.AnalyticProfile(kind="analytic", gmacs_per_item=REFERENCE_GMACS)
+    settings = config.AnalyticProfile(kind="analytic", gmacs_per_item=REFERENCE_GMACS)
     where = shape("v100", "whole")
     dull, usual = (load_profile(settings, each) for each in (sensitivity, 1.0))
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.profile import SliceShape
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.profile import SliceShape
 
 CORES = 8
 NETWORK = AnalyticProfile(gmacs_per_item=1.0, memory_mib=100, memory_mib_per_item=10)

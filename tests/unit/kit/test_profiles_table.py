@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from services.kit.deployment import AnalyticProfile as AnalyticSettings
-from services.kit.deployment import TableProfile as TableSettings
+from services.kit.config import AnalyticProfile as AnalyticSettings
+from services.kit.config import TableProfile as TableSettings
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.analytic import AnalyticProfile
-from services.kit.profiles.load import load_profile
-from services.kit.profiles.profile import SliceShape
+from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.profile import SliceShape
+from services.kit.profiles.factory import load_profile
 from services.kit.profiles.table import TableProfile
 
 DATA = Path(__file__).parents[3] / "../shared/data/parvagpu/prof_data"

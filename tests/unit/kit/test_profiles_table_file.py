@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.clock_curve import power_ratio, time_ratio
-from services.kit.profiles.measurement import Fingerprint, Measurement
-from services.kit.profiles.profile import BatchCost, SliceShape
+from services.kit.profiles.core.clock_curve import power_ratio, time_ratio
+from services.kit.profiles.core.measurement import Fingerprint, Measurement
+from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.profiles.table import TableProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 

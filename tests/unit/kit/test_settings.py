@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from services.kit.deployment import Deployment, SyntheticSource, TraceSource
-from services.kit.settings import ConfigError, config_path, load
+from services.kit.config import Deployment, SyntheticSource, TraceSource
+from services.kit.config.loader import ConfigError, config_path, load
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy

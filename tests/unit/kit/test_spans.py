@@ -12,11 +12,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
-from services.kit import telemetry, tracing
 from services.kit.errors import Unavailable
 from services.kit.net import free_port
-from services.kit.spans import OtelRecorder
-from services.kit.telemetry import exported
+from services.kit.telemetry import export, tracing
+from services.kit.telemetry.export import exported
+from services.kit.telemetry.otel_spans import OtelRecorder
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADER = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -138,7 +138,7 @@ def test_a_callers_wish_not_to_be_recorded_goes_on() -> None:
 
 
 def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in telemetry.ENDPOINTS:
+    for name in export.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
 
     with exported("router"):
@@ -146,16 +146,16 @@ def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.Mon
         assert tracing.enter("/p.S/M", [], may_begin=True) is None
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
-    assert telemetry.wanted()
+    assert export.wanted()
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert not telemetry.wanted()
+    assert not export.wanted()
 
 
 @pytest.mark.timeout(15)
 def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library by itself would try for half a minute."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(telemetry, "_LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(export, "_LAST_WORDS_S", 0.1)
 
     with exported("router"):
         span = tracing.enter("/p.S/M", [], may_begin=True)

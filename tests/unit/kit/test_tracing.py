@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.tracing import accept, enter, trace_id, traceparent, tracestate
+from services.kit.telemetry.tracing import accept, enter, trace_id, traceparent, tracestate
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 HEADER = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import count
 
-from services.kit.deployment import Objective, Planner
+from services.kit.config import Objective, Planner
 from services.kit.mig import Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.decide import Decision, Snapshot, decide
 from services.planner.domain import Gpu, GpuType, Model, Pool, Variant
 from services.planner.fleet import RunningSegment, SegmentState

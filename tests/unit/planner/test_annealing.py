@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.planner.domain import Segment, SegmentKind
 from services.planner.placing.placement import place
 from services.planner.problem.graph import edit_distance

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.table import Point, TableProfile
 from services.planner.capacity import Service, Terms, lay_out, pose
 from services.planner.strategies import REGISTRY

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.planner.domain import SegmentKind
 from services.planner.problem import catalog
 from services.planner.problem.catalog import Place

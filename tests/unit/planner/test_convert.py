@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.kit.deployment import Goals
+from services.kit.config import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
 from services.planner.domain import (

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.gpuagent.cpu import geometry
-from services.kit.deployment import Goals, Objective
+from services.kit.config import Goals, Objective
 from services.planner.domain import Gpu, GpuType, Pool, Problem
 from services.planner.placing.placement import place
 from services.planner.problem.score import score

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
-from services.kit.profiles.profile import BatchCost, Profile, SliceShape
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.decide import STRATEGIES, Snapshot
 from services.planner.domain import Gpu
 from services.planner.fleet import RunningSegment, SegmentState

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import LoadForecast
+from services.kit.config import LoadForecast
 from services.planner.foresight.demand import LATE_S, Demand
 from services.planner.foresight.load_forecast import MARGIN
 

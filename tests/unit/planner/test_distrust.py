@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.planner.distrust import Distrust, trusted
 from services.planner.fleet import RunningSegment, SegmentState

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Goals, InfAdapter, Objective
+from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
 from services.kit.profiles.table import TableProfile
 from services.planner.domain import Configuration, Model, Pool, Problem, Segment, Variant

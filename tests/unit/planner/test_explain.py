@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Goals, Objective
+from services.kit.config import Goals, Objective
 from services.planner.decide import configuration_of
 from services.planner.domain import Configuration, Problem, Segment
 from services.planner.explaining.alternatives import alternatives, graph, judge

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from services.kit import deployment
+from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.planner.domain import GpuType
@@ -16,8 +16,8 @@ from services.planner.plan import SegmentSpec
 WHOLE_KIND = SliceKind(WHOLE, 1, 1, (0,), 1, 40, 16 * 2**30)
 T4 = GpuType("t4", Geometry(1, (WHOLE_KIND,)), 40, 10.0, 70.0)
 SETTINGS = {
-    "a": deployment.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=60),
-    "b": deployment.Node(zone="Z", control=True),
+    "a": config.Node(zone="Z", control=True, pue=1.2, orphan_timeout_s=60),
+    "b": config.Node(zone="Z", control=True),
 }
 
 
@@ -118,7 +118,7 @@ def test_only_segments_with_workers_that_answer_serve(state: SegmentState) -> No
 
 def test_a_node_that_may_only_be_read_is_not_planned_with() -> None:
     """Real GPUs are read-only until control is granted: no step could be carried out there."""
-    settings = SETTINGS | {"a": deployment.Node(zone="Z", control=False)}
+    settings = SETTINGS | {"a": config.Node(zone="Z", control=False)}
     joined = Fleet(settings, settle_s=2.0)
     joined.report(node("a"), 0.0)
     joined.report(node("b"), 0.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.planner.grid_signal import GridSignal
 from services.planner.triggers import Observation, cause
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Horizon, Objective
+from services.kit.config import Horizon, Objective
 from services.planner.domain import Configuration, Period, Problem, Segment, SegmentKind
 from services.planner.foresight.horizon import best_first, plan_ahead
 from services.planner.foresight.outlook import Step, periods

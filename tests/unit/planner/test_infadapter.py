@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Goals, InfAdapter, Objective
+from services.kit.config import Goals, InfAdapter, Objective
 from services.planner.domain import Configuration, Problem
 from services.planner.problem.score import score
 from services.planner.strategies import REGISTRY

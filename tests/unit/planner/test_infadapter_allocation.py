@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import InfAdapter as Weights
+from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
 from services.planner.strategies.infadapter_allocation import Allocator, Candidate
 

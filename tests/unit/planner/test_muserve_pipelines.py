@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.clock_curve import power_ratio, stretch
+from services.kit.profiles.core.clock_curve import power_ratio, stretch
 from services.planner.muserve import groups, tuning
 from services.planner.muserve.deploy import Method, deploy
 from services.planner.muserve.domain import Device, Partition, Served

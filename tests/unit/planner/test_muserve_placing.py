@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.clock_curve import RATIOS, energy_ratio, stretch, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, stretch, thriftiest
 from services.planner.muserve import exact, power_aware
 from services.planner.muserve.alpaserve import balanced, spread
 from services.planner.muserve.clocking import demands

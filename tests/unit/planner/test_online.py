@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from benchmarks.clover.live import Factor, World
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
 from services.planner.domain import Configuration, Problem, SegmentKind
 from services.planner.placing.placement import place

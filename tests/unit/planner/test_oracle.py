@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.mig import Geometry, SliceKind
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.domain import GpuType, Pool, Problem, Variant
 from services.planner.problem.pricing import prices
 from services.planner.problem.score import score

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from services.kit.deployment import Deployment, Objective
-from services.kit.settings import load
+from services.kit.config import Deployment, Objective
+from services.kit.config.loader import load
 from services.planner.decide import Decision, Snapshot, decide
 from services.planner.domain import Gpu, Pool
 from services.planner.draft import Circumstances, draft

@@ -14,8 +14,8 @@ from services.cli.demo import convnet
 from services.gpuagent import gpu_table
 from services.gpuagent.sensitivity.roofline import Roofline
 from services.kit.errors import FailedPrecondition
-from services.kit.operators.feeds import Sizes
-from services.kit.operators.read import read
+from services.kit.operators.onnx_reader import read
+from services.kit.operators.random_inputs import Sizes
 from services.planner.partitioning.cutting import cut
 from services.planner.partitioning.domain import Partitioning
 from services.planner.partitioning.partition import Wanted, partition

@@ -10,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.kit.operators.cost import FREE, Cost
-from services.kit.operators.graph import Graph, Operator, Tensor, Work
+from services.kit.operators.core.clock_sensitivity import FREE, Cost
+from services.kit.operators.core.graph import Graph, Operator, Tensor, Work
 from services.planner.muserve.networks import partitions
 from services.planner.partitioning.clusters import clusters
 from services.planner.partitioning.cuts import Cuts

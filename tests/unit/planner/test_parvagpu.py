@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Goals, Objective
+from services.kit.config import Goals, Objective
 from services.kit.mig import WHOLE, Placement
 from services.planner.domain import Model, Problem, Segment, SegmentKind
 from services.planner.problem.packing import gpus_needed

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective, Planner
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.config import Objective, Planner
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.decide import STRATEGIES, Snapshot, configuration_of, decide
 from services.planner.domain import (
     Configuration,

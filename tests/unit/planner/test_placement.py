@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.domain import Configuration, Gpu, Problem, Segment, SegmentKind

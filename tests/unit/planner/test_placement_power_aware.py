@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import PlacementRule
+from services.kit.config import PlacementRule
 from services.planner.domain import Configuration, Problem, Segment, SegmentKind
 from services.planner.placing.placement import place
 from tests.unit.planner import fleets

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
 from services.planner.domain import Model, Problem
 from services.planner.problem.pricing import prices

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from services.kit import deployment
+from services.kit import config
 from services.kit.errors import InvalidArgument
 from services.planner.domain import Period
 from services.planner.proposal import AddedGpus, Changes, alter
 from tests.unit.planner.decide_world import snapshot
 
 NODES = {
-    "node-a": deployment.Node(zone="Z", pue=1.2),
-    "node-b": deployment.Node(zone="Y", pue=1.5),
+    "node-a": config.Node(zone="Z", pue=1.2),
+    "node-b": config.Node(zone="Y", pue=1.5),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from services.kit.mig import Placement
-from services.kit.profiles.analytic import AnalyticProfile
+from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.domain import (
     Configuration,
     Gpu,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import (
+from services.kit.config import (
     AnalyticProfile,
     Carbon,
     Deployment,

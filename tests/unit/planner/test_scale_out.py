@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.planner.service_level import Aim, ServiceLevel
 from services.planner.triggers import Kind, Observation, cause
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from services.kit.deployment import Objective
+from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
 from services.planner.accounting.account import Account, Spent, Tokens

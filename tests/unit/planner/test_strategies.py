@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kit.deployment import Goals, InfAdapter, Objective
+from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import WHOLE, Geometry, SliceKind
 from services.planner.domain import GpuType, Model, Pool, Problem, Score
 from services.planner.placing.placement import place

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Triggers
+from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.planner.plan import SegmentSpec
 from services.planner.service_level import Violation

@@ -7,7 +7,7 @@ from functools import lru_cache
 import pytest
 
 from services.predictor.embedding.minilm import MiniLm
-from services.predictor.training.fit import Embed, Trained, fit
+from services.predictor.training.core.fit import Embed, Trained, fit
 from tests.unit.predictor.predictor_log import log
 
 

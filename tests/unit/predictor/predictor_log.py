@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from services.predictor.training.rows import Row
+from services.predictor.training.core.rows import Row
 
 LENGTHS_TOKENS = {"define": 20, "list": 80, "explain": 200, "write": 500}
 TOPICS = ("tides", "bread", "queues", "moss", "glass", "sleep", "salt", "chess", "rivers", "kites")

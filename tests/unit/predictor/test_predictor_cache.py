@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from services.predictor.cache.cache import ENTRY_BYTES, Bounds, SemanticCache
-from services.predictor.cache.vectors import Vector, coded, decoded
+from services.predictor.core.cache.semantic_cache import ENTRY_BYTES, Bounds, SemanticCache
+from services.predictor.core.cache.vector_index import Vector, coded, decoded
 
 SIZE = 32
 MODELS = ("a", "b")

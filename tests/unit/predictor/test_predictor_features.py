@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.predictor.features import (
+from services.predictor.core.features import (
     BUCKETS,
     HEAD_CHARACTERS,
     SHALLOW,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.predictor.cache.lengths import Lengths
+from services.predictor.core.cache.answer_lengths import Lengths
 
 TOKENS = st.integers(0, 100_000)
 

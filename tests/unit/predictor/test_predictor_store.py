@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from services.kit.errors import FailedPrecondition
-from services.predictor.cache.cache import Bounds, SemanticCache
-from services.predictor.cache.store import Store
+from services.predictor.adapters.cache_store import Store
+from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 
 SIZE = 8
 MARK = np.linspace(-1, 1, SIZE).astype(np.float32)

@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.predictor.histories import Histories
-from services.predictor.proxy import DEFAULT, Proxy
+from services.predictor.adapters.proxy_model import DEFAULT, Proxy
+from services.predictor.runtime.length_models import Histories
+from services.predictor.training.core.fit import Embed, Trained, fit, true_classes
+from services.predictor.training.core.metrics import confusion, measure, pair_order
+from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.default import SOURCES
 from services.predictor.training.export import to_onnx
-from services.predictor.training.fit import Embed, Trained, fit, true_classes
-from services.predictor.training.measures import confusion, measure, pair_order
-from services.predictor.training.rows import Row, read, split
 from tests.unit.predictor.predictor_log import log
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "prompts"

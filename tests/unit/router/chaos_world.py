@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from services.kit.deployment import InstanceChoice
+from services.kit.config import InstanceChoice
 from services.kit.errors import ServiceError
 from services.router.account import Account
 from services.router.domain import Instance, Limits, ModelRoutes, Request, RoutingTable

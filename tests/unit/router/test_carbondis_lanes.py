@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import InstanceChoice
+from services.kit.config import InstanceChoice
 from services.router.carbondis.lanes import size_class
 from services.router.decisions import Decision, Fail, Look, Reply, Send
 from services.router.dispatcher import Dispatcher

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.kit.deployment import Discipline, InstanceChoice
+from services.kit.config import Discipline, InstanceChoice
 from services.kit.errors import ResourceExhausted
 from services.router.choice import CHOICES
 from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from services.kit.deployment import Discipline
+from services.kit.config import Discipline
 from services.kit.errors import ResourceExhausted
 from services.router.decisions import Decision, Fail, Reply, Send
 from services.router.dispatcher import Dispatcher

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Discipline
+from services.kit.config import Discipline
 from services.router.disciplines import DISCIPLINES, by_arrival, by_deadline
 from services.router.domain import Request
 from services.router.queueing import Queue

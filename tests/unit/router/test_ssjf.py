@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.kit.deployment import Discipline
+from services.kit.config import Discipline
 from services.router.boost import CLASSES
 from services.router.decisions import Decision, Send
 from services.router.dispatcher import Dispatcher

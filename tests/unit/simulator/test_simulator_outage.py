@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from services.carbon.domain import Sample
-from services.carbon.sources.chain import Assumption, Chain, Link
-from services.carbon.sources.feed import Feed
-from services.carbon.sources.provider import Reading
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.provider import Reading
 from services.simulator.figures import figures
 from services.simulator.run import draw_arrivals, simulate
 from tests.unit.simulator.conftest import Scene

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 from services.simulator.figures import Figures, figures
 from services.simulator.machines import gpu_type
 from services.simulator.read import Setting

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from services.kit.config.loader import ConfigError
 from services.kit.errors import InvalidArgument
-from services.kit.settings import ConfigError
 from services.simulator.read import read
 from services.simulator.report import chosen
 from tests.unit.simulator.conftest import Scene

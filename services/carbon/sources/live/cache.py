@@ -13,11 +13,11 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
 
-from services.carbon.domain import Provenance, Sample
-from services.carbon.sources.feed import Feed
-from services.carbon.sources.provider import Outlook, Reading
-from services.kit import logs
-from services.kit.deployment import LiveSource
+from services.carbon.core.model import Provenance, Sample
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.provider import Outlook, Reading
+from services.kit.config import LiveSource
+from services.kit.telemetry import logs
 
 _log = logs.get("carbon.cache")
 _NOT_CONTENT = {"poll_s", "fresh_s", "timeout_s", "forecast", "key_file", "key_env"}

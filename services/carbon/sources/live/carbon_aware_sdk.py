@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
-from services.carbon.domain import Sample
-from services.carbon.sources.live.allowed import Allowed
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.provider import Outlook, Reading
 from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
-from services.carbon.sources.provider import Outlook, Reading
-from services.kit.deployment import CarbonAwareSdkSource
+from services.carbon.sources.live.throttle import Allowed
+from services.kit.config import CarbonAwareSdkSource
 
 _PAST = timedelta(hours=24)
 _OVERLAP = timedelta(hours=3)

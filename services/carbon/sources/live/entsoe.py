@@ -16,11 +16,11 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 from pydantic import SecretStr
 
-from services.carbon.domain import Sample
-from services.carbon.sources.live.factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
+from services.carbon.core.sources.provider import Reading, SourceFailed
 from services.carbon.sources.live.http import Http, NotModified, query
-from services.carbon.sources.provider import Reading, SourceFailed
-from services.kit.deployment import EntsoeSource
+from services.kit.config import EntsoeSource
 
 _PAST = timedelta(hours=24)
 _OVERLAP = timedelta(hours=6)  # late types and revisions come within it

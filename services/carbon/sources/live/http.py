@@ -14,7 +14,7 @@ import httpx
 import stamina
 from pydantic import TypeAdapter, ValidationError
 
-from services.carbon.sources.provider import Failing, SourceFailed
+from services.carbon.core.sources.provider import Failing, SourceFailed
 
 # It logs whole URLs, and one provider wants its key there.
 logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -12,10 +12,10 @@ from typing import Annotated
 
 from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, Field
 
-from services.carbon.domain import Sample
+from services.carbon.core.model import Sample
+from services.carbon.core.sources.provider import Outlook, Reading
 from services.carbon.sources.live.http import Http, NotModified, understood, utc
-from services.carbon.sources.provider import Outlook, Reading
-from services.kit.deployment import NesoSource
+from services.kit.config import NesoSource
 
 STEP = timedelta(minutes=30)
 _PAST = timedelta(hours=24)

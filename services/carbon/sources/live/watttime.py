@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 import httpx
 from pydantic import AwareDatetime, BaseModel, SecretStr
 
-from services.carbon.domain import Provenance, Sample
-from services.carbon.sources.live.allowed import Allowed
+from services.carbon.core.model import Provenance, Sample
+from services.carbon.core.sources.provider import Outlook, Reading, SourceFailed
 from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
-from services.carbon.sources.provider import Outlook, Reading, SourceFailed
-from services.kit.deployment import WattTimeSource
+from services.carbon.sources.live.throttle import Allowed
+from services.kit.config import WattTimeSource
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237
 """1 lb = 453.59237 g exactly (international avoirdupois pound, 1959)."""

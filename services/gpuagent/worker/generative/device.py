@@ -15,7 +15,7 @@ from services.gpuagent.worker.device import Batch, Device, Ran
 from services.gpuagent.worker.generative.shares import Shares
 from services.gpuagent.worker.spec import WorkerSpec
 from services.kit.clock import Clock
-from services.kit.profiles.profile import BatchCost
+from services.kit.profiles.core.profile import BatchCost
 
 _STRETCH_S: Final = 1.0
 _DEAD_S: Final = 10.0  # a worker that dies within a stretch is charged for so long of it at most

@@ -20,9 +20,9 @@ from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model import ModelFailed
 from services.gpuagent.worker.session import Answer, Cost, Session, Usage
-from services.kit import logs
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
 
 _log = logs.get("worker")
 

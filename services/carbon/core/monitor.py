@@ -1,0 +1,194 @@
+"""What one zone's electricity is worth: CI, ACI and CIR over grid time, and what comes next."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.forecaster import DEPTH, forecast
+from services.carbon.core.model import Forecast, Intensity, Sample, Signal
+from services.carbon.core.moving_average import MovingAverage
+from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.sources.source import Source, samples
+
+HISTORY = DEPTH
+HISTORY_LENGTH = 40_000  # a bound on memory for sources that change every few seconds
+_INSTANT = timedelta(microseconds=1)
+
+
+class Monitor:
+    """Follows one source: call `advance` as grid time goes on.
+
+    It starts with the source's past, where that has one, so that the average is right from the
+    first value and a restart loses no history.
+
+    Args:
+        zone: Electricity grid area.
+        source: Where its intensity comes from.
+        start: Grid time now.
+        signal: What the source's numbers mean.
+        average_window: Window of the average carbon intensity (ACI).
+    """
+
+    def __init__(
+        self,
+        zone: str,
+        source: Source,
+        start: datetime,
+        *,
+        signal: Signal,
+        average_window: timedelta,
+    ) -> None:
+        self.zone = zone
+        self._source = source
+        self._signal: Signal = signal
+        self._window = average_window
+        self._average = MovingAverage(average_window)
+        self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
+        self._forecast: Forecast | None = None
+        self._told: tuple[Outlook, Forecast, Forecast] | None = None
+        self._seen_until = max(_first_kept(source, start), start - HISTORY) - average_window
+        self.advance(start)
+
+    @property
+    def latest(self) -> Intensity | None:
+        """The intensity in force at the last `advance`; None before the source's first."""
+        return self._history[-1] if self._history else None
+
+    def advance(self, now: datetime) -> Intensity | None:
+        """Take in, in order, what the source said up to `now`; return the newest if it is news.
+
+        Where the clock was set back nothing is news until it is past where it was.
+        """
+        before = self.latest
+        for sample in samples(self._source, self._seen_until, now):
+            latest = self.latest
+            if latest is None or sample.since > latest.sample.since:
+                self._observe(sample)
+            elif sample.since == latest.sample.since and sample != latest.sample:
+                self._history[-1] = replace(latest, sample=sample, source=self._name(sample))
+        self._seen_until = now
+        return None if self.latest is before else self.latest
+
+    def revise(self, since: datetime, now: datetime) -> None:
+        """Learn anew what the source says of `since` and later: it has changed its mind.
+
+        Args:
+            since: From where on the past is not what it was.
+            now: Grid time.
+        """
+        while self._history and self._history[-1].sample.since > since:
+            self._history.pop()
+        if self._history:  # that in force at `since`: it may have got a successor, or a revision
+            since = self._history.pop().sample.since
+        self._average = MovingAverage(self._window)
+        for sample in self._recent(since - self._window):
+            self._average.push(sample)
+        self._forecast = None
+        self._seen_until = min(self._seen_until, since)
+        self.advance(now)
+
+    def next_change(self) -> datetime | None:
+        """Return when to call `advance` again; None: never."""
+        return self._source.next_change(self._seen_until)
+
+    def history(self, start: datetime | None, end: datetime) -> tuple[Intensity, ...]:
+        """Return the intensities kept whose `since` lies in [start, end), oldest first.
+
+        Args:
+            start: None: as far back as history is kept.
+            end: First instant that is out.
+        """
+        return tuple(
+            intensity
+            for intensity in self._history
+            if (start is None or start <= intensity.sample.since) and intensity.sample.since < end
+        )
+
+    def forecast(self, now: datetime, horizon: timedelta) -> Forecast | None:
+        """Return what is expected until `horizon` after `now`; None before the source's first.
+
+        From what was observed up to the last `advance` and nothing else. It is worked out once per
+        period, however many ask. Where the clock was set back, it begins with the newest value:
+        that stays in force.
+
+        Args:
+            now: Grid time.
+            horizon: At most as far as forecasts reach.
+        """
+        latest = self.latest
+        if latest is None:
+            return None
+        now = max(now, latest.sample.since)
+        known = self._forecast
+        if known is None or not _in_force(known, latest.sample, now):
+            known = self._forecast = forecast(self._observed(), now)
+        return self._provided(known, now).until(now + horizon)
+
+    def _provided(self, own: Forecast, now: datetime) -> Forecast:
+        """Return the provider's forecast, where there is one; it is worked out once, too."""
+        found = self._source.foretold(now)
+        if found is None:
+            return own
+        if self._told is None or self._told[0] is not found.outlook or self._told[1] is not own:
+            correction = found.correction(self._observed(), now)
+            told = provided(own, found.outlook, found.name, correction)
+            self._told = (found.outlook, own, told)
+        return self._told[2]
+
+    def _recent(self, begin: datetime) -> list[Sample]:
+        """Return the samples kept that were in force at `begin` or later, oldest first."""
+        found = []
+        for intensity in reversed(self._history):
+            found.append(intensity.sample)
+            if intensity.sample.since <= begin:
+                break
+        return found[::-1]
+
+    def _observed(self) -> tuple[Sample, ...]:
+        """Return what really was seen; the newest in any case."""
+        begin = self._source.begins
+        samples = (intensity.sample for intensity in self._history)
+        seen = tuple(
+            sample
+            for sample in samples
+            if (begin is None or sample.since >= begin) and sample.provenance != "assumed"
+        )
+        return seen or (self._history[-1].sample,)
+
+    def _observe(self, sample: Sample) -> None:
+        intensity = Intensity(
+            zone=self.zone,
+            signal=self._signal,
+            sample=sample,
+            average_gco2e_per_kwh=self._average.push(sample),
+            source=self._name(sample),
+        )
+        self._history.append(intensity)
+        while self._history[0].sample.since < sample.since - HISTORY:
+            self._history.popleft()
+
+    def _name(self, sample: Sample) -> str:
+        return sample.source or self._source.name
+
+
+def _first_kept(source: Source, start: datetime) -> datetime:
+    """Return when the oldest of the samples began that are kept at `start`.
+
+    A source in steps of seconds has millions in HISTORY: reading those would take minutes.
+    """
+    begin, end = start, start - HISTORY
+    for _ in range(HISTORY_LENGTH):
+        sample = source.at(begin)
+        if sample is None or sample.since <= end:
+            return end
+        begin = sample.since - _INSTANT
+    return begin
+
+
+def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:
+    """Tell whether a forecast knew `latest` and begins with the period that `now` lies in."""
+    first = forecast.periods[0]
+    return latest.since <= first.since <= now < first.since + first.length

@@ -1,0 +1,120 @@
+"""Carbon intensity as MQTT messages, told and heard (docs/mqtt.md): what is told can be heard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from services.carbon.core.model import (
+    HIGHEST_GCO2E_PER_KWH,
+    Forecast,
+    Intensity,
+    Period,
+    Sample,
+    Signal,
+)
+from services.kit.mqtt.payload import Message, Refused, from_json, number
+
+_RANK: Final = "percentile"
+_MASS: Final = "intensity_gco2e_per_kwh"
+
+
+def record_of(intensity: Intensity, now: datetime, forecast: Forecast | None) -> dict[str, Any]:
+    """Return what subscribers are told of a zone.
+
+    Args:
+        intensity: In force.
+        now: Grid time.
+        forecast: What is expected next; None where it weighs nothing, or is not known.
+    """
+    sample = intensity.sample
+    return {
+        "zone": intensity.zone,
+        "signal": intensity.signal,
+        **_value_of(intensity),
+        "since": _text(sample.since),
+        "as_of": _text(sample.as_of or sample.since),
+        "told_at": _text(now),
+        "staleness_s": round(intensity.age(now).total_seconds(), 3),
+        "provenance": sample.provenance,
+        "source": intensity.source,
+        "forecast": None if forecast is None else _forecast_of(forecast),
+    }
+
+
+def _value_of(intensity: Intensity) -> dict[str, Any]:
+    value = intensity.sample.intensity_gco2e_per_kwh
+    if intensity.signal == "percentile":
+        return {"unit": _RANK, _RANK: value}
+    return {
+        "unit": "gCO2e/kWh",
+        _MASS: value,
+        "average_gco2e_per_kwh": intensity.average_gco2e_per_kwh,
+        "ratio": intensity.ratio if math.isfinite(intensity.ratio) else None,
+    }
+
+
+def _forecast_of(forecast: Forecast) -> dict[str, Any]:
+    return {"method": forecast.method, "periods": [_period_of(each) for each in forecast.periods]}
+
+
+def _period_of(period: Period) -> dict[str, Any]:
+    return {
+        "since": _text(period.since),
+        "length_s": period.length.total_seconds(),
+        _MASS: round(period.intensity_gco2e_per_kwh, 2),
+        "low_gco2e_per_kwh": round(period.low_gco2e_per_kwh, 2),
+        "high_gco2e_per_kwh": round(period.high_gco2e_per_kwh, 2),
+    }
+
+
+def sample_of(
+    message: Message, signal: Signal, now: datetime, known_until: datetime | None
+) -> Sample | None:
+    """Return what a grid-signal message says; None: nothing that is worth anything.
+
+    A value without a time holds from when it came. One that the broker had kept, for nobody knows
+    how long, is better than nothing and worse than anything else.
+
+    Args:
+        message: A bare number, or an object; see docs/mqtt.md.
+        signal: What the zone's numbers mean.
+        now: Grid time.
+        known_until: Start of the newest sample known; None: there is none.
+
+    Raises:
+        Refused: It cannot be understood, or means something else.
+    """
+    found = from_json(message.payload)
+    if isinstance(found, Mapping):
+        said = found.get("signal", signal)
+        if said != signal:
+            raise Refused(f"signal is {str(said)[:20]!r}; this zone's is {signal!r}")
+        value = number(found, _RANK if signal == "percentile" else _MASS)
+        since = _time(found["since"]) if "since" in found else None
+    else:
+        value, since = found, None
+    highest = 100.0 if signal == "percentile" else HIGHEST_GCO2E_PER_KWH
+    if not 0 <= value <= highest:
+        raise Refused(f"{value:g} is not within 0..{highest:g}")
+    if since is not None:
+        return Sample(since, value)
+    if not message.retained:
+        return Sample(now, value)
+    return Sample(now, value, "held") if known_until is None else None
+
+
+def _time(value: object) -> datetime:
+    try:
+        when = datetime.fromisoformat(str(value))
+        if when.tzinfo is not None:
+            return when.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise Refused(f"since must be ISO 8601 with an offset, got {str(value)[:40]!r}")
+
+
+def _text(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat().replace("+00:00", "Z")

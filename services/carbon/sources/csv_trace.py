@@ -1,0 +1,151 @@
+"""Reading a trace from CSV: our own format, and what Electricity Maps exports.
+
+    ours               timestamp (ISO 8601 with "Z" or an offset),
+                       carbon_intensity_gco2_per_kwh or carbon_intensity_gco2e_per_kwh
+    Electricity Maps   "Datetime (UTC)" and, the first that is there,
+                       "Carbon intensity gCO2eq/kWh (Life cycle)", "... (LCA)", "... (direct)"
+
+Electricity Maps wrote "Intensity" and "intensity", and "CO2" with a subscript, in different years:
+headers are compared without case and with Unicode compatibility forms folded. Other columns are
+ignored. An empty value is a gap.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from services.carbon.core.model import HIGHEST_GCO2E_PER_KWH, Sample
+from services.kit.config.loader import ConfigError, Mistake
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """Headers, folded, in order of preference.
+
+    Attributes:
+        time: Header of the instant.
+        values: Headers of the intensity.
+        utc: Times carry no offset and mean UTC.
+    """
+
+    time: str
+    values: tuple[str, ...]
+    utc: bool
+
+
+_FORMATS = (
+    _Format(
+        "timestamp", ("carbon_intensity_gco2_per_kwh", "carbon_intensity_gco2e_per_kwh"), utc=False
+    ),
+    _Format(
+        "datetime (utc)",
+        tuple(
+            f"carbon intensity gco2eq/kwh ({scope})" for scope in ("life cycle", "lca", "direct")
+        ),
+        utc=True,
+    ),
+)
+
+
+class _Rows(Protocol):
+    """What `csv.reader` returns."""
+
+    line_num: int
+
+    def __iter__(self) -> Iterator[list[str]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where to look in each row."""
+
+    time: int
+    value: int
+    utc: bool
+
+
+def read_trace(path: Path) -> tuple[Sample, ...]:
+    """Return the samples of a CSV file, oldest first.
+
+    Raises:
+        ConfigError: The file cannot be read, has neither format, or holds a value that is not a
+            believable intensity or a time that is not after the one before. Names line and column.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file)
+            header = next(rows, [])
+            columns = _columns(path, header)
+            trace = tuple(_samples(path, header, columns, rows))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ConfigError(path, [Mistake("file", 0, f"cannot be read: {error}")]) from error
+    if not trace:
+        raise ConfigError(path, [Mistake("file", 1, "has a header but no values")])
+    return trace
+
+
+def _columns(path: Path, header: Sequence[str]) -> _Columns:
+    folded = [unicodedata.normalize("NFKC", name).strip().casefold() for name in header]
+    for known in _FORMATS:
+        values = [name for name in known.values if name in folded]
+        if known.time in folded and values:
+            return _Columns(folded.index(known.time), folded.index(values[0]), known.utc)
+    wanted = " or ".join(f"{known.time!r} and {known.values[0]!r}" for known in _FORMATS)
+    raise ConfigError(path, [Mistake("header", 1, f"must name {wanted}; got {list(header)}")])
+
+
+def _samples(path: Path, header: Sequence[str], columns: _Columns, rows: _Rows) -> Iterator[Sample]:
+    last = datetime.min.replace(tzinfo=UTC)
+    for row in rows:
+        if not row:  # an empty line
+            continue
+        column = columns.time
+        try:
+            last = _time(row, columns, after=last)
+            column = columns.value
+            value = _value(row, columns)
+        except ValueError as error:
+            mistake = Mistake(header[column], rows.line_num, str(error))
+            raise ConfigError(path, [mistake]) from error
+        if value is not None:
+            yield Sample(last, value)
+
+
+def _time(row: Sequence[str], columns: _Columns, *, after: datetime) -> datetime:
+    text = _cell(row, columns.time)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"must be ISO 8601, got {text!r}") from None
+    if time.tzinfo is None and not columns.utc:
+        raise ValueError(f'must end in "Z" or an offset, got {text!r}')
+    time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    if time <= after:
+        raise ValueError(f"must be later than the row before, got {text!r}")
+    return time
+
+
+def _value(row: Sequence[str], columns: _Columns) -> float | None:
+    text = _cell(row, columns.value)
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= HIGHEST_GCO2E_PER_KWH:
+        raise ValueError(f"must be a number within 0..{HIGHEST_GCO2E_PER_KWH:g}, got {text!r}")
+    return value
+
+
+def _cell(row: Sequence[str], column: int) -> str:
+    if column >= len(row):
+        raise ValueError(f"missing: the row ends after {len(row)} columns")
+    return row[column].strip()

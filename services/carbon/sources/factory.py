@@ -1,0 +1,109 @@
+"""From the zones' settings to their sources, and to the instant at which grid time starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from services.carbon.core.model import HIGHEST_GCO2E_PER_KWH, Sample
+from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.source import Source
+from services.carbon.core.sources.static import StaticSource
+from services.carbon.core.sources.synthetic import SyntheticSource
+from services.carbon.core.sources.trace import TraceSource
+from services.carbon.sources.csv_trace import read_trace
+from services.kit import config as settings
+from services.kit.config.loader import ConfigError, Mistake
+
+Traces = Mapping[Path, tuple[Sample, ...]]
+
+_LEEWAY = timedelta(days=1)
+
+
+def build(carbon: settings.Carbon, now: datetime) -> tuple[datetime, dict[str, Source]]:
+    """Read the traces; return when grid time starts and the source of each zone.
+
+    Grid time starts where the settings say; now where a zone is asked for live; else where all
+    traces have begun, else now. The source of a live zone is a Chain, whose feeds are empty.
+
+    Args:
+        carbon: The service's settings.
+        now: The machine's time, UTC.
+
+    Raises:
+        ConfigError: A trace file cannot be used, or has ended before grid time starts.
+    """
+    traces = {
+        source.path: read_trace(source.path)
+        for zone in carbon.zones.values()
+        for source in zone.sources
+        if isinstance(source, settings.TraceSource)
+    }
+    start = now if _live(carbon) else _grid_start(carbon.replay.start, traces, now)
+    _refuse_ended(carbon, traces, start)
+    sources = {name: _of_zone(zone, traces, start) for name, zone in sorted(carbon.zones.items())}
+    return start, sources
+
+
+def _live(carbon: settings.Carbon) -> bool:
+    return any(zone.live for zone in carbon.zones.values())
+
+
+def _grid_start(wanted: datetime | None, traces: Traces, now: datetime) -> datetime:
+    if wanted is None:
+        return max((trace[0].since for trace in traces.values()), default=now)
+    return wanted.replace(tzinfo=UTC) if wanted.tzinfo is None else wanted.astimezone(UTC)
+
+
+def _refuse_ended(carbon: settings.Carbon, traces: Traces, start: datetime) -> None:
+    """A trace's last value holds for ever, which is worth nothing long after."""
+    for name, zone in carbon.zones.items():
+        for source in zone.sources:
+            if not isinstance(source, settings.TraceSource) or source.loop:
+                continue
+            end = traces[source.path][-1].since
+            if end + _LEEWAY < start:
+                text = (
+                    f"zone {name}: the trace ends {end:%Y-%m-%d %H:%M} UTC, before grid time "
+                    f"starts ({start:%Y-%m-%d %H:%M}); say loop: true to repeat it, or set "
+                    "carbon.replay.start"
+                )
+                raise ConfigError(source.path, [Mistake("file", 0, text)])
+
+
+def _of_zone(zone: settings.Zone, traces: Traces, start: datetime) -> Source:
+    if not zone.live:
+        return _source(zone.sources[0], traces, start)
+    *rest, last = zone.sources
+    guess = None
+    if isinstance(last, settings.StaticSource):
+        guess = Assumption(last.intensity_gco2e_per_kwh, timedelta(seconds=zone.hold_s), start)
+    else:
+        rest.append(last)
+    links = tuple(_link(each, zone, traces, start) for each in rest)
+    return Chain(links, guess, foretells=zone.provider_forecast)
+
+
+def _link(source: settings.Source, zone: settings.Zone, traces: Traces, start: datetime) -> Link:
+    if isinstance(source, settings.LiveSource):
+        highest = 100.0 if zone.signal == "percentile" else HIGHEST_GCO2E_PER_KWH
+        return Link(Feed(source.label, highest=highest), timedelta(seconds=source.fresh_s))
+    return Link(_source(source, traces, start))
+
+
+def _source(source: settings.Source, traces: Traces, start: datetime) -> Source:
+    match source:
+        case settings.StaticSource():
+            return StaticSource(source.intensity_gco2e_per_kwh, start)
+        case settings.SyntheticSource():
+            return SyntheticSource(
+                source.mean_gco2e_per_kwh,
+                source.std_gco2e_per_kwh,
+                seed=source.seed,
+                step=timedelta(seconds=source.step_s),
+            )
+        case settings.TraceSource():
+            return TraceSource(f"trace:{source.path.name}", traces[source.path], loop=source.loop)
+    raise TypeError(f"{source.kind} is live")

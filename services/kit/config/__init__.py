@@ -1,0 +1,236 @@
+"""The one file that describes a deployment: `cinquefoil.yaml`, as types.
+
+Every service reads the same file and uses its part. Unknown keys are refused; environment
+variables `CINQUEFOIL_<SECTION>__<KEY>` override single values (see `services.kit.config.loader`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from services.kit.config.accounting import Accounting, Embodied
+from services.kit.config.models import (
+    AnalyticProfile,
+    Discipline,
+    ExternalRuntime,
+    GenerativeRuntime,
+    InstanceChoice,
+    Model,
+    OnnxRuntime,
+    Profile,
+    Runtime,
+    Slo,
+    Stage,
+    TableProfile,
+    Variant,
+)
+from services.kit.config.mqtt import Mqtt, MqttTls, PowerMeters
+from services.kit.config.nodes import Cpu, Mps, Node, Workers
+from services.kit.config.planning import (
+    Database,
+    Dsn,
+    Goals,
+    Horizon,
+    InfAdapter,
+    LoadForecast,
+    Objective,
+    Online,
+    PlacementRule,
+    Planner,
+    Strategy,
+    Triggers,
+)
+from services.kit.config.predictor import Predictor, PromptCache
+from services.kit.config.section import (
+    Address,
+    ClockRatio,
+    Endpoint,
+    Fraction,
+    Name,
+    NonNegative,
+    Positive,
+    Section,
+    Tls,
+)
+from services.kit.config.zones import (
+    Carbon,
+    CarbonAwareSdkSource,
+    ElectricityMapsSource,
+    EntsoeSource,
+    KeyedSource,
+    LiveSource,
+    MqttSource,
+    NesoSource,
+    Replay,
+    Signal,
+    Source,
+    StaticSource,
+    SyntheticSource,
+    TraceSource,
+    WattTimeSource,
+    Zone,
+)
+
+__all__ = [
+    "Accounting",
+    "Address",
+    "AnalyticProfile",
+    "Carbon",
+    "CarbonAwareSdkSource",
+    "ClockRatio",
+    "Cpu",
+    "Database",
+    "Deployment",
+    "Discipline",
+    "Dsn",
+    "ElectricityMapsSource",
+    "Embodied",
+    "Endpoint",
+    "EntsoeSource",
+    "ExternalRuntime",
+    "Fraction",
+    "GenerativeRuntime",
+    "Goals",
+    "Horizon",
+    "InfAdapter",
+    "InstanceChoice",
+    "KeyedSource",
+    "LiveSource",
+    "LoadForecast",
+    "Model",
+    "Mps",
+    "Mqtt",
+    "MqttSource",
+    "MqttTls",
+    "Name",
+    "NesoSource",
+    "Node",
+    "NonNegative",
+    "Objective",
+    "Online",
+    "OnnxRuntime",
+    "PlacementRule",
+    "Planner",
+    "Positive",
+    "PowerMeters",
+    "Predictor",
+    "Profile",
+    "PromptCache",
+    "Replay",
+    "Router",
+    "Runtime",
+    "Section",
+    "Signal",
+    "Slo",
+    "Source",
+    "Stage",
+    "StaticSource",
+    "Strategy",
+    "SyntheticSource",
+    "TableProfile",
+    "Tls",
+    "TraceSource",
+    "Triggers",
+    "Variant",
+    "WattTimeSource",
+    "Workers",
+    "Zone",
+]
+
+
+class Router(Endpoint):
+    """The router service.
+
+    Attributes:
+        processes: How many listen on the port; the kernel gives each connection to one of them.
+            Their metrics are at `metrics`, the next port, and so on.
+        max_request_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
+        max_stream_requests: Requests of one ModelStreamInfer call that may be open at a time; the
+            next is read when an answer has left.
+        compression: Of answers, where the client takes it.
+        report_interval_s: How often load is reported to the planner, s.
+        max_attempts: Workers a request may meet before it fails with UNAVAILABLE.
+        worker_dead_after_s: A worker that shows no life for so long is given up, s; what it held
+            goes to another.
+        max_queue_mib: Size of all requests that may wait, over all models, MiB.
+        default_timeout_s: Deadline of requests that bring none, s.
+        fair_clients: While a model is under pressure, its clients take turns.
+        retry_share: Requests that may be given to another worker because theirs failed, per
+            request of the model, 0..1.
+        retry_burst: And so many more at once.
+        slo_windows_s: Stretches of time over which the metrics judge the objective, s.
+        metrics_aliases: "triton": counts under `nv_inference_*` names, too.
+    """
+
+    listen: Address = "127.0.0.1:8464"
+    processes: Annotated[int, Field(ge=1, le=256)] = 1
+    # Workers take messages of 64 MiB: a request and what the router says of it.
+    max_request_bytes: Annotated[int, Field(ge=1024, le=63 * 2**20)] = 16 * 2**20
+    max_stream_requests: Annotated[int, Field(ge=1)] = 256
+    compression: Literal["none", "deflate", "gzip"] = "none"
+    report_interval_s: Positive = 1.0
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    worker_dead_after_s: Annotated[float, Field(ge=2)] = 4.0
+    max_queue_mib: Positive = 1024.0
+    default_timeout_s: Positive = 30.0
+    fair_clients: bool = True
+    retry_share: Fraction = 0.1
+    retry_burst: Annotated[int, Field(ge=0)] = 100
+    slo_windows_s: Annotated[tuple[Positive, ...], Field(min_length=1)] = (
+        300.0,
+        1800.0,
+        3600.0,
+        21600.0,
+    )
+    metrics_aliases: tuple[Literal["triton"], ...] = ()
+
+
+class Deployment(Section):
+    """The whole file."""
+
+    version: Literal["v1"]
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    tls: Tls | None = None
+    carbon: Carbon
+    nodes: Annotated[dict[Name, Node], Field(min_length=1)]
+    models: Annotated[dict[Name, Model], Field(min_length=1)]
+    planner: Planner = Planner()
+    router: Router = Router()
+    predictor: Predictor | None = None
+    mqtt: Mqtt | None = None
+
+    @model_validator(mode="after")
+    def _zones_exist(self) -> Deployment:
+        for name, node in self.nodes.items():
+            if node.zone not in self.carbon.zones:
+                known = ", ".join(sorted(self.carbon.zones))
+                raise ValueError(
+                    f"nodes.{name}.zone: no zone {node.zone!r}; carbon.zones has {known}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _topics_have_a_broker(self) -> Deployment:
+        for name, zone in self.carbon.zones.items():
+            if self.mqtt is None and any(source.kind == "mqtt" for source in zone.sources):
+                raise ValueError(f"carbon.zones.{name}.source: a topic needs a broker: give mqtt")
+        return self
+
+    @model_validator(mode="after")
+    def _one_signal(self) -> Deployment:
+        """Carbon of all nodes is added and compared: it must be counted in one way."""
+        by_signal: dict[str, str] = {}
+        for name, node in self.nodes.items():
+            signal = self.carbon.zones[node.zone].signal
+            if signal == "percentile":
+                raise ValueError(
+                    f"nodes.{name}.zone: {node.zone} tells percentiles, which are ranks: no carbon "
+                    "can be counted with them; choose a zone of average or marginal intensity"
+                )
+            by_signal[signal] = name
+        if len(by_signal) > 1:
+            told = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
+            raise ValueError(f"nodes: {told} intensities are never added; choose zones of one kind")
+        return self

@@ -1,0 +1,234 @@
+"""Reading `cinquefoil.yaml`: file, then environment; mistakes are told with their line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from services.kit.config import Deployment, Section
+from services.kit.config.validation_messages import worded
+
+ENV_PREFIX = "CINQUEFOIL_"
+ENV_FILE = "CINQUEFOIL_CONFIG"
+DEFAULT_FILE = Path("cinquefoil.yaml")
+
+AnySection = TypeVar("AnySection", bound=Section)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong with a deployment.
+
+    Attributes:
+        where: Dotted path of the key, for example "models.digits.slo".
+        line: Line in the file, from 1; 0 where the value came from the environment.
+        message: What is wrong and what is allowed.
+    """
+
+    where: str
+    line: int
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}: " if self.line else ""
+        return f"{place}{self.where}: {self.message}"
+
+
+class ConfigError(Exception):
+    """The deployment file cannot be used.
+
+    Attributes:
+        path: The file.
+        mistakes: All of them, in order of line.
+    """
+
+    def __init__(self, path: Path, mistakes: list[Mistake]) -> None:
+        self.path = path
+        self.mistakes = sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
+        super().__init__("\n".join(f"{path}: {mistake}" for mistake in self.mistakes))
+
+
+def config_path(given: Path | None = None) -> Path:
+    """Return the file to read: the one given, $CINQUEFOIL_CONFIG, or ./cinquefoil.yaml."""
+    return given or Path(os.environ.get(ENV_FILE, DEFAULT_FILE))
+
+
+def load(path: Path) -> Deployment:
+    """Read a deployment file; relative paths in it are relative to the file.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, or says something not allowed.
+    """
+    data, tree = document(path)
+    try:
+        found = _read(data)
+    except ValidationError as error:
+        raise ConfigError(path, list(mistakes(error, tree))) from error
+    return resolved(found, path.resolve().parent)
+
+
+def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
+    """Return a YAML file's mapping, and its nodes for `line_of`.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, or is no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(
+            path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, [Mistake("file", 0, "is no text (UTF-8)")]) from error
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 0
+        raise ConfigError(path, [Mistake("yaml", line, str(error.problem))]) from error
+    except yaml.YAMLError as error:
+        raise ConfigError(path, [Mistake("yaml", 0, " ".join(str(error).split()))]) from error
+    if not isinstance(data, dict):
+        raise ConfigError(
+            path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
+        )
+    twice = list(_given_twice(tree))
+    if twice:
+        raise ConfigError(path, twice)
+    return {str(key): value for key, value in data.items()}, tree
+
+
+def _given_twice(
+    node: yaml.Node | None, place: tuple[str, ...] = (), seen: frozenset[int] = frozenset()
+) -> Iterator[Mistake]:
+    """Yield keys that a mapping has more than once: YAML would keep the last, and say nothing."""
+    if node is None or id(node) in seen:  # an alias of what it is in
+        return
+    seen |= {id(node)}
+    if isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            yield from _given_twice(entry, (*place, str(index)), seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        where, line = (*place, str(key.value)), key.start_mark.line + 1
+        if key.value in lines:
+            yield Mistake(".".join(where), line, f"given twice; line {lines[key.value]} has it too")
+        lines[key.value] = line
+        yield from _given_twice(value, where, seen)
+
+
+class _Source(BaseSettings, Deployment):
+    """Deployment plus the order of its sources."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter="__"
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment first, then the file (handed in as init values)."""
+        del settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+
+def _read(data: dict[str, Any]) -> Deployment:
+    _refuse_unknown_environment(os.environ)
+    found = _Source(**data)
+    return Deployment.model_construct(
+        **{name: getattr(found, name) for name in Deployment.model_fields}
+    )
+
+
+def _refuse_unknown_environment(environment: Mapping[str, str]) -> None:
+    known = {name.upper() for name in Deployment.model_fields}
+    for name in environment:
+        if name.startswith(ENV_PREFIX) and name != ENV_FILE:
+            section = name.removeprefix(ENV_PREFIX).split("__")[0]
+            if section.upper() not in known:
+                raise ConfigError(
+                    Path(name),
+                    [Mistake(name, 0, f"unknown setting; sections are {', '.join(sorted(known))}")],
+                )
+
+
+def mistakes(
+    error: ValidationError, tree: yaml.Node | None, model: type[BaseModel] = Deployment
+) -> Iterator[Mistake]:
+    """Yield what pydantic found wrong, each with its line in the file.
+
+    Args:
+        error: Pydantic's.
+        tree: The file.
+        model: What it was read as.
+    """
+    schema = model.model_json_schema()
+    for item in error.errors(include_url=False):
+        if item["type"] == "too_short" and item["input"]:
+            continue  # none of its entries counts: each is told by itself
+        loc, message = worded(item, schema)
+        if not loc and ": " in message:  # a rule of the whole file names the key that breaks it
+            where, _, message = message.partition(": ")
+            loc = tuple(where.split("."))
+        yield Mistake(".".join(map(str, loc)) or "file", line_of(tree, loc), message)
+
+
+def line_of(node: yaml.Node | None, loc: tuple[int | str, ...]) -> int:
+    """Return the line of the deepest part of `loc` that the file has; 0 where it has none."""
+    line = 0
+    for part in loc:
+        child = _child(node, part)
+        if child is None:
+            continue  # pydantic also names union members, which the file does not
+        key, node = child
+        line = key.start_mark.line + 1
+    return line
+
+
+def _child(node: yaml.Node | None, part: int | str) -> tuple[yaml.Node, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(part):
+                return key, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part]
+    return None
+
+
+def resolved(section: AnySection, base: Path) -> AnySection:
+    """Make relative paths relative to the file rather than to where a service was started."""
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, Path):
+            return value if value.is_absolute() else base / value
+        if isinstance(value, dict):
+            return {key: walk(entry) for key, entry in value.items()}
+        if isinstance(value, tuple):
+            return tuple(walk(entry) for entry in value)
+        if isinstance(value, Section):
+            return value.model_copy(
+                update={name: walk(getattr(value, name)) for name in type(value).model_fields}
+            )
+        return value
+
+    found: AnySection = walk(section)
+    return found

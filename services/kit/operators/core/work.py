@@ -1,0 +1,199 @@
+"""How many operations an operator takes, and how many bytes it moves: the two ends of a roofline.
+
+A multiply-accumulate counts as two. Every tensor is read or written once, which holds where a
+kernel keeps its tile on the chip. Counts of what is neither convolution nor matrix product are
+small, and rough: such operators are bound by memory wherever they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+from services.kit.operators.core.graph import Work
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that is taken or given.
+
+    Attributes:
+        shape: Sizes.
+        size_bytes: All of it.
+        discrete: It holds integers or truth values.
+    """
+
+    shape: Shape
+    size_bytes: int
+    discrete: bool
+
+    @property
+    def elements(self) -> int:
+        """How many numbers it holds."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator as its file describes it; operands left out are None."""
+
+    type: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[Operand | None, ...]
+
+    def taken(self, index: int) -> Shape:
+        """Return the shape of an input; () where it is left out."""
+        operand = self.inputs[index] if index < len(self.inputs) else None
+        return operand.shape if operand else ()
+
+    @property
+    def given(self) -> int:
+        """Elements that it gives."""
+        return sum(operand.elements for operand in self.outputs if operand)
+
+
+_VIEWS: Final = {
+    "Dropout",
+    "Flatten",
+    "Identity",
+    "Reshape",
+    "Shape",
+    "Size",
+    "Squeeze",
+    "Unsqueeze",
+}
+"""What moves nothing: another shape of the same bytes."""
+
+_PICKS: Final = {"Expand", "Gather", "GatherElements", "GatherND", "Slice", "Split", "Tile"}
+"""What reads only as much as it gives."""
+
+_PER_ELEMENT: Final = {
+    "BatchNormalization": 2,
+    "Cos": 10,
+    "DynamicQuantizeLinear": 4,
+    "Erf": 15,
+    "Exp": 10,
+    "Gelu": 20,
+    "LayerNormalization": 8,
+    "Log": 10,
+    "LogSoftmax": 15,
+    "Pow": 15,
+    "Sigmoid": 12,
+    "Sin": 10,
+    "Softmax": 12,
+    "Sqrt": 5,
+    "Tanh": 15,
+}
+"""Operations per element given, where they are not one."""
+
+_SHAPE_ELEMENTS: Final = 64
+"""Integers up to so many are somebody's shape: the host computes them while kernels run."""
+
+
+def work(node: Node) -> Work:
+    """Return what an operator does."""
+    if node.type in _VIEWS or _on_shapes(node):
+        return Work(0.0, 0.0)
+    return Work(float(flops(node)), float(moved_bytes(node)))
+
+
+def flops(node: Node) -> float:
+    """Return the operations that an operator takes."""
+    counted = {
+        "AveragePool": _pool,
+        "Conv": _convolution,
+        "ConvInteger": _convolution,
+        "ConvTranspose": _transposed,
+        "DynamicQuantizeMatMul": _product,
+        "FusedMatMul": _product,
+        "GRU": _recurrent,
+        "Gemm": _gemm,
+        "GlobalAveragePool": _reduced,
+        "GlobalMaxPool": _reduced,
+        "LRN": _local_response,
+        "LSTM": _recurrent,
+        "LinearClassifier": _linear,
+        "LinearRegressor": _linear,
+        "MatMul": _product,
+        "MatMulInteger": _product,
+        "MaxPool": _pool,
+        "QLinearConv": _quantized_convolution,
+        "QLinearMatMul": _product,
+        "RNN": _recurrent,
+        "SVMClassifier": _support_vectors,
+        "SVMRegressor": _support_vectors,
+    }.get(node.type)
+    if counted is not None:
+        return counted(node)
+    if node.type.startswith("Reduce"):
+        return _reduced(node)
+    return node.given * _PER_ELEMENT.get(node.type, 1)
+
+
+def moved_bytes(node: Node) -> int:
+    """Return the bytes that an operator reads and writes."""
+    given = sum(operand.size_bytes for operand in node.outputs if operand)
+    if node.type in _PICKS:
+        return 2 * given
+    return given + sum(operand.size_bytes for operand in node.inputs if operand)
+
+
+def _on_shapes(node: Node) -> bool:
+    operands = [operand for operand in (*node.inputs, *node.outputs) if operand]
+    return all(each.discrete and each.elements <= _SHAPE_ELEMENTS for each in operands)
+
+
+def _convolution(node: Node) -> float:
+    return 2 * node.given * prod(node.taken(1)[1:])
+
+
+def _quantized_convolution(node: Node) -> float:
+    return 2 * node.given * prod(node.taken(3)[1:])
+
+
+def _transposed(node: Node) -> float:
+    return 2 * prod(node.taken(0)) * prod(node.taken(1)[1:])
+
+
+def _product(node: Node) -> float:
+    return 2 * node.given * (node.taken(0) or (1,))[-1]
+
+
+def _gemm(node: Node) -> float:
+    return 2.0 * node.given * node.taken(0)[0 if node.attributes.get("transA") else 1]
+
+
+def _pool(node: Node) -> float:
+    return float(node.given * prod(node.attributes["kernel_shape"]))
+
+
+def _reduced(node: Node) -> float:
+    return prod(node.taken(0))
+
+
+def _local_response(node: Node) -> float:
+    return node.given * (2 * int(node.attributes["size"]) + 15)
+
+
+def _recurrent(node: Node) -> float:
+    """Every step of the sequence multiplies one vector with both weight matrices."""
+    steps = prod(node.taken(0)[:2])
+    return 2 * steps * (prod(node.taken(1)) + prod(node.taken(2)))
+
+
+def _linear(node: Node) -> float:
+    return 2 * node.taken(0)[0] * _length(node, "coefficients")
+
+
+def _support_vectors(node: Node) -> float:
+    return 2 * node.taken(0)[0] * _length(node, "support_vectors")
+
+
+def _length(node: Node, attribute: str) -> int:
+    values: Sequence[float] = node.attributes.get(attribute, ())
+    return len(values)

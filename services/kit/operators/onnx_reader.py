@@ -1,0 +1,154 @@
+"""Reads an ONNX file as a graph of operators with shapes and work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from services.kit.errors import InvalidArgument, NotFound
+from services.kit.operators.core.graph import Graph, Operator, Tensor
+from services.kit.operators.core.work import Node, Operand, work
+from services.kit.operators.random_inputs import Sizes
+from services.kit.operators.shape_trace import Seen, Tracer
+
+_PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
+"""Two runs that differ in every free size tell which sizes of inner tensors are free."""
+
+
+def load(file: Path) -> onnx.ModelProto:
+    """Return the model in a file.
+
+    Raises:
+        NotFound: There is no such file.
+        InvalidArgument: It holds no ONNX model, or one with branches or loops; or files with
+            weights, which it names, cannot be used.
+    """
+    try:
+        model = onnx.load(file, load_external_data=False)
+    except FileNotFoundError as error:
+        raise NotFound(f"there is no {file}") from error
+    except OSError as error:
+        raise InvalidArgument(f"{file}: {error.strerror}") from error
+    except Exception as error:  # protobuf's errors share no base class
+        raise InvalidArgument(f"{file} is no ONNX model: {error}") from error
+    if not model.graph.node:
+        raise InvalidArgument(f"{file} is no ONNX model: it has no operators")
+    try:
+        onnx.load_external_data_for_model(model, str(file.parent))
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise InvalidArgument(f"{file}: its weights beside it cannot be read: {error}") from error
+    for node in model.graph.node:
+        if any(a.type in {a.GRAPH, a.GRAPHS} for a in node.attribute):
+            raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} holds a graph of its own")
+    return model
+
+
+def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:
+    """Return a model's operators, with the shapes that a run of it has.
+
+    Args:
+        model: The model.
+        name: What to call it.
+        sizes: What is free in its inputs is that large.
+
+    Raises:
+        InvalidArgument: It does not run at these sizes.
+    """
+    tracer = Tracer(model)
+    traced = tracer.trace(sizes)
+    probes = [tracer.trace(probe) for probe in _PROBES] if tracer.free else [traced, traced]
+    weights = {each.name: _weight(each) for each in model.graph.initializer}
+    reader = _Reader(traced, probes, weights, _fixed(model, weights), batches=tracer.batches)
+    operators = tuple(reader.operators(model.graph.node))
+    names = (*tracer.inputs, *(name for each in operators for name in each.outputs))
+    used = {name for each in operators for name in each.constants}
+    return Graph(
+        name=name,
+        batch_size=sizes.batch if tracer.batches else 1,
+        batches=tracer.batches,
+        operators=operators,
+        tensors={each: reader.tensor(each) for each in names},
+        constants={each: reader.size_bytes(each) for each in sorted(used)},
+        inputs=tracer.inputs,
+        outputs=tuple(each.name for each in model.graph.output),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    traced: Mapping[str, Seen | None]
+    probes: list[Mapping[str, Seen | None]]
+    weights: Mapping[str, Seen]
+    fixed: frozenset[str]
+    batches: bool
+
+    def operators(self, nodes: Iterable[onnx.NodeProto]) -> Iterable[Operator]:
+        for index, node in enumerate(nodes):
+            outputs = tuple(filter(None, node.output))
+            if self.fixed.issuperset(outputs):
+                continue
+            taken = [name for name in node.input if name]
+            described = Node(
+                node.op_type,
+                {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute},
+                tuple(map(self._operand, node.input)),
+                tuple(map(self._operand, node.output)),
+            )
+            operands = [each for each in (*described.inputs, *described.outputs) if each]
+            yield Operator(
+                name=node.name or f"{node.op_type}_{index}",
+                type=node.op_type,
+                inputs=tuple(dict.fromkeys(n for n in taken if n not in self.fixed)),
+                constants=tuple(dict.fromkeys(n for n in taken if n in self.fixed)),
+                outputs=outputs,
+                shapes=tuple(each.shape for each in operands),
+                datatype=self._datatype(taken or outputs),
+                work=work(described),
+            )
+
+    def tensor(self, name: str) -> Tensor:
+        seen, probes = self._seen(name), [probe.get(name) for probe in self.probes]
+        one, other = probes
+        if seen is None or one is None or other is None or len(one.shape) != len(other.shape):
+            return Tensor(name, "", (), (), batched=False, item_bytes=0)
+        free = tuple(a != b for a, b in zip(one.shape, other.shape, strict=True))
+        batch = (one.shape[:1], other.shape[:1])
+        batched = self.batches and batch == tuple((probe.batch,) for probe in _PROBES)
+        return Tensor(name, seen.datatype, seen.shape, free, batched, seen.item_bytes)
+
+    def size_bytes(self, name: str) -> int:
+        operand = self._operand(name)
+        return operand.size_bytes if operand else 0
+
+    def _seen(self, name: str) -> Seen | None:
+        return self.weights.get(name) or self.traced.get(name)
+
+    def _operand(self, name: str) -> Operand | None:
+        seen = self._seen(name)
+        if seen is None:
+            return None
+        elements = 1
+        for size in seen.shape:
+            elements *= size
+        return Operand(seen.shape, elements * seen.item_bytes, not seen.datatype.startswith("f"))
+
+    def _datatype(self, names: Iterable[str]) -> str:
+        return next((seen.datatype for name in names if (seen := self._seen(name))), "")
+
+
+def _fixed(model: onnx.ModelProto, weights: Iterable[str]) -> frozenset[str]:
+    """Return the tensors that do not depend on the inputs."""
+    fixed = {*weights, ""}
+    for node in model.graph.node:
+        if fixed.issuperset(node.input):
+            fixed.update(node.output)
+    return frozenset(fixed)
+
+
+def _weight(tensor: onnx.TensorProto) -> Seen:
+    datatype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    return Seen(datatype.name, tuple(tensor.dims), datatype.itemsize)

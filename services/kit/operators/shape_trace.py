@@ -1,0 +1,101 @@
+"""Every tensor of a model as it is in one run: what shape inference cannot always tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from services.kit.errors import InvalidArgument
+from services.kit.operators import random_inputs
+from services.kit.operators.random_inputs import Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A tensor in a run. Attributes: datatype (numpy's name), shape, item_bytes."""
+
+    datatype: str
+    shape: tuple[int, ...]
+    item_bytes: int
+
+
+class Tracer:
+    """A model that tells all its tensors. Blocks; takes the memory of all of them at once.
+
+    Args:
+        model: The model; it is not changed.
+
+    Raises:
+        InvalidArgument: ONNX Runtime does not take it.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        told = onnx.ModelProto()
+        told.CopyFrom(model)
+        del told.graph.output[:]
+        self._names = [name for node in model.graph.node for name in node.output if name]
+        told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._names)
+        self._session = session(told.SerializeToString(), optimised=False)
+        inputs = self._session.get_inputs()
+        self.batches, self.free = random_inputs.batches(inputs), random_inputs.free(inputs)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of what the model takes, in its order."""
+        return tuple(each.name for each in self._session.get_inputs())
+
+    def trace(self, sizes: Sizes) -> Mapping[str, Seen | None]:
+        """Run it once; return its tensors by name, and None for what is no tensor.
+
+        Raises:
+            InvalidArgument: It does not run at these sizes.
+        """
+        values = self.values(sizes, self._names)
+        return {name: _seen(value) for name, value in values.items()}
+
+    def values(self, sizes: Sizes, names: Iterable[str]) -> Mapping[str, Any]:
+        """Run it once; return its inputs, and other tensors that are named.
+
+        Raises:
+            InvalidArgument: It does not run at these sizes.
+        """
+        given = random_inputs.drawn(self._session.get_inputs(), sizes, seed=0)
+        wanted = [name for name in names if name not in given]
+        try:
+            outputs = self._session.run(wanted, dict(given))
+        except Exception as error:  # ONNX Runtime's errors share no base class
+            raise InvalidArgument(
+                f"it does not run with {sizes.batch} items and {sizes.other} for other free sizes: "
+                f"{error}"
+            ) from error
+        return {**given, **dict(zip(wanted, outputs, strict=True))}
+
+
+def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecutionProvider") -> Any:
+    """Return a session on one thread.
+
+    Raises:
+        InvalidArgument: ONNX Runtime does not take the model.
+    """
+    ort.disable_telemetry_events()  # what is read here is nobody's business
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # errors are raised too
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
+    try:
+        return ort.InferenceSession(model, options, providers=providers)
+    except Exception as error:  # ONNX Runtime's errors share no base class
+        raise InvalidArgument(f"ONNX Runtime does not take it: {error}") from error
+
+
+def _seen(value: object) -> Seen | None:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
+        return None
+    return Seen(value.dtype.name, value.shape, value.itemsize)

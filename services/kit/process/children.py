@@ -1,0 +1,159 @@
+"""Processes that do the same work side by side: started, kept running, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Final, Protocol
+
+from services.kit.backoff import Backoff
+from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+_log = logs.get("children")
+
+_SPAWN: Final = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+_ENDED_WELL: Final = (0, -signal.SIGTERM)  # drained, or had not begun to serve
+_STEADY_S: Final = 10.0
+"""After a child lived for so long, its end counts as the first."""
+
+
+class Work(Protocol):
+    """What a child does. It is pickled: a function of a module, or a partial of one."""
+
+    def __call__(self, index: int, serves: Connection) -> None:
+        """Work until SIGTERM or until `parent_gone`.
+
+        Args:
+            index: Which child, from 0.
+            serves: Send something, once, when the child serves.
+        """
+        ...
+
+
+class ChildFailed(RuntimeError):
+    """A child ended before it ever served, or badly at the end."""
+
+
+async def parent_gone(stop: asyncio.Event) -> None:
+    """In a child: set `stop` when the parent has ended, however it did."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        await _readable(parent.sentinel)
+        stop.set()
+
+
+class Children:
+    """Keeps processes running; one that ends is started again, with backoff.
+
+    Args:
+        name: Of the service, for logs.
+        count: How many, >= 1.
+        work: What each does.
+        grace_s: Time they may take to drain after SIGTERM before they are killed, s.
+    """
+
+    def __init__(self, name: str, count: int, work: Work, grace_s: float) -> None:
+        self._name = name
+        self._count = count
+        self._work = work
+        self._grace_s = grace_s
+        self._served: set[int] = set()
+        self._serving = asyncio.Event()
+        self._failed: list[str] = []
+
+    async def all_served(self) -> None:
+        """Wait until each has served once."""
+        await self._serving.wait()
+
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Keep them running until `stop`, then pass it on and wait for their ends.
+
+        Raises:
+            ChildFailed: One ended before it ever served; or, at the end, not by SIGTERM.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for index in range(self._count):
+                tasks.create_task(self._keep(index, stop), name=f"{self._name}.{index}")
+        if self._failed:
+            raise ChildFailed("; ".join(self._failed))
+
+    async def _keep(self, index: int, stop: asyncio.Event) -> None:
+        backoff = Backoff(maximum_s=5.0)
+        while not stop.is_set():
+            started_s = time.monotonic()
+            status = await self._live(index, stop)
+            what = f"process {index} of {self._name} ended with status {status}"
+            if stop.is_set():
+                if status not in _ENDED_WELL:
+                    self._failed.append(what)
+                return
+            if index not in self._served:
+                raise ChildFailed(f"{what} before it served")
+            _log.warning("a process ended; it is started again", index=index, status=status)
+            if time.monotonic() - started_s > _STEADY_S:
+                backoff.reset()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff.next_s())
+
+    async def _live(self, index: int, stop: asyncio.Event) -> int:
+        """Run one child until it ends or `stop`; return its exit status."""
+        reader, writer = _SPAWN.Pipe(duplex=False)
+        child = _SPAWN.Process(target=self._work, args=(index, writer), name=self._name)
+        child.start()  # blocks for some ms, and nobody else is on this loop
+        writer.close()
+        _log.info("a process started", index=index, pid=child.pid)
+        gone = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                hearing = tasks.create_task(self._hear(index, reader), name="serves")
+                ended = tasks.create_task(_readable(child.sentinel), name="ended")
+                told = tasks.create_task(stop.wait(), name="stop")
+                await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+                gone = ended.done()
+                for task in (hearing, ended, told):
+                    task.cancel()
+        finally:
+            if not gone:
+                child.terminate()
+            status = await _end(child, self._grace_s)
+            reader.close()
+        return status
+
+    async def _hear(self, index: int, reader: Connection) -> None:
+        await _readable(reader.fileno())
+        with suppress(EOFError):  # it ended without a word
+            reader.recv()
+            self._served.add(index)
+            if len(self._served) == self._count:
+                self._serving.set()
+
+
+async def _end(child: SpawnProcess, grace_s: float) -> int:
+    """Wait for a child's end, and bring it about where that takes too long."""
+    try:
+        async with asyncio.timeout(grace_s):
+            await _readable(child.sentinel)
+    except TimeoutError:
+        child.kill()
+    child.join()
+    status = child.exitcode or 0
+    child.close()
+    return status
+
+
+async def _readable(fd: int) -> None:
+    """Wait until there is something to read, or the other end is closed."""
+    loop = asyncio.get_running_loop()
+    heard = asyncio.Event()
+    loop.add_reader(fd, heard.set)
+    try:
+        await heard.wait()
+    finally:
+        loop.remove_reader(fd)

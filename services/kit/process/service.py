@@ -1,0 +1,79 @@
+"""How a service process starts, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import uvloop
+
+from services.kit.config import Deployment
+from services.kit.config.loader import ConfigError, config_path, load
+from services.kit.errors import ServiceError
+from services.kit.process.event_loop import Loop
+from services.kit.process.memory import collect_seldom
+from services.kit.rpc import serve_until
+from services.kit.telemetry import export, logs
+
+Run = Callable[[Deployment, asyncio.Event], Awaitable[None]]
+"""A service: runs until the event is set, drains, returns."""
+
+
+def launch(service: str, run: Run, config: Path | None = None) -> int:
+    """Run one service until SIGTERM or SIGINT; return the exit status.
+
+    Args:
+        service: Its name, for logs.
+        run: The service's composition root.
+        config: Deployment file; see `services.kit.config.loader.config_path`.
+
+    Returns:
+        0 after a drain, 1 where a service says in a sentence why it cannot run, 2 where the
+        deployment file, or one that it names, is wrong, or a library is missing that the
+        environment asks for. A crash raises.
+    """
+    status = 0
+    try:
+        serve(service, run, load(config_path(config)))
+    except* (ConfigError, export.NotInstalled) as wrong:
+        sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
+        status = 2
+    except* ServiceError as failed:
+        logs.get("service").debug("cannot go on", exc_info=failed)
+        sys.stderr.writelines(f"{service}: {error}\n" for error in _leaves(failed))
+        status = 1
+    return status
+
+
+def serve(service: str, run: Run, deployment: Deployment) -> None:
+    """Run one service of a deployment until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: A file that the deployment names is wrong.
+        telemetry.NotInstalled: A library is missing that the environment asks for.
+    """
+    logs.configure(service, level=deployment.log_level)
+    logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
+    collect_seldom()
+    with export.exported(service):
+        uvloop.run(_until_stopped(run, deployment), loop_factory=Loop)
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield what a tree of exception groups holds."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+async def _until_stopped(run: Run, deployment: Deployment) -> None:
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        signals = tasks.create_task(serve_until(stop), name="signals")
+        await run(deployment, stop)
+        stop.set()
+        await signals

@@ -1,0 +1,75 @@
+"""Spans as OpenTelemetry knows them. Loaded only where they are recorded.
+
+grpc's own instrumentation packages do not know grpc.aio well enough; this is all that we need.
+Names as in OpenTelemetry's semantic conventions for RPC.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from services.kit.telemetry.tracing import Attributes
+
+_WIRE: Final = TraceContextTextMapPropagator()
+
+_FAULTS: Final = frozenset(
+    {"DATA_LOSS", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "UNKNOWN"}
+)
+"""Statuses that are a server's fault, by the semantic conventions."""
+
+
+class OtelSpan:
+    """One span, and the headers that name it."""
+
+    def __init__(self, tracer: trace.Tracer, span: trace.Span, started_ns: int) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._started_ns = started_ns
+        self._context = trace.set_span_in_context(span, context.Context())
+        headers: dict[str, str] = {}
+        _WIRE.inject(headers, self._context)
+        self.traceparent = headers.get("traceparent", "")
+        self.tracestate = headers.get("tracestate", "")
+
+    def set(self, attributes: Attributes) -> None:
+        """Add what is known of it."""
+        self._span.set_attributes(attributes)
+
+    def part(self, name: str, started_s: float, duration_s: float) -> None:
+        """Add a part that is over; see `services.kit.telemetry.tracing.Span`."""
+        started_ns = self._started_ns + int(started_s * 1e9)
+        part = self._tracer.start_span(name, self._context, start_time=started_ns)
+        part.end(started_ns + int(duration_s * 1e9))
+
+    def end(self, status: str) -> None:
+        """End it with a gRPC status word; a second end does nothing."""
+        if not self._span.is_recording():
+            return
+        self._span.set_attribute("rpc.response.status_code", status)
+        if status in _FAULTS:
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._span.end()
+
+
+class OtelRecorder:
+    """Records with a tracer."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+
+    def begin(self, name: str, parent: str, state: str, *, serving: bool) -> OtelSpan:
+        """Begin a span; see `services.kit.telemetry.tracing.Recorder`."""
+        headers = {"traceparent": parent, "tracestate": state}
+        started_ns = time.time_ns()
+        span = self._tracer.start_span(
+            name,
+            _WIRE.extract(headers, context.Context()),
+            trace.SpanKind.SERVER if serving else trace.SpanKind.INTERNAL,
+            {"rpc.system.name": "grpc", "rpc.method": name} if serving else None,
+            start_time=started_ns,
+        )
+        return OtelSpan(self._tracer, span, started_ns)

@@ -1,0 +1,184 @@
+"""W3C trace context: taken from callers, bound to logs, passed on; spans where they are recorded.
+
+Without a recorder (`services.kit.telemetry.otel_spans`) a call costs two lookups, and the caller's
+header goes on as it came: whoever records next becomes its child.
+Source: W3C Recommendation "Trace Context", sections 3.2 (traceparent) and 3.3 (tracestate).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Protocol
+
+from services.kit.errors import ServiceError
+
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_MAX_STATE_CHARS = 512  # what the recommendation asks everybody to pass on
+
+Metadata = Iterable[tuple[str, str | bytes]]
+Attributes = Mapping[str, str | float]
+
+
+class Span(Protocol):
+    """Something that is being timed.
+
+    Attributes:
+        traceparent: Names it to what it calls.
+        tracestate: Goes with that.
+    """
+
+    traceparent: str
+    tracestate: str
+
+    def set(self, attributes: Attributes) -> None:
+        """Add what is known of it."""
+        ...
+
+    def part(self, name: str, started_s: float, duration_s: float) -> None:
+        """Add a part that is over.
+
+        Args:
+            name: What it was.
+            started_s: After the span began.
+            duration_s: How long it took.
+        """
+        ...
+
+    def end(self, status: str) -> None:
+        """End it with a gRPC status word; a second end does nothing."""
+        ...
+
+
+class Recorder(Protocol):
+    """Makes spans and sees to it that somebody gets them."""
+
+    def begin(self, name: str, parent: str, state: str, *, serving: bool) -> Span:
+        """Begin a span.
+
+        Args:
+            name: What is timed.
+            parent: A traceparent; empty: a new trace.
+            state: Its tracestate.
+            serving: For a caller in another process.
+        """
+        ...
+
+
+traceparent: ContextVar[str] = ContextVar("traceparent", default="")
+tracestate: ContextVar[str] = ContextVar("tracestate", default="")
+current: ContextVar[Span | None] = ContextVar("span", default=None)
+
+_recorders: list[Recorder] = []  # of this process, the newest last
+
+
+@contextmanager
+def recorded(recorder: Recorder) -> Iterator[None]:
+    """Have the process's spans recorded while the block runs."""
+    _recorders.append(recorder)
+    try:
+        yield
+    finally:
+        _recorders.remove(recorder)
+
+
+def recording() -> bool:
+    """Tell whether spans are recorded."""
+    return bool(_recorders)
+
+
+def accept(header: str) -> str:
+    """Return the caller's header, or "" where it is not a valid traceparent."""
+    return header if _TRACEPARENT.fullmatch(header) else ""
+
+
+def trace_id(header: str) -> str:
+    """Return the trace id of a valid traceparent, for logs."""
+    return header[3:35]
+
+
+def enter(method: str, metadata: Metadata, *, may_begin: bool) -> Span | None:
+    """Go on with the trace of a call that is being served.
+
+    Args:
+        method: "/package.Service/Method".
+        metadata: The caller's.
+        may_begin: A call without a trace begins one, where spans are recorded.
+
+    Returns:
+        Its span, to be ended; None where none is recorded.
+    """
+    header, state = _read(metadata)
+    if not _recorders or not (header or may_begin):
+        traceparent.set(header)
+        tracestate.set(state)
+        return None
+    return _bind(_recorders[-1].begin(method[1:], header, state, serving=True))
+
+
+def part(name: str) -> AbstractContextManager[None]:
+    """Time a block as a part of what is being served; what it calls is a part of that.
+
+    Use it in a task of its own: the trace that it binds stays bound.
+    """
+    return _Part(name, _recorders[-1]) if _recorders else _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
+class _Part(AbstractContextManager[None]):
+    """A block that is recorded."""
+
+    def __init__(self, name: str, recorder: Recorder) -> None:
+        self._name = name
+        self._recorder = recorder
+
+    def __enter__(self) -> None:
+        parent, state = traceparent.get(), tracestate.get()
+        self._span = _bind(self._recorder.begin(self._name, parent, state, serving=False))
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if error is None:
+            status = "OK"
+        elif isinstance(error, ServiceError):
+            status = error.status
+        else:
+            status = "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
+        self._span.end(status)
+
+
+def begin_for(name: str, parent: str, state: str) -> Span | None:
+    """Begin work for a caller who told its trace, and ours not to bind; None: unrecorded."""
+    header = accept(parent) if _recorders else ""
+    if not header:
+        return None
+    return _recorders[-1].begin(name, header, state, serving=True)
+
+
+def annotate(attributes: Attributes) -> None:
+    """Add what is known of what is being served; ask `recording` before making the attributes."""
+    span = current.get()
+    if span is not None:
+        span.set(attributes)
+
+
+def _bind(span: Span) -> Span:
+    traceparent.set(span.traceparent)
+    tracestate.set(span.tracestate)
+    current.set(span)
+    return span
+
+
+def _read(metadata: Metadata) -> tuple[str, str]:
+    """Return a valid traceparent and its tracestate, each "" where there is none."""
+    header, states = "", []
+    for key, value in metadata:
+        if key == "traceparent":
+            header = accept(str(value))
+        elif key == "tracestate":
+            states.append(str(value))
+    state = ",".join(states)
+    return header, state if header and len(state) <= _MAX_STATE_CHARS else ""

@@ -1,0 +1,221 @@
+"""Training: the encoder first, then the head on what encoders that had not seen a prompt say.
+
+mu-Serve (section 3.3) fine-tunes BERT with its classifier, then the classifier alone. Here the part
+that learns with the classes is linear and fitted first; MiniLM, which tells what a prompt is about,
+stays as it is. The head then learns from encoders that are each asked about prompts they were not
+shown, as it will be in use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from services.kit.errors import InvalidArgument
+from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS
+from services.predictor.core.features import BUCKETS
+from services.predictor.core.length_classes import Classes
+from services.predictor.core.length_histogram import Sketch
+from services.predictor.training.core.encoder import fit_encoder
+from services.predictor.training.core.head import Head, fit_head
+from services.predictor.training.core.matrix import Seen, Sparse, directions, rarity, seen, weighed
+from services.predictor.training.core.rows import Row, by_model
+
+FOLDS = 4
+STEPS = FOLDS + 4
+"""How many steps training reports."""
+
+LEAST_PROMPTS = 50
+_ENCODER_RIDGE = 0.5
+
+_HEAD_RIDGE_PER_PROMPT = 20.0
+"""Answers to one prompt are alike: what the head may learn grows with prompts, not answers."""
+
+_DIRECTIONS = 16
+"""Of a prompt's vector the head sees this much: where prompts differ most from one another."""
+
+Progress = Callable[[str], None]
+Edges = dict[str, tuple[float, ...]]
+Array = NDArray[np.float64]
+
+Embed = Callable[[str], NDArray[np.float32]]
+"""Makes a vector of what a prompt is about, shape (size,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What makes a prompt and a served model into the head's inputs.
+
+    Attributes:
+        rarity: Weight of each n-gram, words' columns first, shape (2 * BUCKETS,); 0: not used.
+        encoder: What each n-gram says of each class, shape (2 * BUCKETS, 5).
+        directions: In which vectors are looked at, shape (size, `_DIRECTIONS`).
+        edges_tokens: Of each served model it was trained on: percentiles 25, 50, 75, 99.
+    """
+
+    rarity: Array
+    encoder: Array
+    directions: Array
+    edges_tokens: Edges
+
+    def inputs(self, rows: Sequence[Row], embed: Embed) -> Array:
+        """Return the head's inputs, of models it was trained on, shape (n, inputs)."""
+        prompts = [row.prompt for row in rows]
+        read = seen(prompts)
+        said = _grams(read, self.rarity) @ self.encoder
+        about = _vectors(prompts, embed) @ self.directions
+        return _inputs(said, read.shallow, about, rows, self.edges_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A predictor that was trained.
+
+    Attributes:
+        body: What the head's inputs are made by.
+        head: The head.
+        prior: Lengths of all models' answers by bucket, each model weighing the same.
+        classes: Of each served model, with every length seen.
+    """
+
+    body: Body
+    head: Head
+    prior: Array
+    classes: dict[str, Classes]
+
+    def probabilities(self, rows: Sequence[Row], embed: Embed) -> Array:
+        """Return how likely each class is for models it was trained on, shape (n, 5)."""
+        return self.head.probabilities(self.body.inputs(rows, embed))
+
+
+def fit(
+    rows: Sequence[Row], embed: Embed, *, seed: int = 0, progress: Progress = lambda _: None
+) -> Trained:
+    """Train a predictor.
+
+    Args:
+        rows: Answers of one or several served models; the same prompts help each other.
+        embed: Makes vectors of prompts, the same as in use.
+        seed: Draws folds and first weights: equal rows and seeds train equal predictors, on the
+            same kind of machine.
+        progress: Told what each of `STEPS` steps is, before it.
+
+    Raises:
+        InvalidArgument: Too few prompts.
+    """
+    with threadpool_limits(limits=1):  # sums come out the same only in the same order
+        body, inputs = fit_body(rows, embed, seed=seed, progress=progress)
+        progress("training the head")
+        classes, ridge = true_classes(rows, body.edges_tokens), head_ridge(rows)
+        return Trained(body, fit_head(inputs, classes, ridge, seed), *_known(rows))
+
+
+def fit_body(
+    rows: Sequence[Row], embed: Embed, *, seed: int = 0, progress: Progress = lambda _: None
+) -> tuple[Body, Array]:
+    """Train all but the head.
+
+    Returns:
+        It, and the head's inputs for `rows` from encoders that had not seen their prompts.
+
+    Raises:
+        InvalidArgument: Too few prompts.
+    """
+    progress("reading prompts")
+    prompts = list(dict.fromkeys(row.prompt for row in rows))
+    if len(prompts) < LEAST_PROMPTS:
+        raise InvalidArgument(
+            f"{LEAST_PROMPTS} prompts are needed at least, got {len(prompts)}", field="data"
+        )
+    places = {prompt: place for place, prompt in enumerate(prompts)}
+    where = np.array([places[row.prompt] for row in rows])
+    edges = edges_tokens(rows)
+    read = seen(prompts)
+    weights = np.concatenate((rarity(read.words), rarity(read.runs)))
+    counts = _counts(where, true_classes(rows, edges))
+    encoder, said = _encoded(_grams(read, weights), counts, seed, progress)
+    progress("telling what prompts are about")
+    vectors = _vectors(prompts, embed)
+    chosen = directions(vectors, _DIRECTIONS)
+    about = (vectors @ chosen)[where]
+    inputs = _inputs(said[where], read.shallow[where], about, rows, edges)
+    return Body(weights, encoder, chosen, edges), inputs
+
+
+def head_ridge(rows: Sequence[Row]) -> float:
+    """Return how strongly the head's squared weights are penalised."""
+    return _HEAD_RIDGE_PER_PROMPT / len({row.prompt for row in rows})
+
+
+def edges_tokens(rows: Sequence[Row]) -> Edges:
+    """Return each served model's percentiles 25, 50, 75 and 99, tokens."""
+    return {
+        model: tuple(np.quantile([row.tokens for row in theirs], CLASS_RANKS).tolist())
+        for model, theirs in by_model(rows).items()
+    }
+
+
+def true_classes(rows: Sequence[Row], edges: Edges) -> NDArray[np.int64]:
+    """Return each answer's class, 0..4, shape (n,); an edge belongs to the class below."""
+    return np.array([np.searchsorted(edges[row.model], row.tokens) for row in rows], np.int64)
+
+
+def _encoded(grams: Sparse, counts: Array, seed: int, progress: Progress) -> tuple[Array, Array]:
+    """Return the encoder, and what encoders say of prompts that they were not shown."""
+    used = np.flatnonzero(np.bincount(grams.indices, minlength=grams.shape[1]))
+    grams = grams[:, used]
+    folds = np.random.default_rng(seed).integers(0, FOLDS, grams.shape[0])
+    said = np.zeros(counts.shape)
+    for fold in range(FOLDS):
+        progress(f"training encoder {fold + 1} of {FOLDS + 1}")
+        shown = folds != fold
+        said[~shown] = grams[~shown] @ fit_encoder(grams[shown], counts[shown], _ENCODER_RIDGE)
+    progress(f"training encoder {FOLDS + 1} of {FOLDS + 1}")
+    encoder = np.zeros((2 * BUCKETS, CLASS_COUNT))
+    encoder[used] = fit_encoder(grams, counts, _ENCODER_RIDGE)
+    return encoder, said
+
+
+def _counts(where: NDArray[np.int64], classes: NDArray[np.int64]) -> Array:
+    """Return how much each prompt's answers say for each class, shape (prompts, 5)."""
+    counts = np.zeros((where.max() + 1, CLASS_COUNT))
+    np.add.at(counts, (where, classes), 1)
+    # A hundred answers to one prompt say less than one answer to each of a hundred.
+    return np.asarray(counts / np.sqrt(counts.sum(axis=1, keepdims=True)))
+
+
+def _grams(prompts: Seen, weights: Array) -> Sparse:
+    words, runs = weights[:BUCKETS], weights[BUCKETS:]
+    blocks = [weighed(prompts.words, words), weighed(prompts.runs, runs)]
+    found = sparse.hstack(blocks, dtype=np.float32).tocsr()
+    found.eliminate_zeros()
+    return found
+
+
+def _inputs(said: Array, shallow: Array, about: Array, rows: Sequence[Row], edges: Edges) -> Array:
+    models = np.log1p(np.array([edges[row.model] for row in rows]))
+    return np.concatenate((said, shallow, about, models), axis=1)
+
+
+def _vectors(prompts: Sequence[str], embed: Embed) -> Array:
+    """Return each prompt's vector, shape (n, size)."""
+    made = {prompt: embed(prompt) for prompt in dict.fromkeys(prompts)}
+    return np.array([made[prompt] for prompt in prompts], np.float64)
+
+
+def _known(rows: Sequence[Row]) -> tuple[Array, dict[str, Classes]]:
+    """Return the lengths of all models' answers, and each model's classes."""
+    sketches = {model: Sketch() for model in by_model(rows)}
+    for row in rows:
+        sketches[row.model].add(row.tokens)
+    shares = [each.weights / each.weights.sum() for each in sketches.values()]
+    prior = np.mean(shares, axis=0)
+    classes = {model: Classes(prior) for model in sketches}
+    for row in rows:
+        classes[row.model].observe(row.tokens)
+    return prior, classes

@@ -1,0 +1,144 @@
+"""The head: from what the encoder says, plain counts and the served model to five classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from services.predictor.core.estimate import CLASS_COUNT
+
+CLIP = 5.0
+"""Inputs further from their mean than so many standard deviations count as that far."""
+
+_HIDDEN, _NETWORKS, _STEPS = 16, 4, 150
+
+Array = NDArray[np.float64]
+Loss = Callable[[Array], tuple[float, Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Several small networks side by side, whose scores are averaged: one hidden layer in all.
+
+    Scores are `tanh(x @ inner + inner_offsets) @ outer + x @ direct + offsets`, where x are the
+    inputs less `means`, times `scales`, clipped.
+
+    Attributes:
+        means: Of each input, shape (inputs,).
+        scales: One over each input's standard deviation, shape (inputs,).
+        inner: Shape (inputs, hidden).
+        inner_offsets: Shape (hidden,).
+        outer: Shape (hidden, 5).
+        direct: Shape (inputs, 5).
+        offsets: Shape (5,).
+    """
+
+    means: Array
+    scales: Array
+    inner: Array
+    inner_offsets: Array
+    outer: Array
+    direct: Array
+    offsets: Array
+
+    def probabilities(self, inputs: Array) -> Array:
+        """Return how likely each class is, shape (n, 5)."""
+        return np.asarray(softmax(self.scores(inputs), axis=1))
+
+    def scores(self, inputs: Array) -> Array:
+        """Return the scores, shape (n, outputs)."""
+        x = np.clip((inputs - self.means) * self.scales, -CLIP, CLIP)
+        hidden = np.tanh(x @ self.inner + self.inner_offsets)
+        return np.asarray(hidden @ self.outer + x @ self.direct + self.offsets)
+
+
+def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int) -> Head:
+    """Return the head that tells classes best.
+
+    Args:
+        inputs: Shape (n, inputs).
+        classes: True classes, 0..4, shape (n,).
+        ridge: Strength of the penalty on squared weights.
+        seed: Draws the first weights.
+    """
+    truth = np.eye(CLASS_COUNT)[classes]
+
+    def loss(scores: Array) -> tuple[float, Array]:
+        logs = log_softmax(scores, axis=1)
+        return -float((truth * logs).sum()), np.exp(logs) - truth
+
+    return fit_networks(inputs, np.log(truth.mean(axis=0) + 1e-3), loss, ridge, seed)
+
+
+def fit_networks(inputs: Array, start: Array, loss: Loss, ridge: float, seed: int) -> Head:
+    """Return the networks of the least loss.
+
+    Args:
+        inputs: Shape (n, inputs).
+        start: Scores to begin with, shape (outputs,).
+        loss: Of scores, shape (n, outputs): its sum over n, and its gradient.
+        ridge: Strength of the penalty on squared weights, beside the mean loss.
+        seed: Draws the first weights.
+    """
+    means, scales = inputs.mean(axis=0), 1 / (inputs.std(axis=0) + 1e-6)
+    x = np.clip((inputs - means) * scales, -CLIP, CLIP)
+    random = np.random.default_rng(seed)
+    found = [_fit(x, start, loss, ridge, random) for _ in range(_NETWORKS)]
+    inner, inner_offsets, outer, direct, offsets = zip(*found, strict=True)
+    return Head(
+        means,
+        scales,
+        np.concatenate(inner, axis=1),
+        np.concatenate(inner_offsets),
+        np.concatenate(outer) / _NETWORKS,
+        np.mean(direct, axis=0),
+        np.mean(offsets, axis=0),
+    )
+
+
+def _fit(
+    x: Array, start: Array, loss: Loss, ridge: float, random: np.random.Generator
+) -> tuple[Array, ...]:
+    (count, inputs), outputs = x.shape, len(start)
+    shapes = [(inputs, _HIDDEN), (_HIDDEN,), (_HIDDEN, outputs), (inputs, outputs), (outputs,)]
+    first = [
+        random.normal(0, inputs**-0.5, shapes[0]),
+        np.zeros(shapes[1]),
+        random.normal(0, 0.1, shapes[2]),
+        np.zeros(shapes[3]),
+        start,
+    ]
+
+    def penalised(flat: Array) -> tuple[float, Array]:
+        inner, inner_offsets, outer, direct, offsets = _split(flat, shapes)
+        hidden = np.tanh(x @ inner + inner_offsets)
+        total, gradient = loss(hidden @ outer + x @ direct + offsets)
+        error = gradient / count
+        inner_error = (error @ outer.T) * (1 - hidden * hidden)
+        gradients = (
+            x.T @ inner_error + ridge * inner,
+            inner_error.sum(axis=0),
+            hidden.T @ error + ridge * outer,
+            x.T @ error + ridge * direct,
+            error.sum(axis=0),
+        )
+        squares = sum(float((each * each).sum()) for each in (inner, outer, direct))
+        flat_gradient = np.concatenate([each.ravel() for each in gradients])
+        return total / count + ridge / 2 * squares, flat_gradient
+
+    begin = np.concatenate([each.ravel() for each in first])
+    found = minimize(penalised, begin, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS})
+    return tuple(_split(found.x, shapes))
+
+
+def _split(flat: Array, shapes: list[tuple[int, ...]]) -> Iterator[Array]:
+    begin = 0
+    for shape in shapes:
+        end = begin + int(np.prod(shape))
+        yield flat[begin:end].reshape(shape)
+        begin = end

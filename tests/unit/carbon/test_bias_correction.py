@@ -1,0 +1,192 @@
+"""A provider's record: what it has been wrong about lately is corrected, and only that."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.carbon.core.forecast.bias_correction import (
+    HOURS,
+    MEMORY,
+    Correction,
+    Foretold,
+    TrackRecord,
+)
+from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.forecaster import forecast
+from services.carbon.core.model import Provenance, Sample
+from services.carbon.core.sources.feed import Feed
+from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.sources.csv_trace import read_trace
+from services.carbon.sources.live.cache import Cache
+from services.kit.config import NesoSource
+
+START = datetime(2024, 3, 6, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+OFFICIAL = Path(__file__).parents[3] / "../shared/data/carbon_intensity/official"
+
+
+def curve(hour: int) -> float:
+    return 300 + 80 * math.sin(2 * math.pi * hour / 24)
+
+
+def outlook(hour: int, error: float = 0.0, hours: int = HOURS + 1) -> Outlook:
+    """Return what a provider says at `hour` that is wrong by `error` all the time."""
+    foretold = (
+        Sample(START + (hour + ahead) * HOUR, curve(hour + ahead) - error, "forecast")
+        for ahead in range(hours)
+    )
+    return Outlook(tuple(foretold), HOUR, START + hour * HOUR)
+
+
+def observed(hours: int, provenance: Provenance = "measured") -> list[Sample]:
+    return [Sample(START + hour * HOUR, curve(hour), provenance) for hour in range(hours)]
+
+
+def recorded(hours: int, error: float = 0.0, ahead: int = HOURS + 1) -> TrackRecord:
+    record = TrackRecord()
+    for hour in range(hours):
+        record.note(outlook(hour, error, ahead), START + hour * HOUR)
+    return record
+
+
+def corrected(record: TrackRecord, hours: int) -> Correction:
+    found = record.correction(observed(hours), START + (hours - 1) * HOUR)
+    assert found is not None
+    return found
+
+
+@given(error=st.floats(-100, 100), days=st.integers(7, 20))
+@settings(max_examples=10, deadline=None)
+def test_a_provider_that_is_always_too_low_is_corrected_upwards(error: float, days: int) -> None:
+    """By nearly all of it after a week, whatever it is."""
+    found = corrected(recorded(days * 24, error), days * 24)
+
+    assert found.shift[1:25] == pytest.approx(np.full(24, error), abs=0.2 * abs(error) + 1e-6)
+    assert np.all(found.low[1:] <= found.shift[1:])
+    assert np.all(found.shift[1:] <= found.high[1:])
+
+
+def test_a_provider_that_is_right_is_left_alone_and_trusted() -> None:
+    found = corrected(recorded(240), 240)
+
+    assert np.abs(np.stack([found.shift, found.low, found.high])).max() < 1e-6
+
+
+@pytest.mark.parametrize("hours", [1, 48, 71])
+def test_less_than_three_days_say_nothing(hours: int) -> None:
+    assert recorded(hours, 30).correction(observed(hours), START + (hours - 1) * HOUR) is None
+
+
+def test_what_came_must_have_been_seen() -> None:
+    """Values that were themselves foretold prove no provider right."""
+    record, now = recorded(240, 30), START + 239 * HOUR
+
+    assert record.correction(observed(240, "forecast"), now) is None
+    assert record.correction(observed(200), now) is None
+
+
+@pytest.mark.parametrize("late", [1, 3, 12])
+def test_measurements_that_come_late_correct_as_well(late: int) -> None:
+    found = recorded(240, 30).correction(observed(240 - late), START + 239 * HOUR)
+
+    assert found is not None
+    assert found.shift[6] == pytest.approx(30, abs=5)
+
+
+def test_hours_in_which_nobody_asked_are_bridged() -> None:
+    record = TrackRecord()
+    for hour in range(0, 240, 3):
+        record.note(outlook(hour, 30), START + hour * HOUR)
+
+    assert corrected(record, 240).shift[6] == pytest.approx(30, abs=6)
+
+
+def test_a_forecast_of_a_day_is_corrected_as_far_as_it_reaches() -> None:
+    """Beyond it nothing is known: our own forecast stands there."""
+    correction = corrected(recorded(240, 30, ahead=25), 240)
+    own = forecast(observed(240), START + 239 * HOUR)
+    found = provided(own, outlook(239, 30, 25), "x", correction)
+
+    assert found.periods[20].intensity_gco2e_per_kwh == pytest.approx(curve(259), abs=6)
+    assert found.periods[30] == own.periods[30]
+
+
+def test_what_is_kept_is_bounded_and_can_be_kept_elsewhere() -> None:
+    record, again = recorded(24 * 40, 30), TrackRecord()
+    again.restore(record.told | {7: [1.0]})
+
+    assert len(record.told) == MEMORY // HOUR
+    assert again.told == record.told
+
+
+def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
+    """Also what was not foretold: the hours beyond a short forecast."""
+    kept, feed, again = Cache(tmp_path, "GB", NesoSource(kind="neso")), Feed("x"), Feed("x")
+    for hour in range(80):
+        feed.learn(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)
+    kept.save((), None, START, feed.record.told)
+    kept.restore(again, START + 80 * HOUR)
+
+    assert len(feed.record.told) == 80
+    for hour, row in feed.record.told.items():
+        assert row == pytest.approx(again.record.told[hour], nan_ok=True)
+
+
+@given(future=st.lists(st.floats(0, 1000), min_size=48, max_size=48))
+@settings(max_examples=5, deadline=None)
+def test_what_is_told_after_now_changes_nothing(future: list[float]) -> None:
+    record, now = recorded(200, 30), START + 199 * HOUR
+    before = record.correction(observed(200), now)
+    for hour, value in enumerate(future, 200):
+        told = Outlook((Sample(START + hour * HOUR, value, "forecast"),), HOUR, now)
+        record.note(told, START + hour * HOUR)
+    after = record.correction(observed(200), now)
+
+    assert before is not None
+    assert after is not None
+    assert np.array_equal(before.shift, after.shift)
+
+
+@cache
+def official() -> tuple[tuple[Sample, ...], tuple[Sample, ...]]:
+    came = read_trace(OFFICIAL / "UK-ESO_2021.csv")
+    return came, read_trace(OFFICIAL / "UK-ESO_2021_forecast.csv")
+
+
+@pytest.mark.skipif(not OFFICIAL.exists(), reason="the official forecast is not in this checkout")
+def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
+    """1, 6 and 24 hours ahead, through the year; `benchmarks.forecast` has more of it."""
+    came, told = official()
+    truth, starts = {each.since: each for each in came}, [each.since for each in told]
+    record, errors = TrackRecord(), dict[int, list[tuple[float, float]]]()
+    for hour, sample in enumerate(came):
+        now, first = sample.since, bisect_left(starts, sample.since)
+        ahead = Outlook(told[first : bisect_right(starts, now + HOURS * HOUR)], HOUR, now)
+        record.note(ahead, now)
+        if hour < 24 * 28 or hour % 163:
+            continue
+        known = came[max(0, hour - 24 * 56) : hour + 1]
+        foretold = Foretold("neso", ahead, record)
+        found = provided(forecast(known, now), ahead, "neso", foretold.correction(known, now))
+        periods = {each.since: each.intensity_gco2e_per_kwh for each in found.periods}
+        values = {each.since: each.intensity_gco2e_per_kwh for each in ahead.samples}
+        for hours in (1, 6, 24):
+            then = now + hours * HOUR
+            if then in truth and then in values:
+                value = truth[then].intensity_gco2e_per_kwh
+                pair = abs(periods[then] - value), abs(values[then] - value)
+                errors.setdefault(hours, []).append(pair)
+
+    for hours, kept in errors.items():
+        ours, theirs = (fmean(column) for column in zip(*kept, strict=True))
+        assert ours < 0.95 * theirs, f"{hours} h ahead"
