@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from benchmarks.harness import Figures, main
 from services.kit.clock import RealClock
-from services.router.account import Account
-from services.router.domain import Instance, ModelRoutes, Request
-from services.router.link import Cost, Result
-from services.router.metrics import RouterCollector
+from services.router.adapters.prometheus import RouterCollector
+from services.router.core.accounting.account import Account
+from services.router.core.model import Instance, ModelRoutes, Request
+from services.router.core.worker_port import Cost, Result
 
 _ROUNDS = 20
 _REQUESTS = 5_000

@@ -25,14 +25,14 @@ from inference import grpc_service_pb2
 from services.kit.clock import RealClock
 from services.kit.rpc.guard import guard
 from services.kit.telemetry import logs
-from services.router.account import Account
-from services.router.domain import Instance, ModelRoutes, Request, RoutingTable
-from services.router.engine import Engine
-from services.router.frames import frame
-from services.router.instances import to_result
-from services.router.link import Cost, Hello, Listener, Result
-from services.router.switchboard import Switchboard
-from services.router.wire import read_head
+from services.router.adapters.worker_stream import to_result
+from services.router.core.accounting.account import Account
+from services.router.core.frames import frame
+from services.router.core.model import Instance, ModelRoutes, Request, RoutingTable
+from services.router.core.model_registry import Switchboard
+from services.router.core.wire import read_head
+from services.router.core.worker_port import Cost, Hello, Listener, Result
+from services.router.runtime.engine import Engine
 
 _ROUNDS, _TIMES, _FRAME, _IN_FLIGHT = 7, 2_000, 16, 64
 _BODY = request("small")

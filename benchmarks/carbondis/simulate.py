@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.carbondis.pool import Job, Pool
 from benchmarks.carbondis.profiles import A100, GpuClass
 from benchmarks.carbondis.setting import (
     J_PER_KWH,
@@ -22,11 +23,10 @@ from benchmarks.carbondis.setting import (
     grid,
     load,
 )
-from services.router.carbondis.algorithm1 import Carbondis
-from services.router.carbondis.carbon_aware import CarbonAware
-from services.router.carbondis.domain import Gpu, Policy, Start
-from services.router.carbondis.pool import Job, Pool
-from services.router.carbondis.rivals import DyBatch, HighPerf, LowEnergy, RandomJob
+from services.router.core.balancing.baselines import DyBatch, HighPerf, LowEnergy, RandomJob
+from services.router.core.balancing.carbon_aware import CarbonAware
+from services.router.core.balancing.carbondis import Carbondis
+from services.router.core.balancing.policy import Gpu, Policy, Start
 
 PERCENTILE = 95
 

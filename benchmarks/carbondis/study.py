@@ -19,9 +19,9 @@ from benchmarks.carbondis.simulate import (
     run,
     work,
 )
-from services.router.carbondis.algorithm1 import Carbondis
-from services.router.carbondis.carbon_aware import CarbonAware
-from services.router.carbondis.rivals import HighPerf
+from services.router.core.balancing.baselines import HighPerf
+from services.router.core.balancing.carbon_aware import CarbonAware
+from services.router.core.balancing.carbondis import Carbondis
 
 SHORT = 2000
 """Requests of each job where many settings are tried; the hours of the trace pass as fast."""

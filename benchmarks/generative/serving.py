@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.kit.config import Discipline
-from services.router.decisions import Decision, Send
-from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, Limits, ModelRoutes, Request
+from services.router.core.dispatch.decisions import Decision, Send
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, Limits, ModelRoutes, Request
 
 Seconds = NDArray[np.float64]
 Classes = NDArray[np.int64]

@@ -22,8 +22,8 @@ from services.predictor.training.core.fit import fit
 from services.predictor.training.core.metrics import confusion
 from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
-from services.router.boost import CLASSES
-from services.router.lengths import class_at
+from services.router.core.length_port import class_at
+from services.router.core.queue.boost import CLASSES
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 

@@ -20,21 +20,21 @@ from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
 from services.kit.rpc import Serving, dial, serving
 from services.kit.telemetry.metrics import exposed
-from services.router.account import Account
-from services.router.carbon import Grid
-from services.router.convert import first_table, to_report
-from services.router.domain import ModelRoutes, RoutingTable
-from services.router.engine import Engine
-from services.router.instances import WorkerLinks
-from services.router.limits import limits, space
-from services.router.metrics import RouterCollector, registry
-from services.router.planner import report_load, watch_routes
-from services.router.predictor import Predictor
-from services.router.processes import run_several
-from services.router.protocol import transport_limit
+from services.router.adapters.carbon_client import Grid
+from services.router.adapters.convert import first_table, to_report
+from services.router.adapters.planner_client import report_load, watch_routes
+from services.router.adapters.predictor_client import Predictor
+from services.router.adapters.prometheus import RouterCollector, registry
+from services.router.adapters.triton_metrics import TritonCollector
+from services.router.adapters.worker_stream import WorkerLinks
+from services.router.core.accounting.account import Account
+from services.router.core.limits import limits, space
+from services.router.core.model import ModelRoutes, RoutingTable
+from services.router.core.model_registry import Switchboard
+from services.router.frontend.messages import transport_limit
+from services.router.runtime.engine import Engine
+from services.router.runtime.processes import run_several
 from services.router.servicer import InferenceServicer, RouterServicer, add_inference
-from services.router.switchboard import Switchboard
-from services.router.triton_metrics import TritonCollector
 
 _SERVICES = (
     grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name,

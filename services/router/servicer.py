@@ -20,13 +20,13 @@ from inference.grpc_service_pb2_grpc import (
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.telemetry import tracing
-from services.router import protocol, repository
-from services.router.clients import client_of
-from services.router.convert import to_status
-from services.router.dispatcher import Dispatcher
-from services.router.engine import Engine
-from services.router.streams import Conversation
-from services.router.wire import Head
+from services.router.adapters.convert import to_status
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.wire import Head
+from services.router.frontend import messages, repository
+from services.router.frontend.client_identity import client_of
+from services.router.frontend.streams import Conversation
+from services.router.runtime.engine import Engine
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -73,7 +73,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         await conversation.run(request_iterator)
 
     def _read(self, request: bytes) -> Head:
-        return protocol.read(request, self._settings.max_request_bytes)
+        return messages.read(request, self._settings.max_request_bytes)
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Context
@@ -99,7 +99,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     ) -> pb.ServerMetadataResponse:
         """Who answers, and what it can."""
         return pb.ServerMetadataResponse(
-            name="cinquefoil", version=version("cinquefoil"), extensions=protocol.EXTENSIONS
+            name="cinquefoil", version=version("cinquefoil"), extensions=messages.EXTENSIONS
         )
 
     async def ModelMetadata(
@@ -107,7 +107,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     ) -> pb.ModelMetadataResponse:
         """The model's tensors, as its workers told them."""
         self._engine.board.model(request.name, request.version)
-        return protocol.metadata(request.name, self._engine.hellos.get(request.name))
+        return messages.metadata(request.name, self._engine.hellos.get(request.name))
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: Context
@@ -115,7 +115,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         """Triton's configuration of the model."""
         dispatcher = self._engine.board.model(request.name, request.version)
         hello = self._engine.hellos.get(request.name)
-        return pb.ModelConfigResponse(config=protocol.config(dispatcher, hello))
+        return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
 
     async def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, context: Context
@@ -131,7 +131,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         """Every model, and whether it takes requests."""
         board = self._engine.board
         entries = repository.index(board, request.repository_name, ready_only=request.ready)
-        return protocol.index(entries)
+        return messages.index(entries)
 
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
@@ -190,14 +190,14 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         if request.model_name:
             self._engine.board.model(request.model_name)
         repository.check_unchanged(request.settings)
-        return protocol.trace_settings(repository.trace_settings(recording=tracing.recording()))
+        return messages.trace_settings(repository.trace_settings(recording=tracing.recording()))
 
     async def LogSettings(
         self, request: pb.LogSettingsRequest, context: Context
     ) -> pb.LogSettingsResponse:
         """How this process logs."""
         repository.check_unchanged(request.settings)
-        return protocol.log_settings(repository.log_settings(self._log_level))
+        return messages.log_settings(repository.log_settings(self._log_level))
 
     def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
         model = dispatcher.routes.model
@@ -205,7 +205,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         last_s = tally.last_answer_s
         age_s = 0.0 if last_s is None else self._clock.monotonic() - last_s
         now_ms = int(self._clock.now().timestamp() * 1e3)
-        return protocol.statistics(model, tally, age_s=age_s, now_ms=now_ms)
+        return messages.statistics(model, tally, age_s=age_s, now_ms=now_ms)
 
 
 def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:

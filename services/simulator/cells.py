@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from services.router.domain import Instance
+from services.router.core.model import Instance
 
 Arrivals = Mapping[str, NDArray[np.float64]]
 """When requests arrive, s, in order, by model."""

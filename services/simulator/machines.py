@@ -27,7 +27,7 @@ from services.planner.placing.steps import (
     StopSegment,
 )
 from services.planner.plan import SegmentSpec
-from services.router.domain import InstanceId
+from services.router.core.model import InstanceId
 from services.simulator.cells import Meters
 from services.simulator.device import Device
 from services.simulator.router import Router

@@ -1,6 +1,6 @@
 """The router in virtual time: its own switchboard and dispatchers decide, this carries out.
 
-What `services.router.engine` and its links do over gRPC, with the link's delay as a number.
+What `services.router.runtime.engine` and its links do over gRPC, with the link's delay as a number.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from simpy import Event
 
 from services.kit.config import Deployment
 from services.kit.errors import ResourceExhausted
-from services.router.decisions import Decision, Dial, Fail, Look, Release, Reply, Send, Withdraw
-from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceId, Request, RoutingTable
-from services.router.pressure import Window
-from services.router.switchboard import Switchboard
+from services.router.core.dispatch.decisions import (
+    Decision,
+    Dial,
+    Fail,
+    Look,
+    Release,
+    Reply,
+    Send,
+    Withdraw,
+)
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.dispatch.overload import Window
+from services.router.core.model import Instance, InstanceId, Request, RoutingTable
+from services.router.core.model_registry import Switchboard
 from services.simulator.cells import Recorder
 from services.simulator.timeline import Timeline
 from services.simulator.worker import Worker

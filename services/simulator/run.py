@@ -13,8 +13,8 @@ from services.planner.foresight.demand import Demand
 from services.planner.grid_signal import GridSignal
 from services.planner.service_level import Aim, ServiceLevel
 from services.planner.world import World
-from services.router.limits import limits, space
-from services.router.switchboard import Switchboard
+from services.router.core.limits import limits, space
+from services.router.core.model_registry import Switchboard
 from services.simulator import tables
 from services.simulator.cells import Arrivals, Recorder
 from services.simulator.load import arrivals, rate

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from services.kit.config import Deployment
 from services.planner import routing as planner
-from services.router import domain as router
+from services.router.core import model as router
 
 
 def first(deployment: Deployment) -> router.RoutingTable:

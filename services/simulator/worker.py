@@ -16,7 +16,7 @@ from simpy import Event
 from services.gpuagent.slots import Slot
 from services.gpuagent.worker.batcher import Batcher, Pending
 from services.gpuagent.worker.costs import Costs
-from services.router.domain import InstanceId, Request
+from services.router.core.model import InstanceId, Request
 from services.simulator.device import Device
 from services.simulator.timeline import Timeline, Waiting
 

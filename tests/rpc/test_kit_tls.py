@@ -14,7 +14,7 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit.config import Tls
 from services.kit.rpc import dial, serving
-from services.router.clients import client_of
+from services.router.frontend.client_identity import client_of
 from tests.rpc.kit_service import ADDRESS, scripted
 
 OPENSSL = shutil.which("openssl")

@@ -10,7 +10,7 @@ import pytest
 
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.router import repository
+from services.router.frontend import repository
 from tests.rpc.router_world import World, infer_request, routed, running, until
 
 if TYPE_CHECKING:

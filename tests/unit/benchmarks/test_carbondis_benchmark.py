@@ -7,7 +7,7 @@ import pytest
 from benchmarks.carbondis.profiles import A100, P4, T4, GpuClass
 from benchmarks.carbondis.setting import ARRIVALS, SET2, SETS, Arrivals, Set
 from benchmarks.carbondis.simulate import MIXED, POLICIES, Case, bound_gco2e, run, work
-from services.router.carbondis.carbon_aware import CarbonAware
+from services.router.core.balancing.carbon_aware import CarbonAware
 
 TABLE_III = {
     P4: ((18, 21, 26, 29, 32, 37), (81.64, 84.32, 85.09, 86.70, 88.06, 88.66)),

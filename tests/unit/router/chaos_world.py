@@ -10,13 +10,13 @@ from random import Random
 
 from services.kit.config import InstanceChoice
 from services.kit.errors import ServiceError
-from services.router.account import Account
-from services.router.domain import Instance, Limits, ModelRoutes, Request, RoutingTable
-from services.router.engine import Engine
-from services.router.link import Cost, Hello, Listener, Result
-from services.router.space import Space
-from services.router.switchboard import Switchboard
-from services.router.wire import Head
+from services.router.core.accounting.account import Account
+from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
+from services.router.core.model_registry import Switchboard
+from services.router.core.queue.byte_budget import Space
+from services.router.core.wire import Head
+from services.router.core.worker_port import Cost, Hello, Listener, Result
+from services.router.runtime.engine import Engine
 from tests.unit.router.virtual_time import LoopClock
 
 MODELS = ("cats", "digits")

@@ -6,14 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from services.router.decisions import Decision
-from services.router.dispatcher import Dispatcher
-from services.router.domain import (
-    Instance,
-    Limits,
-    ModelRoutes,
-    Request,
-)
+from services.router.core.dispatch.decisions import Decision
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, Limits, ModelRoutes, Request
 
 ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_choice="shares")
 CREDITS = 2

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from random import Random
 
 from inference import grpc_service_pb2 as pb
-from services.router.domain import Instance, ModelRoutes, RoutingTable
-from services.router.link import Listener
-from services.router.wire import Head
+from services.router.core.model import Instance, ModelRoutes, RoutingTable
+from services.router.core.wire import Head
+from services.router.core.worker_port import Listener
 from tests.unit.router.chaos_world import CREDITS, MODELS, NODES, SLO_S, Worker, World
 
 DEEP = 3

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.account import Account
-from services.router.domain import Instance, ModelRoutes, Request
-from services.router.link import Cost, Result
-from services.router.receipts import Trailers
+from services.router.core.accounting.account import Account
+from services.router.core.accounting.receipts import Trailers
+from services.router.core.model import Instance, ModelRoutes, Request
+from services.router.core.worker_port import Cost, Result
 
 INSTANCES = (
     Instance("h:1", "s1", "m", "small", 0.8, 0.7, 4, zone="US-CAL", pue=1.2),

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.boost import CLASSES, Boosts
-from services.router.tail import Work
+from services.router.core.queue.boost import CLASSES, Boosts
+from services.router.core.queue.tail_bound import Work
 from tests.unit.router.one_server import served
 
 BOUND_S = 20.0

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.carbondis.algorithm1 import Carbondis
-from services.router.carbondis.carbon_aware import CarbonAware
-from services.router.carbondis.domain import Ask, Gpu, Offer, Policy, Start, View
-from services.router.carbondis.pool import Job, Pool
-from services.router.carbondis.rivals import DyBatch, HighPerf, LowEnergy, RandomJob
+from benchmarks.carbondis.pool import Job, Pool
+from services.router.core.balancing.baselines import DyBatch, HighPerf, LowEnergy, RandomJob
+from services.router.core.balancing.carbon_aware import CarbonAware
+from services.router.core.balancing.carbondis import Carbondis
+from services.router.core.balancing.policy import Ask, Gpu, Offer, Policy, Start, View
 
 SLO_S = 1.0
 LOW, HIGH, HIGHER = 0, 1, 2

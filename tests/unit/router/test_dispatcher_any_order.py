@@ -12,11 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from services.kit.config import Discipline, InstanceChoice
 from services.kit.errors import ResourceExhausted
-from services.router.choice import CHOICES
-from services.router.decisions import Decision, Dial, Fail, Release, Reply, Send, Withdraw
-from services.router.disciplines import DISCIPLINES
-from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceId, Limits, Request
+from services.router.core.balancing.instance_choice import CHOICES
+from services.router.core.dispatch.decisions import (
+    Decision,
+    Dial,
+    Fail,
+    Release,
+    Reply,
+    Send,
+    Withdraw,
+)
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, InstanceId, Limits, Request
+from services.router.core.queue.disciplines import DISCIPLINES
 from tests.unit.router.dispatcher_world import CREDITS, ROUTES, instance, request
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
-from services.router.domain import Request
-from services.router.frames import frame, take
-from services.router.parts import OnlyOne
+from services.router.core.frames import frame, take
+from services.router.core.model import Request
+from services.router.core.single_response import OnlyOne
 
 numbers = st.integers(1, 2**64 - 1)
 requests = st.builds(

@@ -18,9 +18,9 @@ import pytest
 
 from services.kit.config import Discipline
 from services.kit.errors import ResourceExhausted
-from services.router.decisions import Decision, Fail, Reply, Send
-from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, InstanceId, Limits, ModelRoutes, Request
+from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, InstanceId, Limits, ModelRoutes, Request
 
 SLO_S = 0.1
 ROUTES = ModelRoutes("m", SLO_S, 95, "shares")

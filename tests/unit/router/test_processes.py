@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services.kit.net import shared_port, split_address
-from services.router.processes import own_part
+from services.router.runtime.processes import own_part
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy

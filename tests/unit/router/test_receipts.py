@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.domain import Instance
-from services.router.link import Cost, Usage
-from services.router.receipts import Receipts, carbon_gco2e, spent
+from services.router.core.accounting.receipts import Receipts, carbon_gco2e, spent
+from services.router.core.model import Instance
+from services.router.core.worker_port import Cost, Usage
 
 INSTANCE = Instance("h:1", "s", "m", "small", 0.9, 1.0, 4, zone="US-CAL", pue=1.2)
 RECEIPTS = Receipts("small", 0.9)

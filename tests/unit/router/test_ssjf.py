@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Discipline
-from services.router.boost import CLASSES
-from services.router.decisions import Decision, Send
-from services.router.dispatcher import Dispatcher
-from services.router.domain import Instance, Limits, ModelRoutes, Request
+from services.router.core.dispatch.decisions import Decision, Send
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, Limits, ModelRoutes, Request
+from services.router.core.queue.boost import CLASSES
 
 BOUND_S = 5.0
 INSTANCE = Instance("a:1", "a", "text", "v", 1.0, share=1.0, credits=1)

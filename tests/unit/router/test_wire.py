@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument
-from services.router.wire import Head, double_parameter, read_head, string_parameter
+from services.router.core.wire import Head, double_parameter, read_head, string_parameter
 
 text = st.text(max_size=12)
 names = st.one_of(st.just("timeout"), st.just("priority"), text)

@@ -1,0 +1,114 @@
+"""GPUs that several jobs share: queues, histories, violations, and a policy that decides.
+
+The paper's setting. In a router a worker serves one model, so there a pool has one job
+(`services.router.core.balancing.weigher`); the policies are the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from services.router.core.balancing.latency_history import History
+from services.router.core.balancing.policy import Ask, Gpu, Offer, Policy, Start, View
+
+_COUNT_ON = 2.0
+"""Mean deviations above the mean that an answer can be counted on to come within."""
+
+_RECENT = 1 / 512  # weight of the newest request in the share of late ones
+
+Intensity = Callable[[Gpu], float]
+"""Carbon intensity where a GPU is, gCO2e/J."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model with a constraint.
+
+    Attributes:
+        constraint_s: Latency that its requests must keep (LC), s.
+        gpus: Those that may serve it.
+    """
+
+    constraint_s: float
+    gpus: tuple[Gpu, ...]
+
+
+@dataclass(slots=True)
+class Pool:
+    """Decides for several jobs.
+
+    Attributes:
+        policy: Who runs where.
+        jobs: By index.
+        violations: Requests that missed their constraint, by job.
+        late: Their share of the recent ones, by job.
+        again_s: The policy wants to be asked again by then; None: not before the next event.
+    """
+
+    policy: Policy
+    jobs: Sequence[Job]
+    violations: list[int] = field(init=False)
+    late: list[float] = field(init=False)
+    again_s: float | None = None
+    _answered: list[int] = field(init=False)
+    _queues: tuple[deque[Ask], ...] = field(init=False)
+    _histories: dict[tuple[int, int], History] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.violations = [0] * len(self.jobs)
+        self.late = [0.0] * len(self.jobs)
+        self._answered = [0] * len(self.jobs)
+        self._queues = tuple(deque() for _ in self.jobs)
+
+    def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
+        """Let a request wait; `decide` says who begins."""
+        wanted = self.jobs[job]
+        offers = tuple(self._offer(job, gpu, size, intensity) for gpu in wanted.gpus)
+        ask = Ask(job, size, now_s, now_s + wanted.constraint_s, offers)
+        self._queues[job].append(ask)
+
+    def done(self, start: Start, now_s: float, latency_s: float, energy_j: float) -> None:
+        """A request is answered: learn, and free its GPU.
+
+        Args:
+            start: As `decide` said.
+            now_s: When.
+            latency_s: What the GPU took.
+            energy_j: What it spent on it above idle power.
+        """
+        ask, gpu = start.ask, start.offer.gpu
+        gpu.busy = False
+        late = now_s > ask.due_s
+        self.violations[ask.job] += late
+        self._answered[ask.job] += 1
+        weight = max(1 / self._answered[ask.job], _RECENT)
+        self.late[ask.job] += weight * (late - self.late[ask.job])
+        history = self._histories.setdefault((ask.job, gpu.rank), History())
+        history.add(ask.size, latency_s, energy_j)
+
+    def decide(self, now_s: float, intensity_ratio: float) -> list[Start]:
+        """Return what begins now; their GPUs are busy from here on."""
+        starts: list[Start] = []
+        tightest_s = min(job.constraint_s for job in self.jobs)
+        view = View(now_s, intensity_ratio, self._queues, self.violations, self.late, tightest_s)
+        while True:
+            start, self.again_s = self.policy.decide(view)
+            if start is None:
+                return starts
+            ask, offer = start
+            self._queues[ask.job].remove(ask)
+            offer.gpu.busy = True
+            offer.gpu.free_s = now_s + offer.latency_s
+            starts.append(start)
+
+    def _offer(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Offer:
+        """Return what is expected; what was never tried is believed to be quick and free."""
+        history = self._histories.get((job, gpu.rank))
+        known = history.estimate(size) if history else None
+        if known is None:
+            return Offer(gpu, 0.0, 0.0, 0.0, 0.0)
+        likely_s = known.latency_s + _COUNT_ON * known.deviation_s
+        carbon_gco2e = known.energy_j * intensity(gpu)
+        return Offer(gpu, known.latency_s, likely_s, carbon_gco2e, known.latency_s)

@@ -1,0 +1,168 @@
+"""Protobuf <-> the router's words, for the planner and for GetStatus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import get_args
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.router.v1 import router_pb2
+from services.kit.config import Deployment, Discipline, InstanceChoice
+from services.router.core.accounting.account import Account
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.instance_state import Lane
+from services.router.core.model import Instance, ModelRoutes, RoutingTable
+from services.router.core.queue.disciplines import DISCIPLINES
+from services.router.runtime.engine import Engine
+
+_PERCENTILES = (50.0, 95.0, 99.0)
+_CHOICES: dict[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
+_DISCIPLINES: dict[str, Discipline] = {name: name for name in DISCIPLINES}
+
+
+def first_table(deployment: Deployment) -> RoutingTable:
+    """Return what is known before the planner's first table: the models, no instances."""
+    models = tuple(
+        ModelRoutes(
+            name,
+            model.slo.latency_s,
+            model.slo.percentile,
+            model.instance_choice,
+            discipline=model.discipline,
+            intensity_threshold=model.intensity_threshold,
+        )
+        for name, model in deployment.models.items()
+    )
+    return RoutingTable(revision=0, plan_version=0, models=models)
+
+
+def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
+    """Return a routing table of the planner."""
+    return RoutingTable(
+        revision=table.revision,
+        plan_version=table.plan_version,
+        models=tuple(
+            ModelRoutes(
+                model=routes.model,
+                slo_latency_s=routes.slo_latency_s,
+                slo_percentile=routes.slo_percentile,
+                # A newer planner may name what we do not have: these always work.
+                instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
+                discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
+                intensity_threshold=(
+                    routes.intensity_threshold if routes.HasField("intensity_threshold") else 1.0
+                ),
+                instances=tuple(_instance(routes.model, entry) for entry in routes.instances),
+            )
+            for routes in table.models
+        ),
+    )
+
+
+def _instance(model: str, entry: plan_pb2.Instance) -> Instance:
+    return Instance(
+        endpoint=entry.endpoint,
+        segment_id=entry.segment_id,
+        model=model,
+        variant=entry.variant,
+        accuracy=entry.accuracy,
+        share=entry.share,
+        credits=entry.credits,
+        zone=entry.zone,
+        pue=max(entry.pue, 1.0),
+        gpu_idle_power_w=entry.gpu_idle_power_w,
+        stage=entry.stage,
+        stages=max(entry.stages, 1),
+    )
+
+
+def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.ReportLoadRequest:
+    """Return the load since the last report; every account begins a new window."""
+    report = planner_pb2.ReportLoadRequest(
+        router_id=router_id,
+        routing_revision=engine.board.table.revision,
+        models=[
+            _load(dispatcher, engine.accounts[dispatcher.routes.model])
+            for dispatcher in engine.board
+        ],
+    )
+    report.window.FromNanoseconds(int(window_s * 1e9))
+    return report
+
+
+def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
+    window = account.tally.roll()
+    pressure = dispatcher.pressure.roll(dispatcher.now_s)
+    percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
+    return planner_pb2.ModelLoad(
+        model=dispatcher.routes.model,
+        arrivals=window.arrivals,
+        answered=window.answered,
+        failed=window.failed,
+        late=window.late,
+        queue_depth=dispatcher.queue_depth,
+        latency_s=_named(window.quantiles_s(percentiles)),
+        answered_by_variant=window.by_variant,
+        refused=pressure.refused,
+        overloaded_s=pressure.overloaded_s,
+        input_tokens=account.tally.input_tokens,
+        output_tokens=account.tally.output_tokens,
+    )
+
+
+def _named(quantiles_s: dict[float, float]) -> dict[str, float]:
+    return {f"{percentile:g}": value for percentile, value in quantiles_s.items()}
+
+
+def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb2.GetStatusResponse:
+    """Return queues, instances and latencies as they are now."""
+    status = router_pb2.GetStatusResponse(
+        router_id=router_id,
+        routing_revision=engine.board.table.revision,
+        plan_version=engine.board.table.plan_version,
+        models=[
+            _model_status(
+                engine.board.parts(dispatcher.routes.model),
+                engine.accounts[dispatcher.routes.model],
+            )
+            for dispatcher in engine.board
+        ],
+    )
+    status.started_at.FromDatetime(started_at)
+    return status
+
+
+def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
+    """Return the status of a model: of its first dispatcher, and those of pipelines' stages."""
+    tally, dispatcher = account.tally, parts[0]
+    total = tally.since_start()
+    return router_pb2.ModelStatus(
+        model=dispatcher.routes.model,
+        accepted=total.accepted,
+        answered=total.answered,
+        failed=total.failed,
+        retried=total.retried,
+        late=total.late,
+        queue_depth=sum(part.queue_depth for part in parts),
+        in_flight=sum(part.in_flight for part in parts),
+        latency_s=_named(total.quantiles_s(_PERCENTILES)),
+        slo_latency_s=dispatcher.routes.slo_latency_s,
+        energy_j=tally.energy_j,
+        carbon_gco2e=tally.carbon_gco2e,
+        accuracy=tally.accuracy,
+        instances=[_instance_status(lane) for part in parts for lane in part.lanes.values()],
+    )
+
+
+def _instance_status(lane: Lane) -> router_pb2.InstanceStatus:
+    return router_pb2.InstanceStatus(
+        endpoint=lane.instance.endpoint,
+        segment_id=lane.instance.segment_id,
+        variant=lane.instance.variant,
+        connected=lane.up,
+        share=lane.instance.share,
+        answered=lane.answered,
+        in_flight=len(lane.in_flight),
+        stage=lane.instance.stage,
+    )

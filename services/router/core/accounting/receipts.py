@@ -1,0 +1,116 @@
+"""What one request cost, as its caller is told: in the answer's parameters and as metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from struct import Struct
+
+from services.kit.units import J_PER_KWH
+from services.router.core.model import Instance
+from services.router.core.wire import double_parameter, integer_parameter, string_parameter
+from services.router.core.worker_port import Cost, Usage
+
+Intensity = Callable[[str], float | None]
+"""From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
+
+Trailers = tuple[tuple[str, str], ...]
+
+
+def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> float | None:
+    """Price energy where it was used, PUE included; None where the intensity is not known.
+
+    Idle energy is reported but not priced: it would have been spent without the request.
+    """
+    known = intensity(instance.zone)
+    return None if known is None else energy_j / J_PER_KWH * known * instance.pue
+
+
+def _before(key: str) -> bytes:
+    """Return a parameter up to its number, which is its last 8 bytes."""
+    return double_parameter(key, 0.0)[:-8]
+
+
+_ENERGY, _IDLE, _CARBON = map(_before, ("energy_j", "energy_idle_j", "carbon_gco2e"))
+_CARBON_UNKNOWN = string_parameter("carbon_status", "unknown")
+_UNPRICED = Struct(f"<{len(_ENERGY)}sd{len(_IDLE)}sd")
+_PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd")
+
+
+@lru_cache(maxsize=1024)
+def who(variant: str, accuracy: float) -> bytes:
+    """Return the parameters that every answer of a variant has, whatever is known of its cost."""
+    return string_parameter("model_variant", variant) + double_parameter("accuracy", accuracy)
+
+
+class Receipts:
+    """Writes the receipts of one variant's answers: all but the numbers is ready beforehand.
+
+    Attributes:
+        accuracy: The variant's, as stated.
+    """
+
+    def __init__(self, variant: str, accuracy: float) -> None:
+        self.accuracy = accuracy
+        self._who = who(variant, accuracy)
+        self._variant = ("cinquefoil-variant", variant)
+        self._methods: dict[str, bytes] = {}
+
+    def parameters(self, cost: Cost | None, carbon: float | None) -> bytes:
+        """Return what to append to a serialized ModelInferResponse.
+
+        Args:
+            cost: What its worker told, if it did.
+            carbon: Of the active energy, gCO2e; None: not known.
+        """
+        if cost is None:
+            return self._who
+        fixed = self._methods.get(cost.method) or self._fixed(cost.method)
+        if cost.usage is not None:
+            fixed += tokens(cost, cost.usage, carbon)
+        if carbon is None:
+            numbers = _UNPRICED.pack(_ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j)
+            return fixed + numbers + _CARBON_UNKNOWN
+        return fixed + _PRICED.pack(
+            _ENERGY, cost.energy_j, _IDLE, cost.idle_energy_j, _CARBON, carbon
+        )
+
+    def trailers(self, cost: Cost | None, carbon: float | None) -> Trailers:
+        """Return the same as trailing metadata, for callers that do not read parameters."""
+        if cost is None:
+            return (self._variant,)
+        return (self._variant, *spent(cost, carbon))
+
+    def _fixed(self, method: str) -> bytes:
+        known = self._who + string_parameter("energy_method", method)
+        if len(self._methods) < 16:  # a worker's word: it must not fill our memory
+            self._methods[method] = known
+        return known
+
+
+def tokens(cost: Cost, usage: Usage, carbon: float | None) -> bytes:
+    """Return what tokens took, as parameters: how many, how long, and how much for each generated.
+
+    Args:
+        cost: Of the request.
+        usage: Its tokens.
+        carbon: Of the active energy, gCO2e; None: not known.
+    """
+    said = integer_parameter("input_tokens", usage.input_tokens)
+    said += integer_parameter("output_tokens", usage.output_tokens)
+    if not usage.output_tokens:
+        return said
+    said += double_parameter("first_token_s", usage.first_token_s)
+    said += double_parameter("token_s", usage.token_s)
+    said += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
+    if carbon is not None:
+        said += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)
+    return said
+
+
+def spent(cost: Cost, carbon: float | None) -> Trailers:
+    """Return energy and carbon as trailing metadata, without who spent it."""
+    energy = ("cinquefoil-energy-j", f"{cost.energy_j:.9g}")
+    if carbon is None:
+        return (energy,)
+    return (energy, ("cinquefoil-carbon-gco2e", f"{carbon:.9g}"))

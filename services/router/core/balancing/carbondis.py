@@ -1,0 +1,64 @@
+"""Algorithm 1 of CARBONDIS, on any number of GPUs per class and any number of classes.
+
+Source: CARBONDIS (CCGrid 2025), section IV-C. Where it leaves a choice, this is ours:
+- CT of Eq. 6 "is the time that the request will be executed": where the low-end GPU is busy, the
+  time by which it is expected to be free. A request waits there if that is in time.
+- Above the low end, a request that may be late takes the least class that is free and in time,
+  else the quickest that is free; one that is not takes the one that emits least.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.router.core.balancing.policy import Ask, Decision, Offer, Start, View
+
+
+@dataclass(frozen=True, slots=True)
+class Carbondis:
+    """Low-end GPUs first; high-end ones for who would be late, and for all while CIR > CIT.
+
+    Attributes:
+        intensity_threshold: CIT: ratio of the intensity to its average above which it is high.
+    """
+
+    intensity_threshold: float = 1.0
+
+    def decide(self, view: View) -> Decision:
+        """Start the front of the first queue, most violations first, whose GPU is free."""
+        waiting = [job for job, queue in enumerate(view.queues) if queue]
+        if view.violations:
+            waiting.sort(key=lambda job: -view.violations[job])
+        high_intensity = view.intensity_ratio > self.intensity_threshold
+        for job in waiting:
+            ask = view.queues[job][0]
+            offer = self._offer(ask, view.now_s, high_intensity=high_intensity)
+            if offer is not None:
+                return Decision(Start(ask, offer))
+        return Decision(None)
+
+    def _offer(self, ask: Ask, now_s: float, *, high_intensity: bool) -> Offer | None:
+        low = lowest(ask, now_s)
+        estimated_s = low.gpu.ready_s(now_s) + low.latency_s  # ESFT
+        late = estimated_s > ask.due_s
+        if late or high_intensity:
+            high = [o for o in ask.offers if o.gpu.rank > low.gpu.rank and not o.gpu.busy]
+            if high:
+                return _in_time(high, ask, now_s) if late else min(high, key=_carbon)
+        return None if low.gpu.busy else low
+
+
+def lowest(ask: Ask, now_s: float) -> Offer:
+    """Return the offer of the lowest class that is soonest free."""
+    return min(ask.offers, key=lambda offer: (offer.gpu.rank, offer.gpu.ready_s(now_s)))
+
+
+def _in_time(high: list[Offer], ask: Ask, now_s: float) -> Offer:
+    in_time = [offer for offer in high if now_s + offer.latency_s <= ask.due_s]
+    if in_time:
+        return min(in_time, key=lambda offer: offer.gpu.rank)
+    return min(high, key=lambda offer: offer.latency_s)
+
+
+def _carbon(offer: Offer) -> float:
+    return offer.carbon_gco2e

@@ -1,0 +1,157 @@
+"""All models: which dispatcher is whose, and the change from one routing table to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
+from services.router.core.balancing.weigher import Grid
+from services.router.core.dispatch.decisions import Decision
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.dispatch.overload import Pressure
+from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
+from services.router.core.pipeline.stages import Stages, first_only
+from services.router.core.queue.byte_budget import Space
+
+VERSION = "1"
+"""The only version of every model."""
+
+_TABLE_RETRY_S = 1.0
+
+
+class Switchboard:
+    """Dispatchers by model.
+
+    Attributes:
+        table: The routing table in use; revision 0 before the planner's first.
+    """
+
+    def __init__(
+        self,
+        table: RoutingTable,
+        limits: Mapping[str, Limits],
+        space: Space | None = None,
+        grid: Grid | None = None,
+    ) -> None:
+        self.table = table
+        self._limits = limits
+        self._space = space or Space()
+        self._grid = grid
+        self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
+        self._retired: dict[str, Dispatcher] = {}  # their workers still compute
+        self._stages: dict[str, Stages] = {}  # of models that have, or had, pipelines
+
+    def __iter__(self) -> Iterator[Dispatcher]:
+        return iter(self._dispatchers.values())
+
+    def pressures(self) -> dict[str, Pressure]:
+        """Return the pressure on each model, from whatever thread."""
+        return {name: found.pressure for name, found in list(self._dispatchers.items())}
+
+    @property
+    def ready(self) -> bool:
+        """A table has arrived and every model has an instance that takes requests."""
+        return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
+
+    def find(self, name: str) -> Dispatcher | None:
+        """Return the dispatcher of a model; None: there is no such model."""
+        return self._dispatchers.get(name)
+
+    def model(self, name: str, version: str = "") -> Dispatcher:
+        """Return the dispatcher of a model.
+
+        Raises:
+            InvalidArgument: No name.
+            NotFound: No such model, or not that version.
+            Unavailable: No such model as far as is known before the first routing table.
+        """
+        found = self._dispatchers.get(name)
+        if found is None:
+            raise self._unknown(name)
+        if version not in ("", VERSION):
+            raise NotFound(
+                f"model {name!r} has no version {version!r}; its only version is {VERSION!r}",
+                reason="VERSION_NOT_FOUND",
+                field="model_version",
+            )
+        return found
+
+    def parts(self, name: str) -> tuple[Dispatcher, ...]:
+        """Return every dispatcher of a model: the first, and those of later stages."""
+        first = self._dispatchers.get(name)
+        later = self._stages.get(name, ())
+        return (*((first,) if first else ()), *later)
+
+    def of(self, instance: Instance) -> Dispatcher:
+        """Return the dispatcher that an instance in the table works for."""
+        stages = self._stages.get(instance.model)
+        return stages.of(instance) if stages else self.model(instance.model)
+
+    def after(self, instance: Instance) -> Dispatcher | None:
+        """Return the dispatcher of the stage after an instance's; None: it is gone."""
+        stages = self._stages.get(instance.model)
+        return stages.after(instance) if stages else None
+
+    def at(self, request: Request) -> Dispatcher | None:
+        """Return the dispatcher that has a request; None: the one that it was offered to."""
+        stages = self._stages.get(request.model)
+        return stages.at(request) if stages else None
+
+    def settle(self, name: str) -> list[Decision]:
+        """Have a model's pipelines follow what has just happened to one of their stages."""
+        stages = self._stages.get(name)
+        return stages.settle() if stages else []
+
+    def _unknown(self, name: str) -> ServiceError:
+        models = ", ".join(sorted(self._dispatchers))
+        if not name:
+            return InvalidArgument(
+                f"model_name is required; models are {models}", field="model_name"
+            )
+        if self.table.revision == 0:
+            return Unavailable(
+                f"no model {name!r} is known yet: the planner has not sent a routing table",
+                reason="NO_ROUTING_TABLE",
+                retry_after_s=_TABLE_RETRY_S,
+            )
+        return NotFound(
+            f"no model {name!r}; models are {models}",
+            reason="MODEL_NOT_FOUND",
+            field="model_name",
+        )
+
+    def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
+        return Dispatcher(routes, self._limits.get(routes.model, Limits()), self._space, self._grid)
+
+    def swap(self, table: RoutingTable) -> list[Decision]:
+        """Take over a new routing table, all of it at once."""
+        decisions: list[Decision] = []
+        self.table = table
+        wanted = {routes.model: routes for routes in table.models}
+        for name in self._dispatchers.keys() - wanted.keys():
+            gone = self._dispatchers.pop(name)
+            decisions += gone.retire()
+            self._retired[name] = gone
+            if name in self._stages:
+                decisions += self._stages[name].retire()
+        for name, routes in wanted.items():
+            dispatcher = self._dispatchers.get(name)
+            if dispatcher is None:
+                # One that returns in time takes its workers back: no other may dial them meanwhile.
+                dispatcher = self._retired.pop(name, None) or self._dispatcher(routes)
+                self._dispatchers[name] = dispatcher
+            decisions += self._swap_stages(dispatcher, routes)
+            decisions += dispatcher.swap(first_only(routes))
+            decisions += self.settle(name)
+        self._retired = {name: each for name, each in self._retired.items() if each.lanes}
+        self._stages = {name: each for name, each in self._stages.items() if not each.idle}
+        return decisions
+
+    def _swap_stages(self, first: Dispatcher, routes: ModelRoutes) -> list[Decision]:
+        stages = self._stages.get(routes.model)
+        if stages is None:
+            if all(instance.stages == 1 for instance in routes.instances):
+                return []
+            stages = self._stages[routes.model] = Stages(first, self._dispatcher)
+        stages.first = first
+        return stages.swap(routes)

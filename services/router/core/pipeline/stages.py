@@ -1,0 +1,141 @@
+"""The stages of one model's pipelines after the first: a queue and instances of its own for each.
+
+Nothing that was begun is refused for want of room. Instead nothing is begun that could not go on: a
+stage whose next one has no instance that takes work, or has a long queue, is closed until it has.
+What waits where the routing table has no instance any more begins anew on another variant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from services.router.core.balancing.instance_choice import CHOICES
+from services.router.core.dispatch.decisions import Decision, Restart
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, ModelRoutes, Request
+
+_FULL, _EMPTIER = 2, 1
+"""A queue is long from so many requests per credit on, until there are no more than so many."""
+
+Key = tuple[str, int]
+"""A variant and a stage of it, > 0."""
+
+
+def first_only(routes: ModelRoutes) -> ModelRoutes:
+    """Return routes without the later stages: what clients' requests may be given to."""
+    if all(not each.stage for each in routes.instances):
+        return routes
+    return replace(routes, instances=tuple(i for i in routes.instances if not i.stage))
+
+
+class Stages:
+    """The later stages of one model.
+
+    Args:
+        first: The dispatcher of the model, whose instances run variants in one piece, and first
+            stages.
+        make: Makes the dispatcher of a stage.
+    """
+
+    def __init__(self, first: Dispatcher, make: Callable[[ModelRoutes], Dispatcher]) -> None:
+        self.first = first
+        self._make = make
+        self._later: dict[Key, Dispatcher] = {}
+        self._depths: dict[str, int] = {}  # stages, by variant
+        self._full: set[Key] = set()
+
+    def __iter__(self) -> Iterator[Dispatcher]:
+        return iter(self._later.values())
+
+    @property
+    def idle(self) -> bool:
+        """There are no stages, nor is there anything left of any."""
+        return not self._depths and not self._later
+
+    def of(self, instance: Instance) -> Dispatcher:
+        """Return the dispatcher that an instance works for."""
+        return self._later[_key(instance)] if instance.stage else self.first
+
+    def after(self, instance: Instance) -> Dispatcher | None:
+        """Return the dispatcher of the stage after an instance's; None: it is gone."""
+        return self._later.get((instance.variant, instance.stage + 1))
+
+    def at(self, request: Request) -> Dispatcher:
+        """Return the dispatcher that has a request."""
+        journey = request.journey
+        found = self._later.get((journey.variant, journey.stage)) if journey else None
+        return found or self.first
+
+    def swap(self, routes: ModelRoutes) -> list[Decision]:
+        """Take over a new routing table's entry for the model; before its first stage does."""
+        wanted: dict[Key, list[Instance]] = {}
+        for instance in routes.instances:
+            if instance.stage:
+                wanted.setdefault(_key(instance), []).append(instance)
+        self._depths = {each.variant: each.stages for each in routes.instances if each.stages > 1}
+        decisions: list[Decision] = []
+        for key in dict.fromkeys((*self._later, *wanted)):
+            own = replace(
+                routes,
+                instances=tuple(wanted.get(key, ())),
+                # What was begun does not wait for a better time or place.
+                instance_choice=routes.instance_choice
+                if routes.instance_choice in CHOICES
+                else "least_expected_completion",
+            )
+            if key not in self._later:
+                self._later[key] = self._make(replace(own, instances=()))
+            decisions += self._later[key].swap(own)
+        return decisions
+
+    def retire(self) -> list[Decision]:
+        """The model is gone: what waits fails, and what is computed where it could not go on."""
+        self._depths = {}
+        return [decision for each in self._later.values() for decision in each.retire()]
+
+    def settle(self) -> list[Decision]:
+        """Open and close stages after something happened; free what waits in vain."""
+        decisions: list[Decision] = list(self._stranded())
+        for key in sorted(self._later, key=lambda each: -each[1]):
+            self._weigh(key)
+        for (variant, stage), dispatcher in self._later.items():
+            if stage + 1 < self._depths.get(variant, 0):
+                decisions += dispatcher.close(*self._closed([(variant, stage + 1)]))
+        decisions += self.first.close(*self._closed((variant, 1) for variant in self._depths))
+        self._later = {
+            key: each for key, each in self._later.items() if each.routes.instances or each.occupied
+        }
+        self._full &= self._later.keys()
+        return decisions
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    def _weigh(self, key: Key) -> None:
+        """Find out whether a stage's queue is long."""
+        dispatcher = self._later[key]
+        most = (_EMPTIER if key in self._full else _FULL) * dispatcher.slots
+        if dispatcher.queue_depth > most:
+            self._full.add(key)
+        else:
+            self._full.discard(key)
+
+    def _closed(self, nexts: Iterable[Key]) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the variants whose next stage cannot be reached, and those where it is full."""
+        nexts = tuple(nexts)
+        broken = {key[0] for key in nexts if not self._works(key)}
+        return frozenset(broken), frozenset(key[0] for key in nexts if key in self._full)
+
+    def _works(self, key: Key) -> bool:
+        dispatcher = self._later.get(key)
+        return dispatcher is not None and dispatcher.ready
+
+    def _stranded(self) -> Iterator[Restart]:
+        if self.first.routes.instances:
+            for each in self._later.values():
+                if not each.routes.instances:
+                    yield from map(Restart, each.give_up())
+
+
+def _key(instance: Instance) -> Key:
+    return instance.variant, instance.stage

@@ -1,0 +1,139 @@
+"""The answers of a pipeline's stages as the request of the next: bytes in, bytes out.
+
+A tensor is described alike in a ModelInferRequest and in a ModelInferResponse, and raw contents are
+the same bytes in both. So tensors are cut out of one message and put into another as they are; only
+their names are read.
+Source: Protocol Buffers documentation, "Encoding"; field numbers of grpc_service.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from services.kit.errors import Internal, InvalidArgument
+from services.router.core.wire import enclosed, fields, varint
+
+_BYTES: Final = 2
+_NAME: Final = 1
+_HEAD: Final = (1, 2, 3)  # model_name, model_version, id
+_DESCRIBED: Final = 5
+_WANTED: Final = 6  # of a request: outputs
+_RAW_OUTPUT: Final = 6
+_RAW_INPUT: Final = 7
+_RAW_TAG: Final = bytes((_RAW_INPUT << 3 | _BYTES,))
+
+
+class Tensor(NamedTuple):
+    """A tensor on the wire.
+
+    Attributes:
+        described: Serialized InferInputTensor, or InferOutputTensor.
+        raw: Its contents; None: they are in `described`.
+    """
+
+    described: bytes
+    raw: memoryview | None
+
+
+Tensors = Mapping[str, Tensor]
+
+
+class Origin(NamedTuple):
+    """What a pipeline keeps of a client's request.
+
+    Attributes:
+        head: Fields of every stage's request: model, version, id.
+        inputs: Its tensors.
+        wanted: Which outputs it asks for, for the last stage.
+    """
+
+    head: bytes
+    inputs: Tensors
+    wanted: bytes
+
+
+def read_request(data: bytes) -> Origin:
+    """Return what a pipeline keeps of a serialized ModelInferRequest.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    head, wanted = [], []
+    for number, kind, start, end in _read(data):
+        if kind == _BYTES and number in _HEAD:
+            head.append(enclosed(number, data[start:end]))
+        elif kind == _BYTES and number == _WANTED:
+            wanted.append(enclosed(_WANTED, data[start:end]))
+    return Origin(b"".join(head), _tensors(data, _RAW_INPUT), b"".join(wanted))
+
+
+def read_answer(data: bytes) -> Tensors:
+    """Return the tensors of a serialized ModelInferResponse.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    return _tensors(data, _RAW_OUTPUT)
+
+
+def compose(origin: Origin, tensors: Tensors, takes: Iterable[str], *, last: bool) -> bytes:
+    """Return a stage's request, a serialized ModelInferRequest.
+
+    Args:
+        origin: The client's request.
+        tensors: What there is: the client's inputs, and what the stages before have given.
+        takes: Names of the stage's inputs.
+        last: Its answer is the client's.
+
+    Raises:
+        Internal: An input is not there: the stages do not belong together.
+        InvalidArgument: The client sent an input that a later stage takes not as raw contents.
+    """
+    described: list[bytes] = [origin.head]
+    raw: list[bytes | memoryview] = []
+    for name in takes:
+        tensor = tensors.get(name)
+        if tensor is None:
+            raise Internal(f"the next stage takes {name!r}, which no stage before it gives")
+        if tensor.raw is None:
+            raise InvalidArgument(
+                f"input {name!r}: a later stage of the pipeline takes it, too; send tensors in"
+                " raw_input_contents",
+                field="inputs",
+            )
+        described.append(enclosed(_DESCRIBED, tensor.described))
+        raw += (_RAW_TAG, varint(len(tensor.raw)), tensor.raw)
+    return b"".join((*described, origin.wanted if last else b"", *raw))
+
+
+def _tensors(data: bytes, raw_field: int) -> dict[str, Tensor]:
+    view = memoryview(data)
+    described: list[tuple[str, bytes]] = []
+    raw: list[memoryview] = []
+    for number, kind, start, end in _read(data):
+        if kind == _BYTES and number == _DESCRIBED:
+            body = data[start:end]
+            described.append((_name(body), body))
+        elif kind == _BYTES and number == raw_field:
+            raw.append(view[start:end])
+    if raw and len(raw) != len(described):
+        raise InvalidArgument(f"{len(described)} tensors have {len(raw)} raw contents")
+    return {
+        name: Tensor(body, raw[at] if raw else None) for at, (name, body) in enumerate(described)
+    }
+
+
+def _name(described: bytes) -> str:
+    name = ""
+    for number, kind, start, end in _read(described):
+        if (number, kind) == (_NAME, _BYTES):
+            name = described[start:end].decode(errors="replace")
+    return name
+
+
+def _read(data: bytes) -> list[tuple[int, int, int, int]]:
+    try:
+        return list(fields(data, 0, len(data)))
+    except (ValueError, IndexError) as error:
+        raise InvalidArgument("not a message of the inference protocol") from error

@@ -1,0 +1,134 @@
+"""What the engine and its streams to workers say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from services.router.core.model import Instance, Request
+
+
+class Usage(NamedTuple):
+    """What a request for text took.
+
+    Attributes:
+        input_tokens: Of its prompt.
+        output_tokens: Generated.
+        first_token_s: From its arrival at this router to its first token, s; 0: it had none.
+        token_s: Mean time between its tokens after that, s; 0: there were less than two.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    first_token_s: float
+    token_s: float
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a request took in its worker.
+
+    Attributes:
+        energy_j: Active energy, its share of its batch's.
+        idle_energy_j: Idle energy since the last batch, its share.
+        method: How energy_j was obtained.
+        queue_s: Waiting in the worker.
+        compute_s: Its batch executing.
+        batch_size: Items in its batch, >= 1.
+        items: Of them: its own.
+        usage: Tokens, where the model generates text.
+    """
+
+    energy_j: float
+    idle_energy_j: float
+    method: str
+    queue_s: float
+    compute_s: float
+    batch_size: int
+    items: int = 1
+    usage: Usage | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        """Generated; 0: the model does not generate."""
+        return self.usage.output_tokens if self.usage else 0
+
+
+@dataclass(slots=True)
+class Result:
+    """What a worker says about one request.
+
+    Attributes:
+        number: The request's.
+        status: gRPC status word; "" is OK.
+        message: When not OK: why.
+        response: When OK: serialized inference.ModelInferResponse.
+        cost: What it took; None where the worker did not say.
+        more: Further results of the same request follow.
+    """
+
+    number: int
+    status: str = ""
+    message: str = ""
+    response: bytes = b""
+    cost: Cost | None = None
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a worker says first.
+
+    Attributes:
+        credits: Requests it may hold, >= 1: its batch size.
+        metadata: Serialized inference.ModelMetadataResponse without the model's name.
+        decoupled: The model answers in parts.
+    """
+
+    credits: int
+    metadata: bytes
+    decoupled: bool = False
+
+
+class Link(Protocol):
+    """A stream to one worker, that reopens itself."""
+
+    def send(self, request: Request) -> None:
+        """Send a request as soon as possible."""
+        ...
+
+    def withdraw(self, number: int) -> None:
+        """Tell the worker that a request's caller has gone."""
+        ...
+
+    def close(self) -> None:
+        """End it; the worker holds nothing."""
+        ...
+
+
+class Listener(Protocol):
+    """What links tell."""
+
+    def hello(self, instance: Instance, hello: Hello) -> None:
+        """The worker takes requests."""
+        ...
+
+    def credits(self, instance: Instance, credits_: int) -> None:
+        """The worker may be given so many requests from now on, >= 1."""
+        ...
+
+    def results(self, instance: Instance, results: Iterable[Result]) -> None:
+        """The worker is done with requests."""
+        ...
+
+    def draining(self, instance: Instance) -> None:
+        """The worker takes no more requests."""
+        ...
+
+    def broken(self, instance: Instance) -> None:
+        """The stream ended, or could not be opened."""
+        ...
+
+
+Connect = Callable[[Instance, Listener], Link]

@@ -1,0 +1,205 @@
+"""What the Open Inference Protocol tells about models: metadata, Triton's config, statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from inference import grpc_service_pb2 as pb
+from inference import model_config_pb2 as config_pb
+from services.kit.errors import ResourceExhausted, Unavailable
+from services.router.core.accounting.model_stats import Span, Tally
+from services.router.core.accounting.response_stats import Count
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model_registry import VERSION
+from services.router.core.wire import Head, read_head
+from services.router.core.worker_port import Hello
+from services.router.frontend.repository import Entry, Setting
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "model_configuration",
+    "model_repository",
+    "schedule_policy",
+    "cinquefoil_receipts",
+)
+
+_HELLO_RETRY_S = 1.0
+
+
+def transport_limit(max_request_bytes: int) -> int:
+    """Return the size from which gRPC itself refuses a request, with no word of the setting.
+
+    Up to here the router reads what is too large, to say so clearly.
+    """
+    return 2 * max_request_bytes + 2**20
+
+
+def read(request: bytes, max_request_bytes: int) -> Head:
+    """Read what routing needs of a serialized ModelInferRequest.
+
+    Raises:
+        ResourceExhausted: It is too large.
+        InvalidArgument: It is none.
+    """
+    if len(request) > max_request_bytes:
+        raise ResourceExhausted(
+            f"the request has {len(request)} bytes; router.max_request_bytes allows"
+            f" {max_request_bytes}",
+            reason="REQUEST_TOO_LARGE",
+        )
+    return read_head(request)
+
+
+def metadata(model: str, hello: Hello | None) -> pb.ModelMetadataResponse:
+    """Return a model's metadata as its workers told it.
+
+    Raises:
+        Unavailable: No worker has said hello yet.
+    """
+    found = pb.ModelMetadataResponse.FromString(_told(model, hello).metadata)
+    found.name = model
+    if not found.versions:
+        found.versions.append(VERSION)
+    return found
+
+
+def _told(model: str, hello: Hello | None) -> Hello:
+    if hello is None:
+        raise Unavailable(
+            f"no instance of model {model!r} has said yet what its tensors are",
+            reason="NO_INSTANCE",
+            retry_after_s=_HELLO_RETRY_S,
+        )
+    return hello
+
+
+def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig:
+    """Return Triton's view of a model; see `metadata` for errors.
+
+    A model batches where the first dimension of every tensor is free; Triton's config leaves that
+    dimension out. Its instances may batch differently: the largest batch counts.
+    """
+    routes = dispatcher.routes
+    known = metadata(routes.model, hello)
+    tensors = (*known.inputs, *known.outputs)
+    batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
+    sizes = (
+        _told(routes.model, hello).credits,
+        *(lane.credits for lane in dispatcher.lanes.values()),
+    )
+    variants = sorted({instance.variant for instance in routes.instances})
+    found = config_pb.ModelConfig(
+        name=routes.model,
+        platform=known.platform,
+        backend="onnxruntime",
+        max_batch_size=max(sizes) if batches else 0,
+        input=[
+            config_pb.ModelInput(
+                name=tensor.name, data_type=_type(tensor.datatype), dims=tensor.shape[batches:]
+            )
+            for tensor in known.inputs
+        ],
+        output=[
+            config_pb.ModelOutput(
+                name=tensor.name, data_type=_type(tensor.datatype), dims=tensor.shape[batches:]
+            )
+            for tensor in known.outputs
+        ],
+        parameters={"variants": config_pb.ModelParameter(string_value=",".join(variants))},
+    )
+    if batches:
+        found.dynamic_batching.SetInParent()
+    found.model_transaction_policy.decoupled = _told(routes.model, hello).decoupled
+    return found
+
+
+def _type(datatype: str) -> config_pb.DataType.ValueType:
+    """Return Triton's enum of the protocol's name: only BYTES is called otherwise."""
+    name = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    known = config_pb.DataType.keys()
+    return config_pb.DataType.Value(name) if name in known else config_pb.TYPE_INVALID
+
+
+def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.ModelStatistics:
+    """Return Triton's counters of a model.
+
+    Input and output conversion happen inside the worker's batch and are part of compute_infer;
+    their own counters stay empty rather than wrong. The cache is the predictor's: of lengths, not
+    of answers.
+
+    Args:
+        model: Its name.
+        tally: Its account.
+        age_s: Time since the newest answer, s.
+        now_ms: Wall-clock time since the epoch, ms.
+    """
+    answered = tally.success.count
+    return pb.ModelStatistics(
+        name=model,
+        version=VERSION,
+        last_inference=now_ms - int(age_s * 1e3) if answered else 0,
+        inference_count=tally.items,
+        execution_count=tally.executions,
+        inference_stats=pb.InferStatistics(
+            success=_duration(tally.success),
+            fail=_duration(tally.fail),
+            queue=_duration(tally.queue),
+            compute_infer=_duration(tally.compute),
+            cache_hit=_duration(tally.cache_hits),
+            cache_miss=_duration(tally.cache_misses),
+        ),
+        batch_stats=[
+            pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, span))
+            for size, span in sorted(tally.batches.items())
+        ],
+        response_stats={
+            str(index): pb.InferResponseStatistics(
+                compute_infer=_duration(place.success),
+                success=_duration(place.success),
+                empty_response=_duration(place.empty),
+                fail=_duration(place.fail),
+            )
+            for index, place in sorted(tally.responses.places.items())
+        },
+    )
+
+
+def _duration(span: Span | Count) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=span.count, ns=int(span.total_s * 1e9))
+
+
+def _per_batch(size: int, span: Span) -> pb.StatisticDuration:
+    """Turn items with their batch's time into batches: `size` items share one."""
+    return pb.StatisticDuration(
+        count=max(round(span.count / size), 1), ns=int(span.total_s / size * 1e9)
+    )
+
+
+def index(entries: Iterable[Entry]) -> pb.RepositoryIndexResponse:
+    """Return the models as Triton's repository index."""
+    models = [pb.RepositoryIndexResponse.ModelIndex(**entry._asdict()) for entry in entries]
+    return pb.RepositoryIndexResponse(models=models)
+
+
+def trace_settings(settings: Mapping[str, Iterable[str]]) -> pb.TraceSettingResponse:
+    """Return settings by name."""
+    value = pb.TraceSettingResponse.SettingValue
+    return pb.TraceSettingResponse(
+        settings={name: value(value=values) for name, values in settings.items()}
+    )
+
+
+def log_settings(settings: Mapping[str, Setting]) -> pb.LogSettingsResponse:
+    """Return settings by name."""
+    return pb.LogSettingsResponse(
+        settings={name: _log_value(setting) for name, setting in settings.items()}
+    )
+
+
+def _log_value(setting: Setting) -> pb.LogSettingsResponse.SettingValue:
+    value = pb.LogSettingsResponse.SettingValue
+    if isinstance(setting, bool):
+        return value(bool_param=setting)
+    return value(uint32_param=setting) if isinstance(setting, int) else value(string_param=setting)

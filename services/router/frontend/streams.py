@@ -1,0 +1,193 @@
+"""ModelStreamInfer: many requests on one stream, answered in Triton's form.
+
+Requests run at the same time; each is a task. One writer sends what `Turns` lets go, as fast as
+the client reads; a request gives up its place on the stream when its last answer has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
+
+from inference import grpc_service_pb2 as pb
+from services.kit.errors import ResourceExhausted, ServiceError
+from services.kit.telemetry import tracing
+from services.router.core.accounting.receipts import who
+from services.router.core.model import Instance
+from services.router.core.wire import Head, bool_parameter, enclosed, string_parameter
+from services.router.frontend.response_sequencer import Turn, Turns
+from services.router.runtime.engine import Engine, shutting_down
+
+_MOST_UNREAD_BYTES: Final = 16 * 2**20
+"""Parts of answers that may wait for a client to read them, per stream."""
+
+_INFER_RESPONSE: Final = 2
+_FINAL: Final = bool_parameter("triton_final_response", value=True)
+_NOT_FINAL: Final = bool_parameter("triton_final_response", value=False)
+_EMPTY_FINAL: Final = "triton_enable_empty_final_response"
+
+Read = Callable[[bytes], Head]
+"""Reads and checks a request; raises ServiceError."""
+
+
+class Conversation:
+    """One call.
+
+    Args:
+        engine: Answers.
+        read: Reads a request.
+        write: Sends a serialized ModelStreamInferResponse; returns when the client may take more.
+        remaining_s: Time until the client stops waiting, s; None: it does not.
+        client: Returns who asks.
+        at_once: Requests that may be open at a time.
+        fails_fast: The first error ends the stream.
+    """
+
+    def __init__(  # noqa: PLR0913 - one value per side of the call
+        self,
+        engine: Engine,
+        read: Read,
+        write: Callable[[bytes], Awaitable[None]],
+        remaining_s: Callable[[], float | None],
+        *,
+        client: Callable[[], str] | None = None,
+        at_once: int,
+        fails_fast: bool = False,
+    ) -> None:
+        self._engine = engine
+        self._read = read
+        self._write = write
+        self._remaining_s = remaining_s
+        self._client = client
+        self._fails_fast = fails_fast
+        self._turns = Turns()
+        self._places = asyncio.Semaphore(at_once)
+        self._changed = asyncio.Event()
+        self._complete = False
+        self._open = 0  # requests whose last answer has not left
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Answer until the client sends no more and all is answered.
+
+        Raises:
+            ServiceError: The first error, where the stream fails fast.
+            Unavailable: The router shuts down, and all that it took is answered.
+        """
+        try:
+            async with asyncio.TaskGroup() as writing:
+                writing.create_task(self._send(), name="router.stream.write")
+                async with asyncio.TaskGroup() as asking:
+                    waking = asking.create_task(self._wake_at_end(), name="router.stream.end")
+                    async for body in requests:
+                        self._open += 1
+                        await self._places.acquire()
+                        asking.create_task(self._answer(*self._begin(body)), name="router.stream")
+                    waking.cancel()
+                self._complete = True
+                self._changed.set()
+        except ExceptionGroup as group:
+            raise _first(group) from group
+
+    def _begin(self, body: bytes) -> tuple[Turn, bytes, Head | ServiceError]:
+        """Give a request its turn, in order of arrival."""
+        try:
+            head = self._read(body)
+        except ServiceError as error:
+            return self._turns.open(ordered=True), body, error
+        hello = self._engine.hellos.get(head.model_name)
+        return self._turns.open(ordered=not (hello and hello.decoupled)), body, head
+
+    async def _answer(self, turn: Turn, body: bytes, head: Head | ServiceError) -> None:
+        try:
+            if isinstance(head, ServiceError):
+                raise head
+            parts = _Forwarding(lambda part: self._put(turn, part), self._turns)
+            with tracing.part("router.stream"):
+                answer = await self._engine.ask(
+                    head, body, self._remaining_s(), parts, self._client
+                )
+            if not parts.said_all:
+                self._put(turn, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
+            elif _wants_empty_final(body):
+                self._put(turn, enclosed(_INFER_RESPONSE, _named(head), answer.body, _FINAL))
+        except ServiceError as error:
+            if self._fails_fast:
+                raise
+            self._put(turn, _failed(error, head))
+        self._turns.end(turn)
+        self._changed.set()
+
+    def _put(self, turn: Turn, body: bytes) -> None:
+        self._turns.put(turn, body)
+        self._changed.set()
+
+    async def _send(self) -> None:
+        """Write what may leave, until all has left."""
+        while True:
+            self._changed.clear()
+            while (departure := self._turns.next()) is not None:
+                if departure.body is None:
+                    self._open -= 1
+                    self._places.release()
+                else:
+                    await self._write(departure.body)
+            if self._complete:
+                return
+            if self._engine.closing.is_set() and not self._open:
+                raise shutting_down()
+            await self._changed.wait()
+
+    async def _wake_at_end(self) -> None:
+        """Let an idle stream end when the router does: its client would send into nothing."""
+        await self._engine.closing.wait()
+        self._changed.set()
+
+
+class _Forwarding:
+    """The `Parts` of a stream: each leaves as it comes. Attributes: said_all (nothing is left)."""
+
+    def __init__(self, put: Callable[[bytes], None], turns: Turns) -> None:
+        self.said_all = False
+        self._put = put
+        self._turns = turns
+
+    def add(self, instance: Instance, response: bytes) -> None:
+        if self._turns.held_bytes > _MOST_UNREAD_BYTES:
+            raise ResourceExhausted(
+                f"{self._turns.held_bytes} bytes of answers wait for the client to read them,"
+                f" and {_MOST_UNREAD_BYTES} may",
+                reason="SLOW_CLIENT",
+            )
+        variant = who(instance.variant, instance.accuracy)
+        self._put(enclosed(_INFER_RESPONSE, response, variant, _NOT_FINAL))
+
+    def last(self, response: bytes) -> bytes:
+        self.said_all = not response
+        return response
+
+
+def _wants_empty_final(body: bytes) -> bool:
+    given = pb.ModelInferRequest.FromString(body).parameters
+    return _EMPTY_FINAL in given and given[_EMPTY_FINAL].bool_param
+
+
+def _named(head: Head) -> bytes:
+    return pb.ModelInferResponse(
+        model_name=head.model_name, model_version=head.model_version, id=head.id
+    ).SerializeToString()
+
+
+def _failed(error: ServiceError, head: Head | ServiceError) -> bytes:
+    """Return an error as an answer: its text, whose it is, and the status it would have had."""
+    message = pb.ModelStreamInferResponse(error_message=error.message or error.status)
+    named = _named(head) if isinstance(head, Head) else b""
+    status = string_parameter("cinquefoil_status", error.status)
+    reason = string_parameter("cinquefoil_reason", error.reason)
+    return message.SerializeToString() + enclosed(_INFER_RESPONSE, named, status, reason, _FINAL)
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    """Return the first error of a tree of groups."""
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error

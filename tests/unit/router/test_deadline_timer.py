@@ -1,0 +1,64 @@
+"""Deadlines: what is due is told once and not early, what was dropped never."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+
+from services.router.runtime.deadline_timer import TICK_S, Ticks
+
+
+class Item:
+    """Something that can be seen to be forgotten."""
+
+
+async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
+    told: list[tuple[str, float]] = []
+    done = asyncio.Event()
+
+    def due(item: str) -> None:
+        told.append((item, time.monotonic()))
+        if item == "last":
+            done.set()
+
+    ticks = Ticks(due)
+    now_s = time.monotonic()
+    at_s = {"last": now_s + 4 * TICK_S, "first": now_s, "second": now_s + 2 * TICK_S}
+    for key, (item, when_s) in enumerate(at_s.items()):
+        ticks.add(when_s, key, item, now_s)
+    await done.wait()
+
+    assert [item for item, _ in told] == ["first", "second", "last"]
+    assert all(when_s >= at_s[item] for item, when_s in told)
+
+
+async def test_what_is_dropped_is_neither_told_nor_kept() -> None:
+    """Its neighbours of the same tick are told; dropping it again, or too late, does nothing."""
+    told: asyncio.Queue[Item] = asyncio.Queue()
+    ticks = Ticks(told.put_nowait)
+    dropped, kept = Item(), Item()
+    gone = weakref.ref(dropped)
+    now_s = time.monotonic()
+    tick = ticks.add(now_s, 1, dropped, now_s)
+    assert ticks.add(now_s, 2, kept, now_s) == tick
+
+    ticks.drop(tick, 1)
+    ticks.drop(tick, 1)
+    del dropped
+    gc.collect()
+    assert gone() is None
+
+    assert await told.get() is kept
+    ticks.drop(tick, 2)
+    assert told.empty()
+
+
+async def test_many_items_share_the_timers_of_few_ticks() -> None:
+    ticks = Ticks[int](lambda _: None)
+    now_s = time.monotonic()
+
+    taken = {ticks.add(now_s + key * TICK_S / 1000, key, key, now_s) for key in range(1000)}
+
+    assert len(taken) <= 2

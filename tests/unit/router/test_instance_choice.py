@@ -1,0 +1,109 @@
+"""Which instance takes the next request."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.router.core.balancing.instance_choice import (
+    by_shares,
+    idle_longest,
+    least_expected_completion,
+)
+from services.router.core.instance_state import Lane
+from services.router.core.latency_estimator import Pace
+from services.router.core.model import Instance, Request
+
+
+def lane(name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, used: int = 0) -> Lane:
+    made = Lane(Instance(f"{name}:1", name, "m", "v", 0.9, share, credits_))
+    made.credits, made.up, made.used_at = credits_, True, used
+    for number in range(held):
+        made.in_flight[number] = Request(number, "m", b"", 0.0, 1.0)
+    return made
+
+
+@given(
+    st.lists(st.integers(1, 100), min_size=1, max_size=8).map(
+        lambda parts: [part / sum(parts) for part in parts]
+    ),
+    st.integers(1, 400),
+)
+def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per_lane(
+    shares: list[float], rounds: int
+) -> None:
+    lanes = [lane(str(i), share) for i, share in enumerate(shares)]
+
+    chosen = Counter(by_shares(lanes).instance.segment_id for _ in range(rounds))
+
+    for i, share in enumerate(shares):
+        assert abs(chosen[str(i)] - share * rounds) <= len(shares)
+
+
+def test_weighted_round_robin_is_smooth_as_in_nginx() -> None:
+    """Weights 5, 1, 1 give a a b a c a a: the heavy lane is not taken five times in a row."""
+    lanes = [lane("a", 5 / 7), lane("b", 1 / 7), lane("c", 1 / 7)]
+
+    assert "".join(by_shares(lanes).instance.segment_id for _ in range(7)) == "aabacaa"
+
+
+def test_lanes_without_any_share_take_turns() -> None:
+    lanes = [lane("a", 0.0), lane("b", 0.0)]
+
+    assert "".join(by_shares(lanes).instance.segment_id for _ in range(4)) == "abab"
+
+
+def test_the_lane_idle_longest_comes_first_then_the_least_loaded() -> None:
+    busy, fresh, rested = lane("busy", held=1), lane("fresh", used=9), lane("rested", used=3)
+    half = lane("half", held=2)
+
+    assert idle_longest([busy, fresh, rested]) is rested
+    assert idle_longest([half, busy]) is busy
+
+
+def paced(name: str, unit_s: float, *, held: int = 0) -> Lane:
+    made = lane(name, held=held)
+    made.pace.observe(unit_s, 1)
+    return made
+
+
+def test_the_lane_that_would_answer_first_is_chosen() -> None:
+    """(in flight + 1) x service time / parallelism: 3 x 10 ms before 1 x 40 ms."""
+    slow, quick, busy = paced("slow", 0.04), paced("quick", 0.01, held=2), paced("b", 0.01, held=4)
+
+    assert least_expected_completion([slow, quick, busy]) is quick
+
+
+def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> None:
+    known, new = paced("known", 0.01), lane("new")
+    assert least_expected_completion([known, new]) is new
+
+    new.in_flight[7] = Request(7, "m", b"", 0.0, 1.0)
+
+    assert least_expected_completion([known, new]) is known
+
+
+def test_a_lane_that_was_slow_once_is_tried_again() -> None:
+    slow, quick = paced("slow", 0.1), paced("quick", 0.01)
+
+    tried = [least_expected_completion([slow, quick]) is slow for _ in range(2000)]
+
+    assert tried.index(True) > 100
+    assert tried.count(True) < 1000
+
+
+@given(st.lists(st.integers(1, 8), min_size=300, max_size=300), st.floats(0.001, 0.1))
+def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
+    places: list[int], each_s: float
+) -> None:
+    """A lane that takes `each_s` per request it holds: so much, and the mean time that takes."""
+    pace = Pace()
+    for place in places:
+        pace.observe(each_s * place, place)
+
+    assert pace.unit_s == pytest.approx(each_s)
+    assert each_s <= pace.hold_s <= 8 * each_s
+    assert pace.soonest_s <= pace.hold_s <= pace.likely_s

@@ -1,0 +1,98 @@
+"""Models by name, and the change from one routing table to the next."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.kit.errors import InvalidArgument, NotFound, Unavailable
+from services.router.core.dispatch.decisions import Dial, Fail, Reply, Send
+from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
+from services.router.core.model_registry import Switchboard
+
+
+def table(revision: int, **segments: list[str]) -> RoutingTable:
+    """A table of models with instances named after their segments."""
+    return RoutingTable(
+        revision,
+        plan_version=1,
+        models=tuple(
+            ModelRoutes(
+                model,
+                slo_latency_s=0.1,
+                slo_percentile=95,
+                instance_choice="idle_longest",
+                instances=tuple(
+                    Instance(f"{name}:1", name, model, "v", 0.9, 1.0, 1) for name in names
+                ),
+            )
+            for model, names in segments.items()
+        ),
+    )
+
+
+def request(number: int, model: str) -> Request:
+    return Request(number, model, b"", arrived_s=0.0, deadline_s=1.0)
+
+
+def test_a_new_table_dials_what_is_new_and_leaves_alone_what_stays() -> None:
+    board = Switchboard(table(0, cats=[]), {})
+    board.swap(table(1, cats=["a"]))
+
+    (dialed,) = board.swap(table(2, cats=["a", "b"], dogs=[]))
+
+    assert isinstance(dialed, Dial)
+    assert dialed.instance.segment_id == "b"
+    assert board.table.revision == 2
+
+
+def test_a_model_that_leaves_the_table_still_answers_what_is_being_computed() -> None:
+    board = Switchboard(table(1, cats=["a"]), {"cats": Limits()})
+    (dialed,) = board.swap(table(2, cats=["a"]))
+    assert isinstance(dialed, Dial)
+    cats = board.model("cats")
+    cats.up(dialed.instance.id, 1)
+    (sent,) = cats.offer(request(1, "cats"))
+    cats.offer(request(2, "cats"))
+
+    gone = board.swap(table(3, dogs=[]))
+    (answered, *_) = cats.result(dialed.instance.id, 1, refused=False)
+
+    assert isinstance(sent, Send)
+    assert [type(decision) for decision in gone] == [Fail]
+    assert isinstance(answered, Reply)
+    with pytest.raises(NotFound, match="no model 'cats'; models are dogs"):
+        board.model("cats")
+
+
+def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
+    board = Switchboard(table(0, cats=[], dogs=[]), {})
+    decisions = board.swap(table(1, cats=["a"], dogs=["b"]))
+    for decision in decisions:
+        assert isinstance(decision, Dial)
+        assert not board.ready
+        board.model(decision.instance.model).up(decision.instance.id, 1)
+
+    assert board.ready
+
+
+@pytest.mark.parametrize(
+    ("revision", "name", "version", "error"),
+    [
+        (1, "", "", InvalidArgument),
+        (1, "cows", "", NotFound),
+        (0, "cows", "", Unavailable),
+        (1, "cats", "3", NotFound),
+    ],
+)
+def test_what_cannot_be_found_is_told_apart(
+    revision: int, name: str, version: str, error: type[Exception]
+) -> None:
+    board = Switchboard(table(revision, cats=[]), {})
+
+    with pytest.raises(error):
+        board.model(name, version)
+
+
+@pytest.mark.parametrize("version", ["", "1"])
+def test_the_only_version_is_one(version: str) -> None:
+    assert Switchboard(table(1, cats=[]), {}).model("cats", version).routes.model == "cats"

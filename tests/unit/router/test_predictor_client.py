@@ -1,0 +1,46 @@
+"""What passes between router and predictor: classes from ranks, lengths in batches."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cinquefoil.predictor.v1 import predictor_pb2 as pb
+from services.router.adapters.predictor_client import _BATCH_BYTES, batch, class_of
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0.0, 0), (0.19, 1), (0.21, 2), (1.0, 9)])
+def test_a_rank_goes_before_the_likeliest_class(rank: float, expected: int) -> None:
+    assert class_of(pb.PredictResponse(length_class=2, rank=rank)) == expected
+
+
+@pytest.mark.parametrize("rank", [None, math.nan, -0.1, 1.1])
+def test_without_a_rank_that_is_one_the_likeliest_class_counts(rank: float | None) -> None:
+    """The five classes are told apart, and in order."""
+    found = [class_of(pb.PredictResponse(length_class=each, rank=rank)) for each in range(5)]
+
+    assert found == [1, 3, 6, 8, 9]
+
+
+@pytest.mark.parametrize("length_class", [5, 2**31])
+def test_a_class_that_there_is_not_is_none(length_class: int) -> None:
+    assert class_of(pb.PredictResponse(length_class=length_class)) is None
+
+
+@given(st.lists(st.integers(0, 2 * _BATCH_BYTES), max_size=12))
+def test_batches_are_bounded_in_bytes_and_nothing_is_lost_or_changes_its_order(
+    sizes: list[int],
+) -> None:
+    """Only a prompt that is larger alone goes above the bound."""
+    prompts = [bytes(size) for size in sizes]
+    waiting = deque(pb.Observation(model="m", prompt=each) for each in prompts)
+    told: list[bytes] = []
+    while waiting:
+        taken = batch(waiting)
+        assert len(taken) == 1 or sum(each.ByteSize() for each in taken) <= _BATCH_BYTES
+        told += [each.prompt for each in taken]
+    assert told == prompts

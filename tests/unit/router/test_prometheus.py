@@ -1,0 +1,240 @@
+"""What Prometheus scrapes: read back from the text that a scrape gets."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from services.kit.clock import RealClock
+from services.router.adapters.prometheus import RouterCollector, registry
+from services.router.adapters.triton_metrics import TritonCollector
+from services.router.core.accounting.account import Account
+from services.router.core.dispatch.overload import Pressure
+from services.router.core.model import Instance, ModelRoutes, Request
+from services.router.core.worker_port import Cost, Result, Usage
+
+SMALL = Instance("h:1", "s1", "m", "small", 0.8, 0.75, 4, zone="z")
+LARGE = Instance("h:2", "s2", "m", "large", 0.9, 0.25, 4, zone="z")
+ROUTES = ModelRoutes("m", 0.1, 95.0, "shares", (SMALL, LARGE))
+
+Samples = dict[tuple[str, tuple[str, ...]], float]
+events = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from([SMALL, LARGE]), st.floats(0.0, 20.0)),
+        st.sampled_from(["UNAVAILABLE", "INVALID_ARGUMENT"]),
+    ),
+    max_size=30,
+)
+
+
+def open_account() -> Account:
+    return Account(ROUTES, {"z": 300.0}.get, (300.0, 3600.0))
+
+
+def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None:
+    """Have requests arrive at 0 and end; 2 J, 1 ms of queue and 4 ms of compute each."""
+    for event in happened:
+        account.arrive()
+        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        if isinstance(event, str):
+            account.failure(request, event, 0.5)
+        else:
+            cost = Cost(2.0, 1.0, "model", 0.001, 0.004, batch_size=2, items=2)
+            account.answer(request, event[0], Result(1, cost=cost), event[1])
+
+
+def scrape(account: Account, *, triton: bool = False, pressure: Pressure | None = None) -> Samples:
+    """Return samples by name and label values in the order of their names, "le" included."""
+    accounts = {"m": account}
+    aliases = [TritonCollector(accounts)] if triton else []
+    pressures = {"m": pressure} if pressure else {}
+    collector = RouterCollector(accounts, RealClock(), lambda: pressures)
+    text = generate_latest(registry(collector, *aliases)).decode()
+    return {
+        (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith(("cinquefoil_", "nv_")) and "_rpc_" not in sample.name
+    }
+
+
+@given(events)
+def test_every_histogram_counts_every_answer_once(
+    happened: list[tuple[Instance, float] | str],
+) -> None:
+    account = open_account()
+    play(account, happened)
+
+    found = scrape(account)
+
+    for variant in ("small", "large"):
+        latencies_s = [e[1] for e in happened if not isinstance(e, str) and e[0].variant == variant]
+        for name in ("request", "queue", "compute") if latencies_s else ():
+            prefix = f"cinquefoil_{name}_duration_seconds"
+            assert found[f"{prefix}_count", ("m", variant)] == len(latencies_s)
+            assert found[f"{prefix}_bucket", ("+Inf", "m", variant)] == len(latencies_s)
+        if latencies_s:
+            for bound in ("0.001", "0.1", "10.0"):
+                bucket = ("cinquefoil_request_duration_seconds_bucket", (bound, "m", variant))
+                assert found[bucket] == sum(latency_s <= float(bound) for latency_s in latencies_s)
+            assert found["cinquefoil_request_energy_joules_total", ("m", variant)] == 2 * len(
+                latencies_s
+            )
+    ended = [name for name in found if name[0] == "cinquefoil_requests_total"]
+    assert sum(found[name] for name in ended) == len(happened)
+    assert found["cinquefoil_pending_requests", ("m",)] == 0
+
+
+@given(events, events)
+def test_counters_only_grow(
+    first: list[tuple[Instance, float] | str], then: list[tuple[Instance, float] | str]
+) -> None:
+    account = open_account()
+    play(account, first)
+    before = scrape(account)
+    play(account, then)
+    after = scrape(account)
+
+    counters = [name for name in before if name[0].endswith(("_total", "_bucket", "_sum"))]
+    assert counters
+    assert all(after[name] >= before[name] for name in counters)
+
+
+def test_shares_wanted_come_from_the_plan_and_shares_served_from_the_answers() -> None:
+    account = open_account()
+    now_s = RealClock().monotonic()
+    for instance in (SMALL, SMALL, SMALL, SMALL, LARGE):
+        request = Request(1, "m", b"", arrived_s=now_s, deadline_s=now_s + 1)
+        account.answer(request, instance, Result(1), now_s)
+
+    found = scrape(account)
+
+    wanted = [found["cinquefoil_share_wanted_ratio", ("m", v)] for v in ("small", "large")]
+    served = [found["cinquefoil_share_served_ratio", ("m", v)] for v in ("small", "large")]
+    assert wanted == [0.75, 0.25]
+    assert served == [0.8, 0.2]
+
+
+def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
+    account = open_account()
+    now_s = RealClock().monotonic()
+    for latency_s in (0.01,) * 9 + (0.2,):
+        request = Request(1, "m", b"", arrived_s=now_s - latency_s, deadline_s=now_s + 1)
+        account.answer(request, SMALL, Result(1), now_s)
+
+    found = scrape(account)
+
+    for window in ("5m", "1h"):
+        assert found["cinquefoil_slo_attainment_ratio", ("m", window)] == 0.9
+        assert round(found["cinquefoil_slo_burn_rate", ("m", window)], 9) == 2.0
+    assert found["cinquefoil_slo_requests_total", ("m", "good")] == 9
+    assert found["cinquefoil_slo_requests_total", ("m", "bad")] == 1
+    assert found["cinquefoil_slo_latency_seconds", ("m",)] == 0.1
+    assert found["cinquefoil_slo_objective_ratio", ("m",)] == 0.95
+
+
+def test_triton_names_carry_the_same_counts() -> None:
+    account = open_account()
+    play(account, [(SMALL, 0.01), (LARGE, 0.03), "UNAVAILABLE"])
+    account.arrive()
+
+    found = scrape(account, triton=True)
+
+    def value(name: str) -> float:
+        return found[f"nv_inference_{name}", ("m", "1")]
+
+    assert value("request_success") == 2
+    assert value("request_failure") == 1
+    assert value("count") == 4
+    assert value("exec_count") == 2
+    assert value("pending_request_count") == 1
+    assert value("request_duration_us") == 40_000
+    assert value("compute_infer_duration_us") == 8_000
+    assert value("compute_input_duration_us") == value("compute_output_duration_us") == 0
+
+
+def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names() -> None:
+    """One answer of 20 tokens, one of a single token, one of none; who has no text tells none."""
+    account = open_account()
+    play(account, [(LARGE, 0.03)])
+    for usage in (Usage(7, 20, 0.2, 0.03), Usage(5, 1, 0.4, 0.0), Usage(3, 0, 0.0, 0.0)):
+        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        cost = Cost(2.0, 1.0, "model", 0.001, 0.9, batch_size=1, usage=usage)
+        account.answer(request, SMALL, Result(1, cost=cost), 1.0)
+    for source in ("exact", "semantic", "model"):
+        account.tally.foretell(source, 0.002)
+
+    found = scrape(account, triton=True)
+
+    small = ("m", "small")
+    assert found["cinquefoil_input_tokens_total", small] == 15
+    assert found["cinquefoil_output_tokens_total", small] == 21
+    assert found["cinquefoil_first_token_duration_seconds_count", small] == 2
+    assert found["cinquefoil_first_token_duration_seconds_bucket", ("0.25", *small)] == 1
+    assert found["cinquefoil_token_duration_seconds_count", small] == 1
+    assert found["cinquefoil_token_duration_seconds_sum", small] == 0.03
+    assert not [name for name, labels in found if "token" in name and "large" in labels]
+    triton = ("m", "1")
+    assert found["nv_inference_first_response_histogram_ms_bucket", ("250", *triton)] == 1
+    assert found["nv_inference_first_response_histogram_ms_count", triton] == 2
+    assert found["nv_cache_num_hits_per_model", triton] == 2
+    assert found["nv_cache_num_misses_per_model", triton] == 1
+    assert found["nv_cache_hit_duration_per_model", triton] == 4000
+
+
+def test_without_the_alias_there_is_no_triton_name() -> None:
+    account = open_account()
+    play(account, [(SMALL, 0.01)])
+
+    assert not [name for name, _ in scrape(account) if name.startswith("nv_")]
+
+
+def test_pressure_is_seen_while_it_lasts_and_its_time_stays() -> None:
+    now_s = RealClock().monotonic()
+    pressure = Pressure(refused=3)
+    pressure.begin(now_s - 10.0)
+
+    during = scrape(open_account(), pressure=pressure)
+    pressure.end(now_s - 6.0)
+    after = scrape(open_account(), pressure=pressure)
+
+    assert during["cinquefoil_under_pressure", ("m",)] == 1
+    assert during["cinquefoil_pressure_seconds_total", ("m",)] >= 10
+    assert after["cinquefoil_under_pressure", ("m",)] == 0
+    assert after["cinquefoil_pressure_seconds_total", ("m",)] == pytest.approx(4)
+    assert after["cinquefoil_overload_refusals_total", ("m",)] == 3
+
+
+def test_a_scrape_while_requests_are_counted_shows_no_counter_that_fell() -> None:
+    """The scrape has a thread of its own; new variants and statuses join meanwhile."""
+    account = open_account()
+    stop = threading.Event()
+
+    def count() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            instance = Instance("h:1", "s1", "m", f"v{number // 40 % 12}", 0.8, 0.5, 4, zone="z")
+            play(account, [(instance, number % 3 / 10), f"STATUS_{number // 40 % 8}"])
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        scrapes = [scrape(account) for _ in range(8)]
+    finally:
+        stop.set()
+        counting.join()
+
+    for before, after in itertools.pairwise(scrapes):
+        counters = [name for name in before if name[0].endswith(("_total", "_bucket", "_sum"))]
+        assert all(after[name] >= before[name] for name in counters)
+        for name in after:
+            if name[0].endswith("_count"):
+                total = (name[0].replace("_count", "_bucket"), ("+Inf", *name[1]))
+                assert after[name] == after[total]

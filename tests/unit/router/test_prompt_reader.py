@@ -1,0 +1,54 @@
+"""Finding the prompt in a request, whatever the request is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference import grpc_service_pb2 as pb
+from services.router.adapters.prompt_reader import prompt_of
+
+Tensor = pb.ModelInferRequest.InferInputTensor
+
+
+def tensor(name: str = "text_input", datatype: str = "BYTES", *contents: bytes) -> Tensor:
+    given = pb.InferTensorContents(bytes_contents=contents) if contents else None
+    return Tensor(name=name, datatype=datatype, shape=[1], contents=given)
+
+
+def found(tensors: list[Tensor], *raw: bytes) -> bytes | None:
+    request = pb.ModelInferRequest(model_name="m", inputs=tensors, raw_input_contents=raw)
+    return prompt_of(request.SerializeToString())
+
+
+def sized(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "little") + text
+
+
+@given(st.binary(max_size=200), st.sampled_from(["text_input", "prompt"]))
+def test_a_prompt_is_found_raw_or_not_and_behind_other_tensors(text: bytes, name: str) -> None:
+    assert found([tensor(name)], sized(text)) == text
+    assert found([tensor(name, "BYTES", text)]) == text
+    assert found([tensor("stream", "BOOL"), tensor(name)], b"\1", sized(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("tensors", "raw"),
+    [
+        pytest.param([], [], id="no tensor"),
+        pytest.param([tensor("image")], [sized(b"x")], id="another name"),
+        pytest.param([tensor("prompt", "FP32")], [sized(b"x")], id="another type"),
+        pytest.param([tensor()], [], id="nothing in it"),
+        pytest.param([tensor()], [b""], id="no element"),
+        pytest.param([tensor()], [b"\5\0\0\0abcd"], id="cut off"),
+        pytest.param([tensor()], [b"\xff\xff\xff\xffabcd"], id="a huge size"),
+    ],
+)
+def test_where_there_is_none_none_is_found(tensors: list[Tensor], raw: list[bytes]) -> None:
+    assert found(tensors, *raw) is None
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_have_a_prompt_or_none(body: bytes) -> None:
+    assert prompt_of(body) is None or isinstance(prompt_of(body), bytes)
