@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Skipped
-from services.planner.foresight.load_forecast import Interval
+from services.planner.core.forecast.load_forecast import Interval
 
 DATA = Path(__file__).parents[1] / "../shared/data/requests"
 

@@ -23,13 +23,13 @@ from benchmarks._grids import Grid
 from benchmarks.harness import Figures, Report, main, timed_s
 from services.carbon.core.forecast.forecaster import DEPTH, forecast
 from services.kit.config import Horizon, Objective
-from services.planner.domain import Model, Period, Pool, Problem, Score, Segment
-from services.planner.foresight.horizon import plan_ahead
-from services.planner.foresight.outlook import Step, periods
-from services.planner.placing.placement import place
-from services.planner.problem.score import score
-from services.planner.strategies.base import base
-from services.planner.strategies.exact import exact
+from services.planner.core.forecast.forecast_periods import Step, periods
+from services.planner.core.forecast.horizon import plan_ahead
+from services.planner.core.model import Model, Period, Pool, Problem, Score, Segment
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.exact import exact
 
 ZONE = "zone"
 TRACES = {

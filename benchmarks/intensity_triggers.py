@@ -2,7 +2,7 @@
 
 python -m benchmarks.intensity_triggers [--json FILE]
 
-The planner's own triggers (`services.planner.triggers`, `grid_signal`) watch 60 days of real grids,
+The planner's own triggers (`services.planner.core.triggers`, `grid_signal`) watch 60 days of real grids,
 look by look, for each limit and dwell. Twelve A100s serve eight EfficientNet families of different
 weight, idle GPUs parked; every cause brings the optimum for the intensity of that moment (`exact`,
 changes at no price), which stays until the next. Lost is what the optimum of each moment would have
@@ -27,12 +27,12 @@ from benchmarks import _fleets as fleets
 from benchmarks import _grids as grids
 from benchmarks.harness import Figures, main
 from services.kit.config import Objective, Triggers
-from services.planner.domain import Pool
-from services.planner.grid_signal import GridSignal
-from services.planner.problem.score import score
-from services.planner.strategies.base import base
-from services.planner.strategies.exact import exact
-from services.planner.triggers import Observation, cause
+from services.planner.core.grid_signal import GridSignal
+from services.planner.core.model import Pool
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.exact import exact
+from services.planner.core.triggers import Observation, cause
 
 TRACES = ("lca/US-CAL-CISO", "lca/DE-LU", "lca/GB", "fine/GB_2020_30min")
 NOISY = "lca/US-CAL-CISO, 5 min, noisy"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from benchmarks import _loads as loads
 from benchmarks.harness import Figures, Report, main, timed_s
-from services.planner.foresight.load_forecast import MARGIN, Forecaster, Interval
+from services.planner.core.forecast.load_forecast import MARGIN, Forecaster, Interval
 
 COVERAGE = 0.9
 MINUTES_PER_DAY = 1440

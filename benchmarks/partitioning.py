@@ -25,10 +25,10 @@ from services.kit.operators.core.clock_sensitivity import INSENSITIVE, Cost, tot
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
-from services.planner.partitioning.cutting import cut
-from services.planner.partitioning.domain import Objective
-from services.planner.partitioning.partition import THRESHOLD, Wanted, partition
-from services.planner.partitioning.verify import verify
+from services.planner.adapters.onnx_stages.chain_verification import verify
+from services.planner.adapters.onnx_stages.stage_writer import cut
+from services.planner.core.partitioning.model import Objective
+from services.planner.core.partitioning.partition import THRESHOLD, Wanted, partition
 
 GPU: Final = Roofline.of(gpu_table.load("v100"))
 SIZES: Final = Sizes(batch=8, other=128)

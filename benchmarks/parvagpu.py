@@ -20,12 +20,12 @@ from matplotlib import pyplot as plt
 from benchmarks import _fleets as fleets
 from benchmarks.harness import Figures, Report, Skipped, main, timed_s
 from services.kit.mig import Layout, Placement
-from services.planner.capacity import Terms, lay_out, pose
-from services.planner.capacity_files import read_profiles, read_scenario
-from services.planner.domain import Problem
-from services.planner.strategies.exact import exact
-from services.planner.strategies.parvagpu.allocation import allocate
-from services.planner.strategies.parvagpu.strategy import single
+from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
+from services.planner.capacity.input_files import read_profiles, read_scenario
+from services.planner.core.model import Problem
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.parvagpu.allocation import allocate
+from services.planner.core.strategies.parvagpu.strategy import single
 
 T = TypeVar("T")
 

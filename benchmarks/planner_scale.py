@@ -15,11 +15,11 @@ from typing import Any
 from benchmarks import _fleets as fleets
 from benchmarks.harness import Figures, main, timed_s
 from services.kit.config import Goals, Objective
-from services.planner.domain import Model, Pool, Segment
-from services.planner.placing.placement import place
-from services.planner.placing.rollout import plan_rollout
-from services.planner.problem.score import score
-from services.planner.strategies.exact import exact
+from services.planner.core.model import Model, Pool, Segment
+from services.planner.core.placement.placement import place
+from services.planner.core.placement.rollout import plan_rollout
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import exact
 
 SIZES = ((10, 1), (100, 5), (1_000, 20), (10_000, 100))
 """GPUs and models; each model has four variants."""

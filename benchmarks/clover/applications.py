@@ -13,7 +13,7 @@ from typing import Literal
 
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import BatchCost, SliceShape
-from services.planner.domain import Model, Variant
+from services.planner.core.model import Model, Variant
 
 DATA = Path(__file__).parents[2] / "../shared/data/clover"
 TOKENS = 384

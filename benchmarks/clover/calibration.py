@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from benchmarks import _fleets as fleets
 from benchmarks.clover.applications import ACCURACIES, DATA, Fit, profile
-from services.planner.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import Station, latency_s
 
 SWEEP = DATA / "measured_arrival_sweep/arrival_sweep.csv"
 GPUS = 2

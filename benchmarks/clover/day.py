@@ -9,13 +9,13 @@ from statistics import fmean
 
 from benchmarks import _fleets as fleets
 from benchmarks.clover.setting import ZONE, Setting, intensities
-from services.planner.domain import Configuration, Problem, Score, Segment
-from services.planner.placing.placement import place
-from services.planner.problem.score import score
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.annealing import PAPER, annealing
-from services.planner.strategies.candidates import breaks_sla
-from services.planner.strategies.random_search import random_search
+from services.planner.core.model import Configuration, Problem, Score, Segment
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.annealing import PAPER, annealing
+from services.planner.core.strategies.candidates import breaks_sla
+from services.planner.core.strategies.random_search import random_search
 
 STRATEGIES: Mapping[str, Callable[[Problem], Configuration]] = {
     "base": REGISTRY["base"],

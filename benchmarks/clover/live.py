@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.domain import Configuration, Model, Problem, Score, SegmentKind
-from services.planner.problem.catalog import Place, measure
-from services.planner.problem.score import score
-from services.planner.trying.measurement import Measurement, Observed
+from services.planner.core.model import Configuration, Model, Problem, Score, SegmentKind
+from services.planner.core.online_search.measurement import Measurement, Observed
+from services.planner.core.problem.catalog import Place, measure
+from services.planner.core.problem.score import score
 
 SPAN_S = 300.0
 """The paper's five minutes per evaluation."""

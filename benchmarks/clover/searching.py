@@ -17,17 +17,17 @@ from statistics import fmean
 from benchmarks import _fleets as fleets
 from benchmarks.clover.live import Factor, World
 from benchmarks.clover.setting import ZONE, Setting, intensities
-from services.planner.domain import Configuration, Problem, Score, Segment, SegmentKind
-from services.planner.placing.placement import place
-from services.planner.problem.catalog import in_time
-from services.planner.problem.score import score
-from services.planner.strategies.annealing import PAPER, Schedule, search
-from services.planner.strategies.base import base
-from services.planner.strategies.candidates import Candidate
-from services.planner.strategies.exact import exact
-from services.planner.strategies.random_search import draws
-from services.planner.trying.learning import Beliefs
-from services.planner.trying.online import OnlineSearch
+from services.planner.core.model import Configuration, Problem, Score, Segment, SegmentKind
+from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.online_search.search import OnlineSearch
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.catalog import in_time
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.annealing import PAPER, Schedule, search
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.candidates import Candidate
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.random_search import draws
 
 ERROR = 0.1
 """Standard deviation of the logarithm of true over profiled time, and of energy."""

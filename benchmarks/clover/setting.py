@@ -13,9 +13,9 @@ from benchmarks.clover import applications
 from benchmarks.clover.applications import DATA
 from benchmarks.clover.calibration import calibrated
 from services.kit.config import Objective
-from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment
-from services.planner.problem import catalog
-from services.planner.problem.catalog import Place
+from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment
+from services.planner.core.problem import catalog
+from services.planner.core.problem.catalog import Place
 
 TRACES = {
     "CISO March": "carbon_intensity.csv",

@@ -17,9 +17,9 @@ from benchmarks._loads import DAY_S, HOLE_S
 from benchmarks.infadapter.policies import Outlook, Policy
 from benchmarks.infadapter.setting import BEFORE, CORES, Setting
 from services.kit.config import LoadForecast
-from services.planner.foresight.demand import Demand
-from services.planner.foresight.load_forecast import MARGIN
-from services.planner.strategies.infadapter_allocation import Allocation
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.forecast.load_forecast import MARGIN
+from services.planner.core.strategies.infadapter_allocation import Allocation
 
 STEP_S = 30
 MINUTE_S = 60

@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.harness import Skipped
 from services.kit.config import InfAdapter as Weights
-from services.planner.strategies.infadapter_allocation import Candidate
+from services.planner.core.strategies.infadapter_allocation import Candidate
 
 DATA = Path(__file__).parents[2] / "../shared/data/infadapter"
 

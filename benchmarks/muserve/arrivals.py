@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.harness import Skipped
 from benchmarks.muserve.mix import GENERATES, TABLE
-from services.planner.muserve.pipelines import Job
+from benchmarks.muserve.planning.pipelines import Job
 
 DATA: Final = Path(__file__).parents[2] / "../shared/data"
 LONGEST_TOKENS: Final = 512

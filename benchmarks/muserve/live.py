@@ -29,10 +29,10 @@ from services.cli.demo import family
 from services.gpuagent.simulator import gpu_uuid
 from services.kit.config import Deployment, PlacementRule
 from services.kit.net import free_port
-from services.planner.domain import Configuration, Pool, Segment
-from services.planner.models import load_models
-from services.planner.placing.placement import place
-from services.planner.problem import catalog
+from services.planner.adapters.model_loader import load_models
+from services.planner.core.model import Configuration, Pool, Segment
+from services.planner.core.placement.placement import place
+from services.planner.core.problem import catalog
 
 NODE: Final = "node-0"
 GPU_TYPE: Final = "a100-40gb"

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.muserve.planning.model import Device, Partition, Served
 from services.kit.units import BYTES_PER_GIB
-from services.planner.muserve.domain import Device, Partition, Served
 
 INSENSITIVE: Final = 0.5
 UNITS: Final = 4

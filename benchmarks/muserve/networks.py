@@ -1,6 +1,6 @@
 """A mix of real ONNX networks: the light models inside PyPI's `onnx`, MiniLM, the demo's family.
 
-Each is cut by `services.planner.partitioning` into as many of four stages as its legal cuts allow.
+Each is cut by `services.planner.core.partitioning` into as many of four stages as its legal cuts allow.
 Times and sensitivities are the V100's roofline. A request is 512 items in batches of 8: thousands
 of short requests a second would tell the same, and take hours to simulate.
 """
@@ -13,15 +13,15 @@ from typing import Final
 
 from benchmarks.harness import Row
 from benchmarks.muserve import arrivals, mix
+from benchmarks.muserve.planning.cut_networks import partitions
+from benchmarks.muserve.planning.model import Partition, Served
+from benchmarks.muserve.planning.pipelines import Job
 from benchmarks.muserve.replay import POLICIES, Policy, Span
 from benchmarks.muserve.study import SAMPLE, Study, compared
 from benchmarks.partitioning import GPU, SIZES, everything
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
-from services.planner.muserve.domain import Partition, Served
-from services.planner.muserve.networks import partitions
-from services.planner.muserve.pipelines import Job
-from services.planner.partitioning.partition import Wanted, partition
+from services.planner.core.partitioning.partition import Wanted, partition
 
 BATCHES: Final = 64
 STAGES: Final = (4, 3, 2, 1)

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
+from benchmarks.muserve.planning.deployment import Deployment, Method
+from benchmarks.muserve.planning.model import Served
+from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
 from services.gpuagent.latencies import SIZES, Counts, size_of
 from services.gpuagent.miad.governor import SAMPLE_S, Governor, Tenant
 from services.kit.profiles.core.clock_curve import power_ratio
-from services.planner.muserve.deploy import Deployment, Method
-from services.planner.muserve.domain import Served
-from services.planner.muserve.pipelines import Answer, Job, Simulation
 
 IDLE_W: Final = TABLE.idle_power_w
 _SEEN_W, _SEEN_MHZ = 214.0, 1300.0
@@ -32,7 +32,7 @@ class Policy:
         shortest_first: Generating models serve short answers first.
         scaled: The clock loop runs.
         planned: Groups and least clocks are those that a simulation of earlier requests bore out
-            (`services.planner.muserve.tuning`); else groups are AlpaServe's, and the loop goes down
+            (`benchmarks.muserve.planning.tuning`); else groups are AlpaServe's, and the loop goes down
             to its own floor.
     """
 

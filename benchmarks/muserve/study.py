@@ -9,12 +9,12 @@ from typing import Final
 
 from benchmarks.harness import Row
 from benchmarks.muserve import arrivals, mix
+from benchmarks.muserve.planning import groups
+from benchmarks.muserve.planning.deployment import Deployment, deploy
+from benchmarks.muserve.planning.model import Device, Served
+from benchmarks.muserve.planning.pipelines import Job
+from benchmarks.muserve.planning.tuning import tune
 from benchmarks.muserve.replay import IDLE_W, POLICIES, Course, Policy, Replay, Span, figures
-from services.planner.muserve import groups
-from services.planner.muserve.deploy import Deployment, deploy
-from services.planner.muserve.domain import Device, Served
-from services.planner.muserve.pipelines import Job
-from services.planner.muserve.tuning import tune
 
 SAMPLE: Final = 2000
 """Requests before those that are measured, by which groups and clocks are chosen."""

@@ -14,30 +14,30 @@ from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.rpc import dial, serving
 from services.kit.telemetry import metrics
-from services.planner import grid, mqtt
-from services.planner.agents import Agents
-from services.planner.announcer import Announcer
-from services.planner.books import Books
-from services.planner.conductor import Conductor
-from services.planner.counterfactual import Counterfactual
-from services.planner.domain import Model
-from services.planner.executor import Executor
-from services.planner.fleet import Fleet
-from services.planner.foresight.demand import Demand
-from services.planner.grid_signal import GridSignal
-from services.planner.hours import Hours
-from services.planner.learner import Learner
-from services.planner.models import load_models
-from services.planner.planning import Planning
-from services.planner.policies import Policies
-from services.planner.questions import Questions
-from services.planner.reconciler import Parts, Reconciler
-from services.planner.routers import Routers
-from services.planner.service_level import Aim, ServiceLevel
+from services.planner.adapters import carbon_client, mqtt
+from services.planner.adapters.agent_sessions import Agents
+from services.planner.adapters.model_loader import load_models
+from services.planner.adapters.router_sessions import Routers
+from services.planner.adapters.store import Store, open_store
+from services.planner.control.account_reader import Hours
+from services.planner.control.accounting_writer import Books
+from services.planner.control.cluster_state import World
+from services.planner.control.counterfactual import Counterfactual
+from services.planner.control.online_search_loop import Learner
+from services.planner.control.plan_lifecycle import Conductor
+from services.planner.control.planning import Planning
+from services.planner.control.publisher import Announcer
+from services.planner.control.queries import Questions
+from services.planner.control.reconciler import Parts, Reconciler
+from services.planner.control.rollout_executor import Executor
+from services.planner.control.serving_policies import Policies
+from services.planner.core.accounting.fleet_sites import Sites
+from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.grid_signal import GridSignal
+from services.planner.core.model import Model
+from services.planner.core.service_level import Aim, ServiceLevel
 from services.planner.servicer import PlannerServicer
-from services.planner.sites import Sites
-from services.planner.store import Store, open_store
-from services.planner.world import World
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
@@ -172,7 +172,12 @@ async def _work(
         background = [
             tasks.create_task(work, name=f"planner.{name}")
             for name, work in (
-                ("grid", grid.follow(carbon, planner.zones, planner.horizon, world, world.clock)),
+                (
+                    "grid",
+                    carbon_client.follow(
+                        carbon, planner.zones, planner.horizon, world, world.clock
+                    ),
+                ),
                 ("books", planner.books.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
                 ("announcer", planner.announcer.follow(world.changed)),

@@ -13,23 +13,23 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
-from services.planner.agents import Agents, Session
-from services.planner.announcer import Announcer
-from services.planner.books import Books
-from services.planner.decide import STRATEGIES
-from services.planner.hours import Hours
-from services.planner.policies import Policies
-from services.planner.questions import Questions
-from services.planner.reconciler import Reconciler
-from services.planner.routers import Link, Routers
-from services.planner.store import Store
-from services.planner.wire.convert import changes_from, load_from, plan_to, routing_to
-from services.planner.wire.convert_energy import grouping_from, instant, messages
-from services.planner.wire.mirror import to_message
-from services.planner.wire.paging import page_size, read_token, write_token
-from services.planner.wire.replay import without_gaps
-from services.planner.wire.streams import until
-from services.planner.world import World
+from services.planner.adapters.agent_sessions import Agents, Session
+from services.planner.adapters.router_sessions import Link, Routers
+from services.planner.adapters.store import Store
+from services.planner.adapters.wire.convert import changes_from, load_from, plan_to, routing_to
+from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
+from services.planner.adapters.wire.paging import page_size, read_token, write_token
+from services.planner.adapters.wire.record_mapping import to_message
+from services.planner.adapters.wire.replay import without_gaps
+from services.planner.adapters.wire.streams import until
+from services.planner.control.account_reader import Hours
+from services.planner.control.accounting_writer import Books
+from services.planner.control.cluster_state import World
+from services.planner.control.publisher import Announcer
+from services.planner.control.queries import Questions
+from services.planner.control.reconciler import Reconciler
+from services.planner.control.serving_policies import Policies
+from services.planner.core.decide import STRATEGIES
 
 
 class PlannerServicer(PlannerServiceServicer):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
-from services.planner.domain import GpuType
+from services.planner.core.model import GpuType
 
 if TYPE_CHECKING:
     from services.simulator.worker import Worker

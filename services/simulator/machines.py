@@ -12,13 +12,9 @@ from services.gpuagent.domain import SegmentSpec as AgentSpec
 from services.gpuagent.worker.costs import Costs
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
-from services.planner.domain import (
-    GpuType,
-    Model,
-    Variant,
-)
-from services.planner.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
-from services.planner.placing.steps import (
+from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.core.model import GpuType, Model, Variant
+from services.planner.core.placement.actions import (
     Action,
     CreateSlice,
     DestroySlice,
@@ -26,7 +22,7 @@ from services.planner.placing.steps import (
     StartSegment,
     StopSegment,
 )
-from services.planner.plan import SegmentSpec
+from services.planner.core.plan import SegmentSpec
 from services.router.core.model import InstanceId
 from services.simulator.cells import Meters
 from services.simulator.device import Device

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
 from services.kit.config import Carbon, Horizon
-from services.planner.domain import Period
-from services.planner.foresight import outlook
+from services.planner.core.forecast import forecast_periods
+from services.planner.core.model import Period
 from services.simulator.router import Router
 from services.simulator.timeline import Timeline, Waiting
 
@@ -102,7 +102,7 @@ class Grid:
         }
         steps = {
             zone: tuple(
-                outlook.Step(
+                forecast_periods.Step(
                     period.since.timestamp(),
                     period.length.total_seconds(),
                     period.intensity_gco2e_per_kwh,
@@ -112,7 +112,9 @@ class Grid:
             for zone, forecast in forecasts.items()
             if forecast is not None
         }
-        return outlook.periods(steps, self._horizon) if len(steps) == len(forecasts) else ()
+        return (
+            forecast_periods.periods(steps, self._horizon) if len(steps) == len(forecasts) else ()
+        )
 
     def follow(self, timeline: Timeline, learn: Callable[[float], None]) -> Waiting:
         """Call `learn` with the time of every change, for ever."""

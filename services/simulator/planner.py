@@ -16,12 +16,12 @@ from itertools import count
 from simpy import Environment, Event
 
 from services.kit.config import Deployment
-from services.planner.decide import Decision, Snapshot, decide
-from services.planner.domain import Model
-from services.planner.draft import Circumstances, draft, same, specs
-from services.planner.plan import Plan
-from services.planner.triggers import Kind, Observation, Trigger, cause, wait_s
-from services.planner.world import World
+from services.planner.control.cluster_state import World
+from services.planner.core.decide import Decision, Snapshot, decide
+from services.planner.core.model import Model
+from services.planner.core.plan import Plan
+from services.planner.core.plan_builder import Circumstances, draft, same, specs
+from services.planner.core.triggers import Kind, Observation, Trigger, cause, wait_s
 from services.simulator.rollout import Executor, Order
 from services.simulator.scenario import Timing
 from services.simulator.seen import PlanMade

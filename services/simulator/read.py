@@ -28,8 +28,8 @@ from services.kit.config.loader import (
     resolved,
 )
 from services.kit.errors import InvalidArgument
-from services.planner.domain import Model
-from services.planner.models import load_models
+from services.planner.adapters.model_loader import load_models
+from services.planner.core.model import Model
 from services.simulator import scenario as schema
 
 _MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)

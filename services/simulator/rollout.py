@@ -1,6 +1,6 @@
 """Carries a rollout out in virtual time: routes first, then steps, stage by stage.
 
-The order is the planner's (`services.planner.placing.rollout`); what its executor does over gRPC
+The order is the planner's (`services.planner.core.placement.rollout`); what its executor does over gRPC
 is done here to the simulated machines.
 """
 
@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from services.kit.config import Deployment
-from services.planner.decide import Decision
-from services.planner.fleet import Fleet
-from services.planner.placing.steps import (
-    Rollout,
-    StopSegment,
-)
-from services.planner.plan import Plan, PlannedSegment
-from services.planner.routing import Told, by_capacity, routes
+from services.planner.core.decide import Decision
+from services.planner.core.fleet import Fleet
+from services.planner.core.placement.actions import Rollout, StopSegment
+from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.routing_table import Told, by_capacity, routes
 from services.simulator import tables
 from services.simulator.machines import Machines
 from services.simulator.router import Router

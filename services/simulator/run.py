@@ -8,11 +8,11 @@ import numpy as np
 from simpy import Environment
 
 from services.kit.config import Deployment
-from services.planner.fleet import Fleet
-from services.planner.foresight.demand import Demand
-from services.planner.grid_signal import GridSignal
-from services.planner.service_level import Aim, ServiceLevel
-from services.planner.world import World
+from services.planner.control.cluster_state import World
+from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.grid_signal import GridSignal
+from services.planner.core.service_level import Aim, ServiceLevel
 from services.router.core.limits import limits, space
 from services.router.core.model_registry import Switchboard
 from services.simulator import tables

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from services.kit.config import Deployment
-from services.planner.decide import Decision
-from services.planner.plan import Plan
+from services.planner.core.decide import Decision
+from services.planner.core.plan import Plan
 from services.simulator.cells import Cell
 from services.simulator.scenario import Policy
 

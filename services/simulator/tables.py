@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.kit.config import Deployment
-from services.planner import routing as planner
+from services.planner.core import routing_table as planner
 from services.router.core import model as router
 
 

@@ -22,9 +22,9 @@ from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Triggers
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.planner import grid
-from services.planner.grid_signal import GridSignal
-from services.planner.triggers import Observation, cause
+from services.planner.adapters import carbon_client
+from services.planner.core.grid_signal import GridSignal
+from services.planner.core.triggers import Observation, cause
 from tests.rpc.provider_world import Answer, Asked, ProviderServer, serving_http
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ async def test_an_hour_without_any_source_and_after(
     planner = Planner()
     async with carbon(made, clock) as stub, asyncio.TaskGroup() as tasks:
         follower = tasks.create_task(
-            grid.follow(stub, frozenset({"US-CAL"}), made.planner.horizon, planner, RealClock())
+            carbon_client.follow(
+                stub, frozenset({"US-CAL"}), made.planner.horizon, planner, RealClock()
+            )
         )
         fresh = await until(stub, lambda value: value.provenance == pb.PROVENANCE_MEASURED)
         neso.up = False

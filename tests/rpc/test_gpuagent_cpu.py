@@ -18,9 +18,9 @@ from services.kit import config
 from services.kit.net import free_port
 from services.kit.profiles.table import TableProfile
 from services.kit.profiles.table_file import read_fingerprint, read_measurements
-from services.planner.domain import Model, Pool, Variant
-from services.planner.problem.catalog import Place, measure
-from services.planner.wire.convert_node import node_from
+from services.planner.adapters.wire.convert_node import node_from
+from services.planner.core.model import Model, Pool, Variant
+from services.planner.core.problem.catalog import Place, measure
 from tests.rpc.agent_world import (
     NODE,
     Agent,

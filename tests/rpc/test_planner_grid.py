@@ -13,8 +13,8 @@ from services.kit.clock import RealClock
 from services.kit.config import Horizon
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.planner import grid
-from services.planner.domain import Period
+from services.planner.adapters import carbon_client
+from services.planner.core.model import Period
 
 if TYPE_CHECKING:
     from services.kit.config import Deployment
@@ -52,7 +52,9 @@ class Recorder:
 
 async def following(deployment: Deployment, horizon: Horizon, recorder: Recorder) -> None:
     async with dial(deployment.carbon.dial) as channel:
-        await grid.follow(CarbonServiceStub(channel), ZONES, horizon, recorder, RealClock())
+        await carbon_client.follow(
+            CarbonServiceStub(channel), ZONES, horizon, recorder, RealClock()
+        )
 
 
 async def test_forecasts_come_before_the_intensities_that_make_it_plan(deployment: Deploy) -> None:

@@ -20,17 +20,17 @@ from benchmarks.clover.live import SPAN_S, World
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit import config
-from services.planner import holding
-from services.planner.decide import Snapshot, configuration_of, pose
-from services.planner.domain import Configuration, Gpu, Pool, Score, Segment
-from services.planner.models import load_models
-from services.planner.plan import Plan
-from services.planner.store import open_store
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.candidates import breaks_sla
-from services.planner.trying.measuring import Counters
-from services.planner.wire.convert import plan_from
-from services.planner.wire.convert_node import node_from
+from services.planner.adapters.model_loader import load_models
+from services.planner.adapters.store import open_store
+from services.planner.adapters.wire.convert import plan_from
+from services.planner.adapters.wire.convert_node import node_from
+from services.planner.core import feasibility
+from services.planner.core.decide import Snapshot, configuration_of, pose
+from services.planner.core.model import Configuration, Gpu, Pool, Score, Segment
+from services.planner.core.online_search.counter_readings import Counters
+from services.planner.core.plan import Plan
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.candidates import breaks_sla
 from tests.rpc.planner_talk import Router, eventually, fleet_intensity, plan
 from tests.rpc.planner_world import Agent, Grid, active, deployment, living, planner, watch
 
@@ -90,7 +90,7 @@ class Truth:
         self.world = World.behind(pose(snapshot, self.deployment.planner), slower)
 
     def placed(self, made: Plan) -> tuple[Segment, ...]:
-        return holding.resumed(made, self.gpus.values(), self.world.problem.models)
+        return feasibility.resumed(made, self.gpus.values(), self.world.problem.models)
 
     def configuration(self, made: Plan) -> Configuration:
         return configuration_of(self.placed(made), self.world.problem)

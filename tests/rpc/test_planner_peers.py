@@ -12,7 +12,7 @@ import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit import config
-from services.planner.foresight.load_forecast import MARGIN
+from services.planner.core.forecast.load_forecast import MARGIN
 from tests.rpc.planner_talk import (
     Router,
     eventually,

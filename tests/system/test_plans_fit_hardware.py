@@ -13,23 +13,12 @@ from services.gpuagent.device import NvmlGpus
 from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.domain import (
-    Gpu,
-    GpuType,
-    Model,
-    Pool,
-    Problem,
-    Segment,
-    Variant,
-)
-from services.planner.placing.placement import place
-from services.planner.placing.rollout import plan_rollout
-from services.planner.placing.steps import (
-    CreateSlice,
-    DestroySlice,
-)
-from services.planner.problem import catalog
-from services.planner.strategies import REGISTRY
+from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
+from services.planner.core.placement.actions import CreateSlice, DestroySlice
+from services.planner.core.placement.placement import place
+from services.planner.core.placement.rollout import plan_rollout
+from services.planner.core.problem import catalog
+from services.planner.core.strategies import REGISTRY
 
 _BATCH_SIZES = (1, 4, 16)
 

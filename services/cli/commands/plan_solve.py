@@ -57,7 +57,7 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from services.cli.outcome import explained
     from services.cli.plan.solve import Request, show_solution
     from services.kit.config import Goals
-    from services.planner.capacity import Terms
+    from services.planner.capacity.fleet_sizing import Terms
 
     theirs = [each is not None for each in (rates, latencies)]
     if any(theirs) != all(theirs) or any(theirs) == (services is not None):

@@ -24,11 +24,11 @@ from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 from services.kit.units import BYTES_PER_MIB
-from services.planner.partitioning.cutting import cut
-from services.planner.partitioning.domain import CutRules, Objective, Partitioning
-from services.planner.partitioning.partition import Wanted
-from services.planner.partitioning.partition import partition as partitioned
-from services.planner.partitioning.verify import verify
+from services.planner.adapters.onnx_stages.chain_verification import verify
+from services.planner.adapters.onnx_stages.stage_writer import cut
+from services.planner.core.partitioning.model import CutRules, Objective, Partitioning
+from services.planner.core.partitioning.partition import Wanted
+from services.planner.core.partitioning.partition import partition as partitioned
 
 _MOST_BYTES: Final = 2**31 - 1
 """Protobuf's limit on a message; larger models keep weights in files of their own."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from services.gpuagent.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph
-from services.planner.partitioning.domain import Objective, Partition, Partitioning
-from services.planner.partitioning.verify import Agreement
+from services.planner.adapters.onnx_stages.chain_verification import Agreement
+from services.planner.core.partitioning.model import Objective, Partition, Partitioning
 
 _LEAST_SHARE: Final = 1e-4
 """A stage that takes no time has a share, too: shares are > 0."""

@@ -11,7 +11,7 @@ from services.cli.partition.document import deployed
 from services.cli.sensitivity.render import duration
 from services.cli.tables import table
 from services.kit.units import BYTES_PER_MIB
-from services.planner.partitioning.domain import Partitioning
+from services.planner.core.partitioning.model import Partitioning
 
 
 def stages(found: Partitioning) -> Table:

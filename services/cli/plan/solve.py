@@ -13,10 +13,10 @@ from services.cli.plan.solve_render import Solution, document, tables
 from services.gpuagent import gpu_table
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Geometry
-from services.planner.capacity import Service, Terms, lay_out, pose
-from services.planner.capacity_files import read_profiles, read_scenario, read_services
-from services.planner.domain import GpuType
-from services.planner.strategies import REGISTRY, Strategy
+from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
+from services.planner.capacity.input_files import read_profiles, read_scenario, read_services
+from services.planner.core.model import GpuType
+from services.planner.core.strategies import REGISTRY, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from rich.text import Text
 from services.cli.tables import table
 from services.cli.words import milliseconds, percent
 from services.kit.mig import Layout
-from services.planner.capacity import Capacity
-from services.planner.domain import Segment, SegmentKind
+from services.planner.capacity.fleet_sizing import Capacity
+from services.planner.core.model import Segment, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)

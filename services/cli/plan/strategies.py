@@ -10,7 +10,7 @@ from rich.console import Console
 
 from services.cli.plan.document import print_json
 from services.cli.tables import table
-from services.planner.strategies import REGISTRY
+from services.planner.core.strategies import REGISTRY
 
 
 def show_strategies(*, as_json: bool) -> None:

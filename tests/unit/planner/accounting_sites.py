@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from services.planner.accounting.baseline import Rate
-from services.planner.accounting.site import Board, Site
+from services.planner.core.accounting.baseline import Rate
+from services.planner.core.accounting.site import Board, Site
 
 START_S = datetime(2026, 3, 1, 11, 30, tzinfo=UTC).timestamp()
 SITES = {

@@ -9,10 +9,10 @@ from itertools import count
 from services.kit.config import Objective, Planner
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.decide import Decision, Snapshot, decide
-from services.planner.domain import Gpu, GpuType, Model, Pool, Variant
-from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.plan import SegmentSpec
+from services.planner.core.decide import Decision, Snapshot, decide
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.model import Gpu, GpuType, Model, Pool, Variant
+from services.planner.core.plan import SegmentSpec
 from tests.rpc.planner_world import A100
 
 SETTINGS = Planner(batch_sizes=(1, 4, 16), max_processes=2)

@@ -9,9 +9,9 @@ from services.gpuagent import gpu_table
 from services.kit.config import Objective
 from services.kit.mig import Geometry, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.domain import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
-from services.planner.placing.placement import clocks
-from services.planner.problem import catalog
+from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant
+from services.planner.core.placement.placement import clocks
+from services.planner.core.problem import catalog
 
 
 def gpu_type(name: str = "a100-40gb") -> GpuType:

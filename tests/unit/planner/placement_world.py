@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from services.kit.mig import maximal_layouts
-from services.planner.domain import Configuration, Pool, SegmentKind
+from services.planner.core.model import Configuration, Pool, SegmentKind
 from tests.unit.planner import fleets
 
 POOLS = (fleets.pool(), fleets.pool("a30", zone="GB"), fleets.pool("t4", zone="GB"))

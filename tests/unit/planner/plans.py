@@ -7,7 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from services.kit.mig import Placement
-from services.planner.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction, SegmentSpec
+from services.planner.core.plan import (
+    Inputs,
+    Plan,
+    PlannedSegment,
+    PlanState,
+    Prediction,
+    SegmentSpec,
+)
 
 PREDICTION = Prediction(-1.5, {"digits": 97.0}, {"digits": 0.1}, {}, 120.0, 25.2, 1, 0.0, 0.02)
 

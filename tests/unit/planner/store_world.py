@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from services.kit.mig import Placement
-from services.planner.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction, SegmentSpec
+from services.planner.core.plan import (
+    Inputs,
+    Plan,
+    PlannedSegment,
+    PlanState,
+    Prediction,
+    SegmentSpec,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.accounting.account import Account, Spent, Tokens
-from services.planner.accounting.accountant import Accountant
-from services.planner.accounting.counters import Counters, Used, advance
-from services.planner.accounting.figures import Figures, hours
-from services.planner.accounting.site import Site
+from services.planner.core.accounting.account import Account, Spent, Tokens
+from services.planner.core.accounting.accountant import Accountant
+from services.planner.core.accounting.counters import Counters, Used, advance
+from services.planner.core.accounting.entries import Figures, hours
+from services.planner.core.accounting.site import Site
 from tests.unit.planner.accounting_sites import RATES, SITES, START_S
 
 

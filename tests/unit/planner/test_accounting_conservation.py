@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.accounting.accountant import Accountant
-from services.planner.accounting.counters import Counters, Used
-from services.planner.accounting.figures import NAMES, Figures, Key
+from services.planner.core.accounting.accountant import Accountant
+from services.planner.core.accounting.counters import Counters, Used
+from services.planner.core.accounting.entries import NAMES, Figures, Key
 from tests.unit.planner.accounting_sites import RATES, SITES, START_S
 
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
-from services.planner.domain import Segment, SegmentKind
-from services.planner.placing.placement import place
-from services.planner.problem.graph import edit_distance
-from services.planner.problem.packing import gpus_needed
-from services.planner.problem.score import score
-from services.planner.strategies.annealing import (
+from services.planner.core.model import Segment, SegmentKind
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.configuration_graph import edit_distance
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.annealing import (
     LEAST,
     NEIGHBOURHOOD,
     PAPER,
@@ -24,8 +24,8 @@ from services.planner.strategies.annealing import (
     neighbour,
     search,
 )
-from services.planner.strategies.candidates import distinct, trimmed
-from services.planner.strategies.exact import exact
+from services.planner.core.strategies.candidates import distinct, trimmed
+from services.planner.core.strategies.exact import exact
 from tests.unit.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 3)), [fleets.model()])

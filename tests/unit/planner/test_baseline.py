@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from services.kit.mig import Placement
-from services.planner.accounting.baseline import rates
-from services.planner.accounting.embodied import PUBLISHED_KGCO2E, Making
-from services.planner.domain import Problem
-from services.planner.problem.score import score
-from services.planner.strategies.base import base
+from services.planner.core.accounting.baseline import rates
+from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, Making
+from services.planner.core.model import Problem
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.base import base
 from tests.unit.planner.fleets import fleet, gpu_type, model, pool, problem
 
 YEAR_S = 365.25 * 86_400

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from services.planner.broadcast import Broadcast
-from services.planner.notice import Notice
+from services.planner.change_event import Notice
 
 
 async def test_a_reader_starts_with_the_value_and_ends_when_closed() -> None:

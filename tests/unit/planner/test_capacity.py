@@ -9,10 +9,10 @@ import pytest
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.table import Point, TableProfile
-from services.planner.capacity import Service, Terms, lay_out, pose
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.exact import exact
-from services.planner.strategies.parvagpu.strategy import parvagpu
+from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.parvagpu.strategy import parvagpu
 from tests.unit.planner import fleets
 
 GPU = fleets.gpu_type("a100-80gb")

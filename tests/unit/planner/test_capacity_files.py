@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from services.kit.errors import InvalidArgument
-from services.planner.capacity import Service
-from services.planner.capacity_files import read_profiles, read_scenario, read_services
+from services.planner.capacity.fleet_sizing import Service
+from services.planner.capacity.input_files import read_profiles, read_scenario, read_services
 
 YAML = """
 - {model: bert, rate_rps: 19, latency_s: 6.434}

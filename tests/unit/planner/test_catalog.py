@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
-from services.planner.domain import SegmentKind
-from services.planner.problem import catalog
-from services.planner.problem.catalog import Place
+from services.planner.core.model import SegmentKind
+from services.planner.core.problem import catalog
+from services.planner.core.problem.catalog import Place
 from tests.unit.planner import fleets
 
 A100, T4 = fleets.pool(), fleets.pool("t4", zone="GB")

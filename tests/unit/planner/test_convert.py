@@ -16,20 +16,25 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.config import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
-from services.planner.domain import (
-    Pool,
-    Segment,
-    SegmentKind,
+from services.planner.adapters.wire.convert import (
+    changes_from,
+    load_from,
+    plan_from,
+    plan_to,
+    routing_from,
+    routing_to,
 )
-from services.planner.fleet import SegmentState
-from services.planner.placing.steps import (
+from services.planner.adapters.wire.convert_node import change_to, node_from, step_to
+from services.planner.core.fleet import SegmentState
+from services.planner.core.model import Pool, Segment, SegmentKind
+from services.planner.core.placement.actions import (
     CreateSlice,
     DestroySlice,
     LockClock,
     StartSegment,
     StopSegment,
 )
-from services.planner.plan import (
+from services.planner.core.plan import (
     Inputs,
     LoadForecast,
     Outcome,
@@ -39,17 +44,8 @@ from services.planner.plan import (
     Prediction,
     SegmentSpec,
 )
-from services.planner.proposal import AddedGpus, Changes
-from services.planner.routing import Instance, ModelRoutes, RoutingTable
-from services.planner.wire.convert import (
-    changes_from,
-    load_from,
-    plan_from,
-    plan_to,
-    routing_from,
-    routing_to,
-)
-from services.planner.wire.convert_node import change_to, node_from, step_to
+from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
+from services.planner.core.what_if import AddedGpus, Changes
 
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False)

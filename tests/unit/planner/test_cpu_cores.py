@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from services.gpuagent.cpu import geometry
 from services.kit.config import Goals, Objective
-from services.planner.domain import Gpu, GpuType, Pool, Problem
-from services.planner.placing.placement import place
-from services.planner.problem.score import score
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.exact import exact
-from services.planner.strategies.infadapter import infadapter
+from services.planner.core.model import Gpu, GpuType, Pool, Problem
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.infadapter import infadapter
 from tests.unit.planner import fleets
 
 INFADAPTER = Objective(goals=Goals(clover=0, infadapter=1))

@@ -15,11 +15,11 @@ from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.decide import STRATEGIES, Snapshot
-from services.planner.domain import Gpu
-from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.placing.steps import StopSegment
-from services.planner.plan import SegmentSpec
+from services.planner.core.decide import STRATEGIES, Snapshot
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.model import Gpu
+from services.planner.core.placement.actions import StopSegment
+from services.planner.core.plan import SegmentSpec
 from tests.unit.planner.decide_world import MODEL, POOL, analytic, decided, done, snapshot
 
 

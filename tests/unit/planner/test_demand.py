@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import LoadForecast
-from services.planner.foresight.demand import LATE_S, Demand
-from services.planner.foresight.load_forecast import MARGIN
+from services.planner.core.forecast.demand import LATE_S, Demand
+from services.planner.core.forecast.load_forecast import MARGIN
 
 START_S = 1_800_000_000.0  # a full hour, so that intervals begin with the test
 

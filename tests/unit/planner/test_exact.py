@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
 from services.kit.profiles.table import TableProfile
-from services.planner.domain import Configuration, Model, Pool, Problem, Segment, Variant
-from services.planner.placing.placement import place
-from services.planner.problem import catalog
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.strategies.exact import candidates, exact
+from services.planner.core.model import Configuration, Model, Pool, Problem, Segment, Variant
+from services.planner.core.placement.placement import place
+from services.planner.core.problem import catalog
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import candidates, exact
 from tests.unit.planner import fleets
 
 DATA = Path(__file__).parents[3] / "../shared/data/parvagpu"

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, Objective
-from services.planner.decide import configuration_of
-from services.planner.domain import Configuration, Problem, Segment
-from services.planner.explaining.alternatives import alternatives, graph, judge
-from services.planner.explaining.explain import Decided, explain
-from services.planner.explaining.explanation import Binding, Explanation
-from services.planner.explaining.turning import turning_points
-from services.planner.placing.placement import place
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.problem.sharing import with_load
-from services.planner.strategies import REGISTRY
+from services.planner.core.decide import configuration_of
+from services.planner.core.explain.alternatives import alternatives, graph, judge
+from services.planner.core.explain.break_even import turning_points
+from services.planner.core.explain.explain import Decided, explain
+from services.planner.core.explain.explanation import Binding, Explanation
+from services.planner.core.model import Configuration, Problem, Segment
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
 from tests.unit.planner.fleets import fleet, model, pool, problem
 
 exact = REGISTRY["exact"]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Triggers
-from services.planner.grid_signal import GridSignal
-from services.planner.triggers import Observation, cause
+from services.planner.core.grid_signal import GridSignal
+from services.planner.core.triggers import Observation, cause
 
 DWELL_S = 60.0
 SETTINGS = Triggers(intensity_change=0.05, intensity_dwell_s=DWELL_S)

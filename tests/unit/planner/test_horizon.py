@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.config import Horizon, Objective
-from services.planner.domain import Configuration, Period, Problem, Segment, SegmentKind
-from services.planner.foresight.horizon import best_first, plan_ahead
-from services.planner.foresight.outlook import Step, periods
-from services.planner.foresight.scenes import stage
-from services.planner.foresight.way import best_way
-from services.planner.placing.placement import place
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.problem.sharing import with_load
-from services.planner.strategies.exact import exact
+from services.planner.core.forecast.forecast_periods import Step, periods
+from services.planner.core.forecast.horizon import best_first, plan_ahead
+from services.planner.core.forecast.scenario_reduction import stage
+from services.planner.core.forecast.shortest_path import best_way
+from services.planner.core.model import Configuration, Period, Problem, Segment, SegmentKind
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import exact
 from tests.unit.planner import fleets
 
 HOUR_S = 3600.0

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, InfAdapter, Objective
-from services.planner.domain import Configuration, Problem
-from services.planner.problem.score import score
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.infadapter import EQUATION_1, infadapter
+from services.planner.core.model import Configuration, Problem
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.infadapter import EQUATION_1, infadapter
 from tests.unit.planner import fleets
 
 

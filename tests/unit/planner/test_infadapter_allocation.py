@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
-from services.planner.strategies.infadapter_allocation import Allocator, Candidate
+from services.planner.core.strategies.infadapter_allocation import Allocator, Candidate
 
 DATA = Path(__file__).parents[3] / "../shared/data/infadapter"
 

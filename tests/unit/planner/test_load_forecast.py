@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.planner.foresight.load_forecast import (
+from services.planner.core.forecast.load_forecast import (
     LEAST_KNOWN,
     MARGIN,
     Forecast,
     Forecaster,
     Interval,
 )
-from services.planner.foresight.load_forecast_analogues import Analogues, Likeness, Sample
+from services.planner.core.forecast.load_forecast_analogues import Analogues, Likeness, Sample
 
 TRACE = Path(__file__).parents[3] / "../shared/data/requests/twitter_2021_08_days00-13_1min.csv"
 MINUTE_S = 60.0

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.planner.solving import highs
-from services.planner.solving.milp import Goal, Program
+from services.planner.core.solver import highs
+from services.planner.core.solver.milp import Goal, Program
 
 UPPER = 3
 weights = st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from services.kit.config import Objective
 from services.kit.mig import Geometry, SliceKind
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.domain import GpuType, Pool, Problem, Variant
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.problem.sharing import with_load
-from services.planner.strategies.exact import exact
-from services.planner.strategies.oracle import oracle
+from services.planner.core.model import GpuType, Pool, Problem, Variant
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.oracle import oracle
 from tests.unit.planner import fleets
 
 GIB = 2**30

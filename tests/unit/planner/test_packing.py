@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
 from services.kit.mig import maximal_layouts
-from services.planner.problem.packing import gpus_needed, pack
+from services.planner.core.problem.packing import gpus_needed, pack
 from tests.unit.planner import fleets
 
 A100, A30 = fleets.gpu_type(), fleets.gpu_type("a30")

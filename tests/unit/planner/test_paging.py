@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.planner.wire.paging import page_size, read_token, write_token
+from services.planner.adapters.wire.paging import page_size, read_token, write_token
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -10,10 +10,10 @@ import pytest
 
 from services.kit.config import Deployment, Objective
 from services.kit.config.loader import load
-from services.planner.decide import Decision, Snapshot, decide
-from services.planner.domain import Gpu, Pool
-from services.planner.draft import Circumstances, draft
-from services.planner.models import load_models
+from services.planner.adapters.model_loader import load_models
+from services.planner.core.decide import Decision, Snapshot, decide
+from services.planner.core.model import Gpu, Pool
+from services.planner.core.plan_builder import Circumstances, draft
 from services.simulator.machines import gpu_type
 from tests.unit.planner.store_world import NOW
 

@@ -16,10 +16,10 @@ from services.gpuagent.sensitivity.roofline import Roofline
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
-from services.planner.partitioning.cutting import cut
-from services.planner.partitioning.domain import Partitioning
-from services.planner.partitioning.partition import Wanted, partition
-from services.planner.partitioning.verify import verify
+from services.planner.adapters.onnx_stages.chain_verification import verify
+from services.planner.adapters.onnx_stages.stage_writer import cut
+from services.planner.core.partitioning.model import Partitioning
+from services.planner.core.partitioning.partition import Wanted, partition
 
 V100 = Roofline.of(gpu_table.load("v100"))
 

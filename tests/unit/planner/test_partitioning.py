@@ -9,16 +9,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from benchmarks.muserve.planning.cut_networks import partitions
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.operators.core.clock_sensitivity import FREE, Cost
 from services.kit.operators.core.graph import Graph, Operator, Tensor, Work
-from services.planner.muserve.networks import partitions
-from services.planner.partitioning.clusters import clusters
-from services.planner.partitioning.cuts import Cuts
-from services.planner.partitioning.domain import CutRules, Objective, Span
-from services.planner.partitioning.memory import Memory
-from services.planner.partitioning.partition import Wanted, partition
-from services.planner.partitioning.stages import Units, choose
+from services.planner.core.partitioning.clusters import clusters
+from services.planner.core.partitioning.cuts import Cuts
+from services.planner.core.partitioning.memory import Memory
+from services.planner.core.partitioning.model import CutRules, Objective, Span
+from services.planner.core.partitioning.partition import Wanted, partition
+from services.planner.core.partitioning.stages import Units, choose
 
 KERNEL, VIEW = Work(1.0, 1.0), Work(0.0, 0.0)
 

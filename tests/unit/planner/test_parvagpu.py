@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from services.kit.config import Goals, Objective
 from services.kit.mig import WHOLE, Placement
-from services.planner.domain import Model, Problem, Segment, SegmentKind
-from services.planner.problem.packing import gpus_needed
-from services.planner.problem.score import score
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.exact import exact
-from services.planner.strategies.parvagpu.allocation import Allocation, allocate
-from services.planner.strategies.parvagpu.configurator import triplets
-from services.planner.strategies.parvagpu.strategy import configuration, single
+from services.planner.core.model import Model, Problem, Segment, SegmentKind
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.parvagpu.allocation import Allocation, allocate
+from services.planner.core.strategies.parvagpu.configurator import triplets
+from services.planner.core.strategies.parvagpu.strategy import configuration, single
 from tests.unit.planner import fleets
 
 OBJECTIVE = Objective(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from services.gpuagent import gpu_table
 from services.kit.mig import Placement
-from services.planner.domain import SegmentKind
-from services.planner.strategies.parvagpu.configurator import Triplet, match, split, triplets
-from services.planner.strategies.parvagpu.slots import sizes
+from services.planner.core.model import SegmentKind
+from services.planner.core.strategies.parvagpu.configurator import Triplet, match, split, triplets
+from services.planner.core.strategies.parvagpu.slots import sizes
 from tests.unit.planner import fleets
 
 A100 = fleets.pool("a100-80gb")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.planner.domain import SegmentKind
-from services.planner.strategies.parvagpu.allocator import relocate
-from services.planner.strategies.parvagpu.board import Board
-from services.planner.strategies.parvagpu.configurator import Triplet
-from services.planner.strategies.parvagpu.overload import Overload
-from services.planner.strategies.parvagpu.slots import sizes
+from services.planner.core.model import SegmentKind
+from services.planner.core.strategies.parvagpu.allocator import relocate
+from services.planner.core.strategies.parvagpu.board import Board
+from services.planner.core.strategies.parvagpu.configurator import Triplet
+from services.planner.core.strategies.parvagpu.overload import Overload
+from services.planner.core.strategies.parvagpu.slots import sizes
 from tests.unit.planner import fleets
 
 A100 = fleets.pool("a100-80gb")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.planner.capacity import Terms, pose
-from services.planner.capacity_files import read_profiles, read_scenario
-from services.planner.domain import Problem
-from services.planner.strategies.parvagpu.allocation import allocate
+from services.planner.capacity.fleet_sizing import Terms, pose
+from services.planner.capacity.input_files import read_profiles, read_scenario
+from services.planner.core.model import Problem
+from services.planner.core.strategies.parvagpu.allocation import allocate
 from tests.unit.planner import fleets
 
 DATA = Path(__file__).parents[3] / "../shared/data/parvagpu"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from services.kit.config import Objective, Planner
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.decide import STRATEGIES, Snapshot, configuration_of, decide
-from services.planner.domain import (
+from services.planner.core.decide import STRATEGIES, Snapshot, configuration_of, decide
+from services.planner.core.model import (
     Configuration,
     Model,
     PipelineStage,
@@ -22,12 +22,12 @@ from services.planner.domain import (
     SegmentKind,
     Variant,
 )
-from services.planner.placing.placement import place
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.problem.sharing import with_load
-from services.planner.strategies import PIPELINED, REGISTRY
-from services.planner.strategies.exact import exact
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import PIPELINED, REGISTRY
+from services.planner.core.strategies.exact import exact
 from tests.unit.planner import fleets
 
 TRANSFER_S = 0.003

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
-from services.planner.domain import Configuration, Gpu, Problem, Segment, SegmentKind
-from services.planner.placing.placement import clocks, place
+from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
+from services.planner.core.placement.placement import clocks, place
 from tests.unit.planner import fleets
 from tests.unit.planner.placement_world import FLEET, POOLS, PROBLEM, configurations, ids, kinds_for
 

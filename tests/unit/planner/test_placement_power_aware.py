@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.config import PlacementRule
-from services.planner.domain import Configuration, Problem, Segment, SegmentKind
-from services.planner.placing.placement import place
+from services.planner.core.model import Configuration, Problem, Segment, SegmentKind
+from services.planner.core.placement.placement import place
 from tests.unit.planner import fleets
 
 HALF = "3g.20gb"

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from services.planner.problem.queueing import Station, latency_s
+from services.planner.core.problem.queueing import Station, latency_s
 
 
 def station(processes: int, batch: int, batch_s: float, utilisation: float) -> Station:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.kit.mig import maximal_layouts
-from services.planner.problem.packing import pack
-from services.planner.problem.score import score
-from services.planner.strategies.annealing import PAPER
-from services.planner.strategies.base import base
-from services.planner.strategies.random_search import draws, random_search
+from services.planner.core.problem.packing import pack
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.annealing import PAPER
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.random_search import draws, random_search
 from tests.unit.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 3)), [fleets.model()])

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.planner.announcer import Announcement
+from services.planner.adapters.wire.replay import without_gaps
 from services.planner.broadcast import Broadcast
-from services.planner.plan import Plan
-from services.planner.routing import RoutingTable
-from services.planner.wire.replay import without_gaps
+from services.planner.control.publisher import Announcement
+from services.planner.core.plan import Plan
+from services.planner.core.routing_table import RoutingTable
 from tests.unit.planner.plans import plan
 
 

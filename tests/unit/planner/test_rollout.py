@@ -11,15 +11,8 @@ from hypothesis import given, settings
 
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.planner.domain import (
-    Configuration,
-    Gpu,
-    Problem,
-    Segment,
-)
-from services.planner.placing.placement import clocks, place
-from services.planner.placing.rollout import plan_rollout
-from services.planner.placing.steps import (
+from services.planner.core.model import Configuration, Gpu, Problem, Segment
+from services.planner.core.placement.actions import (
     Action,
     CreateSlice,
     DestroySlice,
@@ -28,6 +21,8 @@ from services.planner.placing.steps import (
     StartSegment,
     StopSegment,
 )
+from services.planner.core.placement.placement import clocks, place
+from services.planner.core.placement.rollout import plan_rollout
 from tests.unit.planner import fleets
 from tests.unit.planner.placement_world import MODELS, PROBLEM, configurations, ids, kinds_for
 

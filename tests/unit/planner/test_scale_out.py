@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.kit.config import Triggers
-from services.planner.service_level import Aim, ServiceLevel
-from services.planner.triggers import Kind, Observation, cause
+from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.triggers import Kind, Observation, cause
 
 WHY = "digits takes 247 % of its objective since 5 s on GPU-1"
 SEEN = Observation({"Z": 1.0}, {"digits": 60.0}, {}, frozenset(), "exact", 0.5)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
-from services.planner.domain import Configuration, Problem, Score, Segment, SegmentKind
-from services.planner.problem.pricing import baseline_gco2e
-from services.planner.problem.score import score
-from services.planner.strategies.base import base
+from services.planner.core.model import Configuration, Problem, Score, Segment, SegmentKind
+from services.planner.core.problem.pricing import baseline_gco2e
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.base import base
 from tests.unit.planner import fleets
 
 POOL = fleets.pool(intensity=300.0)

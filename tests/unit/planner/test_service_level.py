@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.service_level import Aim, ServiceLevel
+from services.planner.core.service_level import Aim, ServiceLevel
 
 AIM = Aim(late_share=0.05, accuracies={"small": 90.0, "large": 100.0})
 

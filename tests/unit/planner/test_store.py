@@ -15,16 +15,16 @@ import pytest
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
-from services.planner.accounting.account import Account, Spent, Tokens
-from services.planner.accounting.accountant import Page
-from services.planner.accounting.counters import Counters, Used
-from services.planner.decide import Snapshot
-from services.planner.domain import Gpu, Period
-from services.planner.fleet import RunningSegment, SegmentState
-from services.planner.plan import Outcome, Plan, PlanState
-from services.planner.routing import RoutingTable
-from services.planner.store import Store, open_store
-from services.planner.trying.learning import Beliefs, Cell
+from services.planner.adapters.store import Store, open_store
+from services.planner.core.accounting.account import Account, Spent, Tokens
+from services.planner.core.accounting.accountant import Page
+from services.planner.core.accounting.counters import Counters, Used
+from services.planner.core.decide import Snapshot
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.model import Gpu, Period
+from services.planner.core.online_search.profile_corrections import Beliefs, Cell
+from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.routing_table import RoutingTable
 from tests.postgres import Postgres
 from tests.unit.planner.fleets import model, pool
 from tests.unit.planner.store_world import GPUS, NOW, PLAN, SPEC

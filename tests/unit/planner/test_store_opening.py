@@ -12,14 +12,14 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
-from services.planner.accounting.account import Account, Spent
-from services.planner.accounting.counters import Counters
-from services.planner.plan import Outcome, PlanState
-from services.planner.routing import RoutingTable
-from services.planner.store import open_store
-from services.planner.store.address import address, shown
-from services.planner.store.tables import metadata
-from services.planner.wire.convert import plan_to, routing_to
+from services.planner.adapters.store import open_store
+from services.planner.adapters.store.address import address, shown
+from services.planner.adapters.store.tables import metadata
+from services.planner.adapters.wire.convert import plan_to, routing_to
+from services.planner.core.accounting.account import Account, Spent
+from services.planner.core.accounting.counters import Counters
+from services.planner.core.plan import Outcome, PlanState
+from services.planner.core.routing_table import RoutingTable
 from tests.postgres import Postgres
 from tests.unit.planner.store_world import GPUS, PLAN
 

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import WHOLE, Geometry, SliceKind
-from services.planner.domain import GpuType, Model, Pool, Problem, Score
-from services.planner.placing.placement import place
-from services.planner.problem.packing import gpus_needed
-from services.planner.problem.pricing import prices
-from services.planner.problem.score import score
-from services.planner.problem.sharing import with_load
-from services.planner.strategies import REGISTRY
-from services.planner.strategies.annealing import accept, energy
-from services.planner.strategies.exact import exact
-from services.planner.strategies.exact_program import ENERGY_GAP
+from services.planner.core.model import GpuType, Model, Pool, Problem, Score
+from services.planner.core.placement.placement import place
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+from services.planner.core.strategies.annealing import accept, energy
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.exact_program import ENERGY_GAP
 from tests.unit.planner import fleets
 
 TOLERANCE = 1e-6

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from services.kit.config import Triggers
 from services.kit.mig import Placement
-from services.planner.plan import SegmentSpec
-from services.planner.service_level import Violation
-from services.planner.triggers import Kind, Observation, cause, disturbance, wait_s
+from services.planner.core.plan import SegmentSpec
+from services.planner.core.service_level import Violation
+from services.planner.core.triggers import Kind, Observation, cause, disturbance, wait_s
 
 SETTINGS = Triggers(intensity_change=0.05, demand_change=0.2, min_interval_s=30)
 

@@ -1,0 +1,215 @@
+"""The agents' open streams: reports come up, steps go down, results come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.planner.v1 import planner_pb2
+from services.kit.clock import Clock
+from services.kit.errors import (
+    AlreadyExists,
+    DeadlineExceeded,
+    InvalidArgument,
+    ServiceError,
+    Unavailable,
+    from_status,
+)
+from services.kit.telemetry import logs
+from services.planner.adapters.wire.convert_energy import counters_from
+from services.planner.adapters.wire.convert_node import node_from
+from services.planner.change_event import Notice
+from services.planner.control.accounting_writer import Books
+from services.planner.core.fleet import Fleet
+from services.planner.core.online_search.counter_readings import Counters, Tally
+
+_log = logs.get("agents")
+
+
+class Session:
+    """One agent's stream, from its first report until either side ends it."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self._steps: asyncio.Queue[steps_pb2.Step | None] = asyncio.Queue()
+        self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
+        self._error: ServiceError | None = None
+        self._closed = False
+
+    async def send(self, step: steps_pb2.Step) -> steps_pb2.StepResult:
+        """Ask for a step and wait for its result.
+
+        Raises:
+            Unavailable: The stream ended first.
+        """
+        if self._closed:
+            raise Unavailable(f"the agent of node {self.node} is away")
+        result = asyncio.get_running_loop().create_future()
+        self._pending[step.step_id] = result
+        self._steps.put_nowait(step)
+        try:
+            answer: steps_pb2.StepResult = await result
+        finally:
+            self._pending.pop(step.step_id, None)
+        return answer
+
+    def resolve(self, result: steps_pb2.StepResult) -> None:
+        """Take in a step's result; one that nobody waits for is of an older rollout."""
+        waiting = self._pending.get(result.step_id)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(result)
+
+    def close(self, error: ServiceError | None = None) -> None:
+        """End the stream, with `error` where there is one; steps in flight fail."""
+        if self._closed:
+            return
+        self._closed, self._error = True, error
+        self._steps.put_nowait(None)
+        for waiting in self._pending.values():
+            if not waiting.done():
+                waiting.set_exception(Unavailable(f"the agent of node {self.node} went away"))
+
+    async def steps(self) -> AsyncIterator[steps_pb2.Step]:
+        """Yield steps to send until the stream is closed.
+
+        Raises:
+            ServiceError: What it was closed with.
+        """
+        while (step := await self._steps.get()) is not None:
+            yield step
+        if self._error is not None:
+            raise self._error
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An agent's last words, as it said them.
+
+    Attributes:
+        node: What it has.
+        energy: One account per GPU.
+        drifts: Profiles that are wrong there.
+    """
+
+    node: inventory_pb2.Node
+    energy: tuple[inventory_pb2.GpuEnergy, ...] = ()
+    drifts: tuple[planner_pb2.ProfileDrift, ...] = ()
+
+
+class Agents:
+    """Every agent's session and last report; feeds the fleet, the books and the tally."""
+
+    def __init__(
+        self, fleet: Fleet, books: Books, tally: Tally, clock: Clock, changed: Notice
+    ) -> None:
+        self._fleet = fleet
+        self._books = books
+        self._tally = tally
+        self._clock = clock
+        self._changed = changed
+        self._sessions: dict[str, Session] = {}
+        self._reports: dict[str, Report] = {}
+
+    @property
+    def reports(self) -> Mapping[str, Report]:
+        """The last report of every node that joined since the start."""
+        return self._reports
+
+    def join(self, first: planner_pb2.JoinRequest) -> Session:
+        """Open a session with the first request of a stream; an older session of the node ends.
+
+        Raises:
+            InvalidArgument: The request carries no node, or one that cannot be.
+            FailedPrecondition: The node or its zone is not the deployment file's.
+        """
+        if not first.HasField("node"):
+            raise InvalidArgument("node: required in the first request", field="node")
+        session = Session(first.node.name)
+        self._take_node(first.node)
+        older = self._sessions.get(session.node)
+        self._sessions[session.node] = session
+        if older is not None:
+            older.close(AlreadyExists(f"node {session.node} has joined again on another stream"))
+        self._take_rest(session, first)
+        _log.info("node joined", node=session.node, again=older is not None)
+        return session
+
+    def take(self, session: Session, request: planner_pb2.JoinRequest) -> None:
+        """Take in a later request of a stream.
+
+        Raises:
+            InvalidArgument: It reports another node than the first.
+        """
+        if self._sessions.get(session.node) is not session:
+            return  # a late word of a stream that was replaced
+        if request.HasField("node"):
+            if request.node.name != session.node:
+                raise InvalidArgument(
+                    f"node.name: this stream is of {session.node}, not of {request.node.name!r}",
+                    field="node.name",
+                )
+            self._take_node(request.node)
+        self._take_rest(session, request)
+
+    def leave(self, session: Session) -> None:
+        """A stream ended; harmless where a newer one has taken its place."""
+        session.close()
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            self._fleet.leave(session.node, self._clock.monotonic())
+            _log.info("node left", node=session.node)
+            self._changed.notify()
+
+    async def perform(self, node: str, step: steps_pb2.Step, timeout_s: float) -> None:
+        """Have a node carry out a step.
+
+        Raises:
+            Unavailable: The node is away, or went away before it answered.
+            DeadlineExceeded: It did not answer in `timeout_s`.
+            ServiceError: The step failed; status and message are the agent's.
+        """
+        session = self._sessions.get(node)
+        if session is None:
+            raise Unavailable(f"the agent of node {node} is away")
+        try:
+            async with asyncio.timeout(timeout_s):
+                result = await session.send(step)
+        except TimeoutError:
+            raise DeadlineExceeded(f"node {node} did not answer in {timeout_s:g} s") from None
+        if not result.ok:
+            raise from_status(result.status, result.message or "the agent does not say why")
+
+    def close(self) -> None:
+        """End all streams: the service drains."""
+        for session in self._sessions.values():
+            session.close()
+
+    def _take_node(self, message: inventory_pb2.Node) -> None:
+        self._fleet.report(node_from(message), self._clock.monotonic())
+        known = self._reports.get(message.name)
+        self._reports[message.name] = replace(known, node=message) if known else Report(message)
+        self._changed.notify()
+
+    def _take_rest(self, session: Session, request: planner_pb2.JoinRequest) -> None:
+        if request.HasField("step_result"):
+            session.resolve(request.step_result)
+        if request.HasField("drifts"):
+            self._note(session.node, drifts=tuple(request.drifts.drifts))
+        if request.energy:
+            self._note(session.node, energy=tuple(request.energy))
+            self._books.read(session.node, counters_from(request.energy, self._clock.now()))
+            self._tally.metered(session.node, _counters(request.energy))
+
+    def _note(self, node: str, **news: Any) -> None:
+        self._reports[node] = replace(self._reports[node], **news)
+
+
+def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, Counters]:
+    return {
+        each.segment_id: Counters(each.requests, each.batches, each.busy_s, each.active_j)
+        for gpu in energy
+        for each in gpu.segments
+    }

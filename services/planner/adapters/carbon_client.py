@@ -1,0 +1,101 @@
+"""Follows the carbon service; while it is away the last values stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from cinquefoil.carbon.v1 import carbon_pb2
+from services.kit.backoff import Backoff
+from services.kit.clock import Clock
+from services.kit.config import Horizon
+from services.kit.telemetry import logs
+from services.planner.core.forecast import forecast_periods
+from services.planner.core.model import Period
+
+if TYPE_CHECKING:
+    from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
+
+_log = logs.get("grid")
+
+
+class Learner(Protocol):
+    """Who wants to know."""
+
+    def learn(
+        self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float], /
+    ) -> None:
+        """Take in new intensities, by zone, and how old they are, grid time."""
+        ...
+
+    def foresee(self, periods: tuple[Period, ...], /) -> None:
+        """Take in what is expected of all zones, the present period first."""
+        ...
+
+
+async def follow(
+    carbon: CarbonServiceAsyncStub,
+    zones: frozenset[str],
+    horizon: Horizon,
+    learner: Learner,
+    clock: Clock,
+) -> None:
+    """Hand every new intensity to `learner`, after what is expected to follow, for ever.
+
+    Forecasts are in grid time, which under replay runs faster than `clock`.
+
+    Args:
+        carbon: Stub of the carbon service.
+        zones: Zones of the deployment's nodes.
+        horizon: How far ahead to ask; with a length of 0 nothing is foreseen.
+        learner: Called after each change.
+        clock: To wait with before dialling again.
+    """
+    backoff = Backoff()
+    forecasts: dict[str, tuple[forecast_periods.Step, ...]] = {}
+    while True:
+        try:
+            async for response in carbon.Watch(_request(zones, horizon)):
+                backoff.reset()
+                forecasts |= _forecasts(response.intensities)
+                if forecasts.keys() == zones:
+                    learner.foresee(forecast_periods.periods(forecasts, horizon))
+                learner.learn(
+                    {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
+                    {
+                        each.zone: each.staleness.ToNanoseconds() / 1e9
+                        for each in response.intensities
+                    },
+                )
+        except grpc.aio.AioRpcError as error:
+            _log.warning("carbon is away", status=error.code().name, error=error.details())
+        await clock.sleep(backoff.next_s())
+
+
+def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest:
+    request = carbon_pb2.WatchRequest(zones=sorted(zones))
+    if horizon.length_s:
+        length = Duration()
+        length.FromNanoseconds(round(horizon.length_s * 1e9))
+        request.horizon.CopyFrom(length)
+    return request
+
+
+def _forecasts(
+    intensities: Iterable[carbon_pb2.Intensity],
+) -> dict[str, tuple[forecast_periods.Step, ...]]:
+    return {
+        each.zone: tuple(
+            forecast_periods.Step(
+                period.since.ToNanoseconds() / 1e9,
+                period.length.ToNanoseconds() / 1e9,
+                period.intensity_gco2e_per_kwh,
+            )
+            for period in each.forecast.periods
+        )
+        for each in intensities
+        if each.forecast.periods
+    }

@@ -1,0 +1,44 @@
+"""The deployment's models in the planner's words."""
+
+from __future__ import annotations
+
+from services.kit import config
+from services.kit.config import Deployment
+from services.kit.profiles.core.profile import Profile
+from services.kit.profiles.factory import load_profile, load_stages
+from services.kit.profiles.stage_split import latency_shares
+from services.planner.core.model import Model, PipelineStage, Variant
+
+
+def load_models(deployment: Deployment) -> tuple[Model, ...]:
+    """Return the models with their profiles read; reads files."""
+    return tuple(
+        Model(
+            name=name,
+            slo_latency_s=model.slo.latency_s,
+            slo_percentile=model.slo.percentile,
+            demand_rps=model.demand_rps,
+            variants=tuple(
+                Variant(
+                    variant_name,
+                    variant.accuracy,
+                    load_profile(variant.profile, variant.clock_sensitivity),
+                    pipeline=_pipeline(variant),
+                    clock_sensitivity=variant.clock_sensitivity,
+                )
+                for variant_name, variant in model.variants.items()
+            ),
+        )
+        for name, model in deployment.models.items()
+    )
+
+
+def _pipeline(variant: config.Variant) -> tuple[tuple[PipelineStage, Profile], ...]:
+    """Return the stages of a variant; each may take a part of the latency as large as its own."""
+    profiles = load_stages(variant)
+    budgets = latency_shares(profiles) if profiles else ()
+    stages = (
+        PipelineStage(index, len(profiles), budget, settings.transfer_s, variant.sensitivity(index))
+        for index, (settings, budget) in enumerate(zip(variant.stages, budgets, strict=True))
+    )
+    return tuple(zip(stages, profiles, strict=True))

@@ -1,0 +1,36 @@
+"""The planner at a broker: the newest plan, for whoever subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+from services.kit.clock import Clock
+from services.kit.config import Mqtt
+from services.kit.mqtt import Link
+from services.planner.adapters.mqtt_payload import record_of
+from services.planner.broadcast import Broadcast
+from services.planner.control.publisher import Announcement
+
+
+def conversation(
+    settings: Mqtt | None, board: Broadcast[Announcement], clock: Clock
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Yield the loops that talk with the broker, each with its name; none without a broker.
+
+    Args:
+        settings: The broker; None: there is none.
+        board: Has the newest plan.
+        clock: Time.
+    """
+    if settings is not None:
+        link = Link(settings, "planner", clock)
+        yield "mqtt.plans", _tell(board, link)
+        yield "mqtt.link", link.run()
+
+
+async def _tell(board: Broadcast[Announcement], link: Link) -> None:
+    """Have the broker keep the newest plan, until the board is closed."""
+    async for announcement in board.follow():
+        if announcement.plan is not None:
+            link.retain(link.topic("plan"), record_of(announcement.plan))

@@ -1,0 +1,135 @@
+"""The fleet's account: pages are added to what is written, hours are read added up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal
+
+from sqlalchemy import cast, delete, func, literal, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.planner.adapters.store import rows
+from services.planner.adapters.store.connection import Line, whole
+from services.planner.adapters.store.tables import account_hours, meta
+from services.planner.adapters.store.upsert import insert_into, put, put_outcome
+from services.planner.core.accounting.account import Account
+from services.planner.core.accounting.accountant import Page
+from services.planner.core.accounting.entries import NAMES, Figures, Key, values
+from services.planner.core.plan import Outcome
+
+Grouping = Literal["", "model", "node", "zone"]
+"""What entries of an hour are added up by; "": nothing."""
+
+_KEY: Final = Key._fields
+_TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {
+    "": ("zone", "node", "model"),
+    "model": ("model",),
+    "node": ("zone", "node"),
+    "zone": ("zone",),
+}
+
+
+class Pages:
+    """What is written of the account. Every method may raise Unavailable: the database is away.
+
+    Attributes:
+        line: The connection.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    @whole
+    async def account(self) -> Account:
+        """Return the account as last written; an empty one where there is none."""
+        async with self.line.transaction() as connection:
+            value = await _value(connection, "account")
+        return Account() if value is None else rows.account_of(value)
+
+    @whole
+    async def save(
+        self, page: Page, version: int, outcome: Outcome, keep_from: datetime | None = None
+    ) -> None:
+        """Write a page, and what was seen of a plan, together.
+
+        To write a page twice is to write it once: whoever does not know whether it was written,
+        because the connection broke within the commit, writes it again.
+
+        Args:
+            page: Of the account.
+            version: The plan's; 0: none.
+            outcome: What was seen of it.
+            keep_from: Forget the hours before; None: none.
+        """
+        async with self.line.transaction() as connection:
+            written = json.loads(await _value(connection, "page") or "0")
+            if written >= page.account.page:
+                return
+            if version:
+                await put_outcome(connection, version, outcome)
+            await _add(connection, page.entries)
+            if keep_from is not None:
+                before = account_hours.c.hour < keep_from
+                await connection.execute(delete(account_hours).where(before))
+            await put(connection, "account", rows.account_bytes(page.account))
+            await put(connection, "page", json.dumps(page.account.page).encode())
+
+    @whole
+    async def oldest(self) -> datetime | None:
+        """Return the oldest hour that is kept, if there is any."""
+        async with self.line.transaction() as connection:
+            hour: datetime | None = await connection.scalar(select(func.min(account_hours.c.hour)))
+        return hour
+
+    @whole
+    async def read(
+        self, since: datetime, until: datetime, by: Grouping = ""
+    ) -> list[tuple[Key, Figures]]:
+        """Return the entries of the hours from `since` on and before `until`, in order of keys.
+
+        Args:
+            since: The first hour.
+            until: The hour after the last.
+            by: What the entries of an hour are added up by. Tokens are no zone's and no node's,
+                and left out where entries are added up by these.
+        """
+        told = [account_hours.c[name] for name in ("hour", *_TOLD[by])]
+        key = [
+            account_hours.c[name] if name in ("hour", *_TOLD[by]) else literal("").label(name)
+            for name in _KEY
+        ]
+        figures = [account_hours.c[name] for name in NAMES]
+        query = (
+            select(*key, *(cast(func.sum(column), column.type) for column in figures))
+            .where(account_hours.c.hour >= since, account_hours.c.hour < until)
+            .group_by(*told)
+            .order_by(*told)
+        )
+        if by in ("node", "zone"):
+            query = query.where(account_hours.c.node != "")
+        async with self.line.transaction() as connection:
+            found = (await connection.execute(query)).all()
+        return [(Key(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
+
+
+async def _value(connection: AsyncConnection, key: str) -> bytes | None:
+    value: bytes | None = await connection.scalar(select(meta.c.value).where(meta.c.key == key))
+    return value
+
+
+async def _add(connection: AsyncConnection, entries: Mapping[Key, Figures]) -> None:
+    """Add entries to what is written already."""
+    if not entries:
+        return
+    insert = insert_into(connection, account_hours)
+    grown = {name: account_hours.c[name] + insert.excluded[name] for name in NAMES}
+    names = (*_KEY, *NAMES)
+    await connection.execute(
+        insert.on_conflict_do_update(index_elements=_KEY, set_=grown),
+        [
+            dict(zip(names, (*key, *values(figures)), strict=True))
+            for key, figures in sorted(entries.items(), key=lambda entry: entry[0])
+        ],
+    )

@@ -1,0 +1,142 @@
+"""Opening the database: one planner at a time, migrated to the newest schema."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.util import CommandError
+from sqlalchemy import URL, Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from services.kit.errors import FailedPrecondition
+from services.kit.telemetry import logs
+from services.planner.adapters.store.address import address, shown
+from services.planner.adapters.store.connection import Line
+from services.planner.adapters.store.store import Store
+
+_log = logs.get("store")
+
+_MIGRATIONS: Final = Path(__file__).with_name("migrations")
+_BEFORE_MIGRATIONS: Final = 1
+"""`user_version` of SQLite files from before there were migrations."""
+_LOCK: Final = 0x51F0  # ours among the advisory locks of a PostgreSQL database
+_POLL_S: Final = 0.2
+
+
+@asynccontextmanager
+async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncIterator[Store]:
+    """Open the database while the block runs; tables are made, or migrated, where needed.
+
+    What a method of the store writes is on the disk when it returns: SQLite with a log that is
+    synced at each commit, PostgreSQL with synchronous commits.
+
+    Args:
+        database: An SQLite file, or a URL (`services.planner.adapters.store.address`).
+        patience_s: How long to wait for another planner to let go of it, s: one that was just
+            killed may still be connected.
+
+    Raises:
+        InvalidArgument: The URL cannot be.
+        FailedPrecondition: Another planner has it, or its schema is of another version.
+        Unavailable: It cannot be reached.
+    """
+    url = address(database)
+
+    async def prepare(connection: AsyncConnection) -> None:
+        await _take(connection, url, patience_s)
+        async with connection.begin():
+            await connection.run_sync(_migrate, url)
+
+    async with AsyncExitStack() as held:
+        if url.get_backend_name() == "sqlite":
+            await held.enter_async_context(_only_user(Path(url.database or ""), patience_s))
+        line = await held.enter_async_context(Line.opened(url, prepare))
+        _log.info("database", address=shown(url))
+        yield Store(line)
+
+
+async def _granted(ask: Callable[[], Awaitable[bool]], what: str, patience_s: float) -> None:
+    """Ask for a lock until it is granted.
+
+    Raises:
+        FailedPrecondition: It was not within `patience_s`.
+    """
+    deadline_s = asyncio.get_running_loop().time() + patience_s
+    while not await ask():
+        if asyncio.get_running_loop().time() >= deadline_s:
+            raise FailedPrecondition(f"planner.database: another planner is using {what}")
+        await asyncio.sleep(_POLL_S)
+
+
+@asynccontextmanager
+async def _only_user(path: Path, patience_s: float) -> AsyncIterator[None]:
+    """Hold the lock file beside an SQLite file; it goes with the process, however that ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    async def ask() -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        await _granted(ask, str(path), patience_s)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+async def _take(connection: AsyncConnection, url: URL, patience_s: float) -> None:
+    """Take PostgreSQL's lock for this connection; it goes with the connection."""
+    if url.get_backend_name() != "postgresql":
+        return
+    query = text("SELECT pg_try_advisory_lock(:lock, hashtext(current_schema()))")
+
+    async def ask() -> bool:
+        async with connection.begin():
+            return bool((await connection.execute(query, {"lock": _LOCK})).scalar_one())
+
+    await _granted(ask, shown(url), patience_s)
+
+
+def _migrate(connection: Connection, url: URL) -> None:
+    """Bring the schema up to date, in the transaction that is open.
+
+    Raises:
+        FailedPrecondition: This planner does not know the schema.
+    """
+    _check_version(connection, url)
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise _unknown(url, str(error)) from error
+
+
+def _check_version(connection: Connection, url: URL) -> None:
+    """Check the mark that SQLite files bore before there were migrations."""
+    if connection.dialect.name != "sqlite" or inspect(connection).has_table("alembic_version"):
+        return
+    found = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
+    if found not in (0, _BEFORE_MIGRATIONS):
+        raise _unknown(url, f"schema version {found}")
+
+
+def _unknown(url: URL, what: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"planner.database: {shown(url)} was written by another planner than this ({what}); "
+        "use a newer one, or move the database away to begin anew"
+    )

@@ -1,0 +1,156 @@
+"""Rows <-> the planner's records."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from pydantic import TypeAdapter
+from sqlalchemy import Row
+
+from cinquefoil.planner.v1 import plan_pb2
+from services.kit.config import Objective
+from services.planner.adapters.wire.convert import plan_from, plan_to
+from services.planner.core.accounting.account import Account, Spent
+from services.planner.core.accounting.counters import Counters
+from services.planner.core.decide import Snapshot
+from services.planner.core.fleet import RunningSegment
+from services.planner.core.model import Gpu, Model, Period
+from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
+from services.planner.core.plan import Outcome, Plan, PlanState
+
+
+def plan_row(plan: Plan) -> dict[str, Any]:
+    """Return the columns of a plan that stay as they are, its version apart."""
+    bare = replace(plan, version=0, failure="", outcome=None)
+    return {
+        "state": plan.state,
+        "created_at": plan.created_at,
+        "strategy": plan.strategy,
+        "reason": plan.reason,
+        "failure": plan.failure,
+        "payload": plan_to(bare).SerializeToString(),
+    }
+
+
+def plan_of(row: Row[Any]) -> Plan:
+    """Return the plan of a row of plans, joined with outcomes."""
+    plan = plan_from(plan_pb2.Plan.FromString(row.payload), _outcome_of(row))
+    return replace(plan, version=row.version, state=PlanState(row.state), failure=row.failure)
+
+
+def outcome_row(outcome: Outcome) -> dict[str, Any]:
+    """Return the columns of an outcome."""
+    return {
+        "since": outcome.since,
+        "active_s": outcome.active_s,
+        "requests": outcome.requests,
+        "energy_j": outcome.energy_j,
+        "carbon_gco2e": outcome.carbon_gco2e,
+        "latency_s": dict(outcome.latency_s),
+        "accuracy": dict(outcome.accuracy),
+        "answered": dict(outcome.answered),
+    }
+
+
+def _outcome_of(row: Row[Any]) -> Outcome | None:
+    if row.since is None:
+        return None
+    return Outcome(
+        since=row.since,
+        active_s=row.active_s,
+        requests=row.requests,
+        energy_j=row.energy_j,
+        carbon_gco2e=row.carbon_gco2e,
+        latency_s=row.latency_s,
+        accuracy=row.accuracy,
+        answered=row.answered,
+    )
+
+
+_ACCOUNT = TypeAdapter(Account)
+
+
+def account_bytes(account: Account) -> bytes:
+    """Return the fleet's account as it is written."""
+    return _ACCOUNT.dump_json(account)
+
+
+def account_of(value: bytes) -> Account:
+    """Return the fleet's account; one of a planner that kept totals only knows no parts."""
+    data = json.loads(value)
+    if "meters_j" not in data:
+        return _ACCOUNT.validate_json(value)
+    gpus = {gpu: Counters(0.0, 0.0, j, models=None) for gpu, j in data["meters_j"].items()}
+    return Account(Spent(data["energy_j"], data["carbon_gco2e"]), gpus)
+
+
+def beliefs_bytes(beliefs: Beliefs) -> bytes:
+    """Return what live measurements taught, as it is written."""
+    evidence = [[*cell, *astuple(found)] for cell, found in beliefs.evidence.items()]
+    return json.dumps({"evidence": evidence, "waits": dict(beliefs.waits)}).encode()
+
+
+def beliefs_of(value: bytes) -> Beliefs:
+    """Return what live measurements taught."""
+    data = json.loads(value)
+    names = len(Cell._fields)
+    evidence = {Cell(*row[:names]): Evidence(*row[names:]) for row in data["evidence"]}
+    return Beliefs(evidence, data["waits"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A snapshot without the models' profiles, which the deployment has."""
+
+    gpus: tuple[Gpu, ...]
+    demand_rps: Mapping[str, float]
+    running: tuple[RunningSegment, ...]
+    shares: Mapping[str, float]
+    objective: Objective
+    strategy: str
+    forecast: tuple[Period, ...]
+
+
+_KEPT = TypeAdapter(_Kept)
+
+
+def snapshot_bytes(snapshot: Snapshot) -> bytes:
+    """Return a snapshot as it is written: JSON, compressed; GPUs repeat themselves a lot."""
+    kept = _Kept(
+        gpus=snapshot.gpus,
+        demand_rps={model.name: model.demand_rps for model in snapshot.models},
+        running=snapshot.running,
+        shares=snapshot.shares,
+        objective=snapshot.objective,
+        strategy=snapshot.strategy,
+        forecast=snapshot.forecast,
+    )
+    return zlib.compress(_KEPT.dump_json(kept))
+
+
+def snapshot_of(value: bytes, models: Sequence[Model]) -> Snapshot:
+    """Return a snapshot.
+
+    Args:
+        value: As `snapshot_bytes` made it.
+        models: The deployment's models, for their profiles; one that the snapshot does not know
+            is left out.
+    """
+    kept = _KEPT.validate_json(zlib.decompress(value))
+    return Snapshot(
+        gpus=kept.gpus,
+        models=tuple(
+            replace(model, demand_rps=kept.demand_rps[model.name])
+            for model in models
+            if model.name in kept.demand_rps
+        ),
+        running=kept.running,
+        shares=dict(kept.shares),
+        objective=kept.objective,
+        strategy=kept.strategy,
+        forecast=kept.forecast,
+    )

@@ -1,0 +1,232 @@
+"""Plans, their outcomes and the planner's own state, in a database.
+
+What a method writes is on the disk when it returns: nothing is announced before it is written, and
+`kill -9` loses nothing that was announced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Column, Select, func, select, update
+
+from cinquefoil.planner.v1 import plan_pb2
+from services.kit.errors import NotFound
+from services.planner.adapters.store import rows
+from services.planner.adapters.store.account_pages import Pages
+from services.planner.adapters.store.connection import Line, whole
+from services.planner.adapters.store.tables import meta, outcomes, plans
+from services.planner.adapters.store.upsert import put, put_outcome
+from services.planner.adapters.wire.convert import routing_from, routing_to
+from services.planner.core.decide import Snapshot
+from services.planner.core.model import Model
+from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.routing_table import RoutingTable
+
+_UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
+_HIGHEST: Final = 2**63 - 1  # that a database can compare with; the wire's versions go to 2^64
+_OVERTAKEN: Final = "a later plan took its place"
+
+_COLUMNS: Final[list[Column[Any]]] = [
+    *plans.c["version", "state", "failure", "payload"],
+    *(column for column in outcomes.c if column.name != "version"),
+]
+_PLANS: Final = select(*_COLUMNS).select_from(plans.outerjoin(outcomes))
+
+
+class Store:
+    """The open database. Every method may raise Unavailable: the database is away.
+
+    Attributes:
+        line: The connection.
+        pages: The fleet's account.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.pages = Pages(line)
+
+    # ---- plans ---------------------------------------------------------------------------------
+
+    @whole
+    async def add(
+        self,
+        plan: Plan,
+        gpus: Mapping[tuple[str, str], str],
+        snapshot: Snapshot | None = None,
+        *,
+        pin: bool = False,
+    ) -> Plan:
+        """Write a new plan and return it with its version.
+
+        Args:
+            plan: The plan; its version is ignored.
+            gpus: GPU type by (node, GPU UUID): the fleet it was made for.
+            snapshot: What it was made from, so that it can be explained later.
+            pin: Hold it from now on.
+        """
+        values = rows.plan_row(plan)
+        kept = None if snapshot is None else rows.snapshot_bytes(snapshot)
+        fleet = json.dumps([[*gpu, kind] for gpu, kind in gpus.items()]).encode()
+        async with self.line.transaction() as connection:
+            newest = await connection.scalar(select(func.coalesce(func.max(plans.c.version), 0)))
+            version = int(newest or 0) + 1
+            await connection.execute(
+                plans.insert().values(version=version, snapshot=kept, **values)
+            )
+            await put(connection, "gpus", fleet)
+            if pin:
+                await put(connection, "pinned", json.dumps(version).encode())
+        return replace(plan, version=version)
+
+    @whole
+    async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
+        """Write where a plan stands."""
+        async with self.line.transaction() as connection:
+            await connection.execute(
+                update(plans).where(plans.c.version == version).values(state=state, failure=failure)
+            )
+
+    @whole
+    async def activate(self, version: int, since: datetime) -> None:
+        """Make a plan the active one; those before it have ended, in the same transaction."""
+        async with self.line.transaction() as connection:
+            await connection.execute(
+                update(plans)
+                .where(plans.c.state == PlanState.ACTIVE)
+                .values(state=PlanState.SUPERSEDED)
+            )
+            await connection.execute(
+                update(plans)
+                .where(plans.c.state.in_(_UNFINISHED), plans.c.version < version)
+                .values(state=PlanState.FAILED, failure=_OVERTAKEN)
+            )
+            await connection.execute(
+                update(plans).where(plans.c.version == version).values(state=PlanState.ACTIVE)
+            )
+            await put_outcome(connection, version, Outcome(since))
+
+    async def plan(self, version: int = 0) -> Plan:
+        """Return a plan; version 0: the newest.
+
+        Raises:
+            NotFound: There is none.
+        """
+        query = _PLANS.where(plans.c.version == version) if version else _PLANS
+        found = []
+        if version <= _HIGHEST:
+            found = await self._plans(query.order_by(plans.c.version.desc()).limit(1))
+        if not found:
+            what = f"no plan has version {version}" if version else "there is no plan yet"
+            raise NotFound(what, field="version")
+        return found[0]
+
+    async def active(self) -> Plan | None:
+        """Return the active plan, if there is one."""
+        found = await self._plans(_PLANS.where(plans.c.state == PlanState.ACTIVE).limit(1))
+        return found[0] if found else None
+
+    async def newest_first(self, limit: int, before: int | None = None) -> list[Plan]:
+        """Return at most `limit` plans, newest first, with versions below `before`."""
+        query = _PLANS if before is None else _PLANS.where(plans.c.version < before)
+        return await self._plans(query.order_by(plans.c.version.desc()).limit(limit))
+
+    async def after(self, version: int, limit: int) -> list[Plan]:
+        """Return at most `limit` plans with versions above `version`, in order of version."""
+        query = _PLANS.where(plans.c.version > version)
+        return await self._plans(query.order_by(plans.c.version).limit(limit))
+
+    @whole
+    async def snapshot(self, version: int, models: Sequence[Model]) -> Snapshot:
+        """Return what a plan was made from.
+
+        Args:
+            version: The plan's.
+            models: The deployment's models: profiles are not kept.
+
+        Raises:
+            NotFound: There is no such plan, or it was made before snapshots were kept.
+        """
+        query = select(plans.c.snapshot).where(plans.c.version == version)
+        async with self.line.transaction() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            raise NotFound(f"no plan has version {version}", field="version")
+        if row.snapshot is None:
+            raise NotFound(f"plan {version} was made before inputs were kept", field="version")
+        return rows.snapshot_of(row.snapshot, models)
+
+    # ---- the planner's own state ---------------------------------------------------------------
+
+    async def gpus(self) -> dict[tuple[str, str], str]:
+        """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
+        found = json.loads(await self._get("gpus") or "[]")
+        return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
+
+    @whole
+    async def save_routing(self, table: RoutingTable) -> None:
+        """Write the routing table in force."""
+        async with self.line.transaction() as connection:
+            await put(connection, "routing", routing_to(table).SerializeToString())
+
+    async def routing(self) -> RoutingTable | None:
+        """Return the routing table last in force, if there was one."""
+        value = await self._get("routing")
+        return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
+
+    @whole
+    async def save_pin(self, version: int | None) -> None:
+        """Write which plan is held; None: none."""
+        async with self.line.transaction() as connection:
+            await put(connection, "pinned", json.dumps(version).encode())
+
+    async def pin(self) -> int | None:
+        """Return the version of the plan that is held, if one is."""
+        version: int | None = json.loads(await self._get("pinned") or "null")
+        return version
+
+    @whole
+    async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:
+        """Write how models are served by order: discipline, choice and threshold, by model."""
+        async with self.line.transaction() as connection:
+            await put(connection, "policies", json.dumps(dict(policies)).encode())
+
+    async def policies(self) -> dict[str, tuple[str, str, float | None]]:
+        """Return how models are served by order; the threshold may be None: none was ordered."""
+        found = json.loads(await self._get("policies") or "{}")
+        return {
+            model: (discipline, choice, threshold[0] if threshold else None)
+            for model, (discipline, choice, *threshold) in found.items()
+        }
+
+    @whole
+    async def save_beliefs(self, beliefs: Beliefs) -> None:
+        """Write what live measurements taught."""
+        async with self.line.transaction() as connection:
+            await put(connection, "beliefs", rows.beliefs_bytes(beliefs))
+
+    async def beliefs(self) -> Beliefs:
+        """Return what live measurements taught; nothing where none was written."""
+        value = await self._get("beliefs")
+        return Beliefs() if value is None else rows.beliefs_of(value)
+
+    # ---- inside --------------------------------------------------------------------------------
+
+    @whole
+    async def _plans(self, query: Select[Any]) -> list[Plan]:
+        async with self.line.transaction() as connection:
+            found = (await connection.execute(query)).all()
+        return [rows.plan_of(row) for row in found]
+
+    @whole
+    async def _get(self, key: str) -> bytes | None:
+        async with self.line.transaction() as connection:
+            value: bytes | None = await connection.scalar(
+                select(meta.c.value).where(meta.c.key == key)
+            )
+        return value

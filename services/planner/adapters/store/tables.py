@@ -1,0 +1,95 @@
+"""The tables, as the newest migration leaves them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    DateTime,
+    Double,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+)
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+from services.planner.core.accounting.entries import COUNTS, NAMES
+
+
+class Utc(TypeDecorator[datetime]):
+    """An instant, UTC; SQLite's own type has no zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Return what is written."""
+        del dialect
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Return what was written."""
+        del dialect
+        return None if value is None else value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC)
+
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+    }
+)
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("state", Integer, nullable=False, index=True),
+    Column("created_at", Utc, nullable=False),
+    Column("strategy", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("failure", Text, nullable=False),
+    # cinquefoil.planner.v1.Plan without version, state, failure and outcome.
+    Column("payload", LargeBinary, nullable=False),
+    # What the plan was made from: JSON, compressed by zlib; NULL: made before it was kept.
+    Column("snapshot", LargeBinary),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    Column("version", BigInteger, ForeignKey("plans.version"), primary_key=True),
+    Column("since", Utc, nullable=False),
+    Column("active_s", Double, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("energy_j", Double, nullable=False),
+    Column("carbon_gco2e", Double, nullable=False),
+    Column("latency_s", JSON, nullable=False),
+    Column("accuracy", JSON, nullable=False),
+    Column("answered", JSON, nullable=False),
+)
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)
+
+# services.planner.core.accounting.entries: a Key, and the Figures of its entry.
+account_hours = Table(
+    "account_hours",
+    metadata,
+    Column("hour", Utc, primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("zone", "node", "model")),
+    *(Column(name, BigInteger if name in COUNTS else Double, nullable=False) for name in NAMES),
+)

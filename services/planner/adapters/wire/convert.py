@@ -1,0 +1,97 @@
+"""Plans, routing tables and load reports <-> their protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.kit.errors import InvalidArgument
+from services.planner.adapters.router_sessions import LoadReport
+from services.planner.adapters.wire.record_mapping import from_message, to_message
+from services.planner.core.accounting.account import Tokens
+from services.planner.core.plan import Outcome, Plan
+from services.planner.core.routing_table import RoutingTable
+from services.planner.core.what_if import AddedGpus, Changes
+
+
+def plan_to(plan: Plan) -> plan_pb2.Plan:
+    """Return the message of a plan."""
+    return to_message(plan, plan_pb2.Plan)
+
+
+def plan_from(message: plan_pb2.Plan, outcome: Outcome | None = None) -> Plan:
+    """Return a plan.
+
+    Args:
+        message: The plan; an outcome in it is ignored.
+        outcome: Its outcome, which knows more than the message has.
+    """
+    return from_message(message, Plan, outcome=outcome)
+
+
+def routing_to(table: RoutingTable) -> plan_pb2.RoutingTable:
+    """Return the message of a routing table."""
+    return to_message(table, plan_pb2.RoutingTable)
+
+
+def routing_from(message: plan_pb2.RoutingTable) -> RoutingTable:
+    """Return a routing table."""
+    return from_message(message, RoutingTable)
+
+
+def changes_from(message: planner_pb2.WhatIf) -> Changes:
+    """Return the circumstances that differ from the present; they are not checked yet."""
+    objective: dict[str, Any] = {
+        name: getattr(message, name)
+        for name in ("carbon_weight", "accuracy_floor")
+        if message.HasField(name)
+    }
+    if message.HasField("goals"):
+        weights = message.goals.DESCRIPTOR.fields_by_name
+        objective["goals"] = {name: getattr(message.goals, name) for name in weights}
+    return Changes(
+        demand_rps=dict(message.demand_rps),
+        intensity_gco2e_per_kwh=dict(message.intensity_gco2e_per_kwh),
+        objective=objective,
+        strategy=message.strategy,
+        without_gpus=frozenset(message.without_gpus),
+        added_gpus=tuple(from_message(added, AddedGpus) for added in message.added_gpus),
+    )
+
+
+def load_from(
+    message: planner_pb2.ReportLoadRequest, percentiles: Mapping[str, float]
+) -> LoadReport:
+    """Return what a router reports.
+
+    Args:
+        message: The report.
+        percentiles: The SLO's percentile by model.
+
+    Raises:
+        InvalidArgument: The report does not name its router.
+    """
+    if not message.router_id:
+        raise InvalidArgument("router_id: required", field="router_id")
+    return LoadReport(
+        router_id=message.router_id,
+        revision=message.routing_revision,
+        window_s=message.window.ToTimedelta().total_seconds(),
+        arrivals={load.model: load.arrivals for load in message.models},
+        answered=sum(load.answered for load in message.models),
+        latency_s={
+            load.model: load.latency_s[key]
+            for load in message.models
+            if load.model in percentiles
+            and (key := f"{percentiles[load.model]:g}") in load.latency_s
+        },
+        late={load.model: load.late for load in message.models},
+        by_variant={load.model: dict(load.answered_by_variant) for load in message.models},
+        refused={load.model: load.refused for load in message.models},
+        tokens={
+            load.model: Tokens(load.input_tokens, load.output_tokens)
+            for load in message.models
+            if load.input_tokens or load.output_tokens
+        },
+    )

@@ -1,0 +1,97 @@
+"""Energy accounts <-> their protobuf."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.planner.v1 import planner_pb2
+from services.kit.errors import InvalidArgument
+from services.planner.adapters.store.account_pages import Grouping
+from services.planner.adapters.wire.record_mapping import to_message
+from services.planner.core.accounting.counters import Counters, Used
+from services.planner.core.accounting.entries import Figures, Key
+
+_MOST_ENTRIES = 500
+
+_GROUPINGS: dict[int, Grouping] = {
+    planner_pb2.ACCOUNT_GROUPING_UNSPECIFIED: "",
+    planner_pb2.ACCOUNT_GROUPING_MODEL: "model",
+    planner_pb2.ACCOUNT_GROUPING_NODE: "node",
+    planner_pb2.ACCOUNT_GROUPING_ZONE: "zone",
+}
+
+
+def counters_from(energy: Iterable[inventory_pb2.GpuEnergy], now: datetime) -> dict[str, Counters]:
+    """Return what an agent counted, by GPU.
+
+    Raises:
+        InvalidArgument: A figure is no energy.
+    """
+    return {gpu.gpu_uuid: _counters(gpu, now) for gpu in energy}
+
+
+def grouping_from(value: int) -> Grouping:
+    """Return what entries are to be added up by.
+
+    Raises:
+        InvalidArgument: Nobody knows it.
+    """
+    if value not in _GROUPINGS:
+        raise InvalidArgument(f"by: must be one of {sorted(_GROUPINGS)}, got {value}", field="by")
+    return _GROUPINGS[value]
+
+
+def instant(request: planner_pb2.ReadAccountRequest, name: str) -> datetime | None:
+    """Return an instant of a request; None: unset.
+
+    Raises:
+        InvalidArgument: It is out of the years 1..9999.
+    """
+    if not request.HasField(name):  # type: ignore[arg-type]  # "since" or "until"
+        return None
+    stamp: Timestamp = getattr(request, name)
+    try:
+        when: datetime = stamp.ToDatetime(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{name}: {error}", field=name) from error
+    return when
+
+
+def messages(
+    entries: Iterable[tuple[Key, Figures]],
+) -> Iterator[planner_pb2.ReadAccountResponse]:
+    """Yield entries, as many in one message as it may have."""
+    response = planner_pb2.ReadAccountResponse()
+    for key, figures in entries:
+        entry = to_message(figures, planner_pb2.AccountEntry)
+        entry.hour.FromDatetime(key.hour)
+        entry.zone, entry.node, entry.model = key.zone, key.node, key.model
+        response.entries.append(entry)
+        if len(response.entries) == _MOST_ENTRIES:
+            yield response
+            response = planner_pb2.ReadAccountResponse()
+    if response.entries:
+        yield response
+
+
+def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> Counters:
+    models: dict[str, Used] = {}
+    for each in message.segments:
+        # A request passes all stages of a pipeline; it is counted where it comes in.
+        requests = 0 if each.stage else each.requests
+        used = Used(each.active_j, each.idle_share_j, requests)
+        models[each.model] = models.get(each.model, Used()) + used
+    since_s = message.since.ToNanoseconds() / 1e9
+    found = Counters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
+    told = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
+    if not all(math.isfinite(joules) and joules >= 0 for joules in told):
+        raise InvalidArgument(
+            f"energy: GPU {message.gpu_uuid} tells a figure that is no energy: {min(told)} J",
+            field="energy",
+        )
+    return found

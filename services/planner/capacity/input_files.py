@@ -1,0 +1,179 @@
+"""What capacity planning reads.
+
+Services, in one of two forms:
+
+- ParvaGPU's (SC'24): two CSV files without a header, requests/s and ms. A row is a scenario; a
+  column is a model, in alphabetical order of the profiles' file names; N/A: not in this scenario.
+- Ours: a CSV file with the header `model,rate_rps,latency_s`, or a YAML list of such mappings:
+
+      - {model: resnet50, rate_rps: 829, latency_s: 0.205}
+
+Profiles: one CSV or Parquet file per model in a folder, in either format of
+`services.kit.profiles.table`.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from services.kit.errors import InvalidArgument
+from services.kit.profiles.table import TableProfile
+from services.planner.capacity.fleet_sizing import Service
+
+NOMINAL_GMACS = 1.0
+"""Arithmetic per item, 1e9: the tables do not tell, so that energy means nothing here."""
+
+ABSENT = "N/A"
+PROFILE_SUFFIXES = (".csv", ".parquet")
+YAML_SUFFIXES = (".yaml", ".yml")
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Row(BaseModel):
+    """A service in our format."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: Annotated[str, Field(min_length=1)]
+    rate_rps: Positive
+    latency_s: Positive
+
+
+def read_profiles(folder: Path, gpu: str) -> dict[str, TableProfile]:
+    """Return the profiles in a folder by model, in order of file name.
+
+    Args:
+        folder: Files named after their models.
+        gpu: GPU type of rows that name none.
+
+    Raises:
+        InvalidArgument: There is no profile, or one is wrong; the message names file and row.
+    """
+    if not folder.is_dir():
+        raise InvalidArgument(f"{folder}: no such folder", field="profiles")
+    files = sorted(each for each in folder.iterdir() if each.suffix in PROFILE_SUFFIXES)
+    if not files:
+        raise InvalidArgument(f"{folder}: no .csv or .parquet file", field="profiles")
+    return {
+        file.stem: TableProfile.read(file, gpu=gpu, gmacs_per_item=NOMINAL_GMACS) for file in files
+    }
+
+
+def read_services(path: Path) -> tuple[Service, ...]:
+    """Return the services of a file in our format.
+
+    Raises:
+        InvalidArgument: The file cannot be read, or a row is wrong; the message names the row.
+    """
+    rows = _yaml(path) if path.suffix in YAML_SUFFIXES else _csv(path)
+    services = tuple(_service(path, number, row) for number, row in rows.items())
+    if not services:
+        raise InvalidArgument(f"{path}: no service", field="services")
+    names = [service.model for service in services]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InvalidArgument(f"{path}: more than once: {', '.join(sorted(twice))}", field="model")
+    return services
+
+
+def read_scenario(
+    rates: Path, latencies: Path, scenario: int, models: Sequence[str]
+) -> tuple[Service, ...]:
+    """Return the services of one row of ParvaGPU's files.
+
+    Args:
+        rates: Requests/s.
+        latencies: Latency objectives, ms.
+        scenario: Row, 1 for the first.
+        models: Names of the columns.
+
+    Raises:
+        InvalidArgument: A file cannot be read, has no such row, or a number is wrong; the message
+            names file, row and model.
+    """
+    found_rps = _scenario(rates, scenario, models)
+    found_ms = _scenario(latencies, scenario, models)
+    for model in models:
+        if (model in found_rps) != (model in found_ms):
+            absent = latencies if model in found_rps else rates
+            raise InvalidArgument(
+                f"{absent}: row {scenario}: {model}: {ABSENT}, but the other file has a number",
+                field=model,
+            )
+    if not found_rps:
+        raise InvalidArgument(f"{rates}: row {scenario}: every model is {ABSENT}", field="scenario")
+    return tuple(
+        Service(model, rate_rps, found_ms[model] / 1e3) for model, rate_rps in found_rps.items()
+    )
+
+
+def _scenario(path: Path, scenario: int, models: Sequence[str]) -> dict[str, float]:
+    rows = list(csv.reader(_text(path).splitlines()))
+    if not 1 <= scenario <= len(rows):
+        there_are = f"there are 1 to {len(rows)}" if rows else "the file is empty"
+        raise InvalidArgument(f"{path}: no scenario {scenario}; {there_are}", field="scenario")
+    row = rows[scenario - 1]
+    if len(row) != len(models):
+        raise InvalidArgument(
+            f"{path}: row {scenario}: {len(row)} columns for {len(models)} profiles "
+            f"({', '.join(models)})",
+            field="scenario",
+        )
+    cells = zip(models, map(str.strip, row), strict=True)
+    return {
+        model: _number(f"{path}: row {scenario}: {model}", model, cell)
+        for model, cell in cells
+        if cell.upper() != ABSENT
+    }
+
+
+def _number(where: str, model: str, cell: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise InvalidArgument(
+            f"{where}: must be a positive number or {ABSENT}, got {cell!r}", field=model
+        )
+    return number
+
+
+def _csv(path: Path) -> dict[int, Mapping[str, Any]]:
+    return dict(enumerate(csv.DictReader(_text(path).splitlines()), start=2))
+
+
+def _yaml(path: Path) -> dict[int, Mapping[str, Any]]:
+    try:
+        rows = yaml.safe_load(_text(path))
+    except yaml.YAMLError as error:
+        raise InvalidArgument(f"{path}: {error}", field="services") from error
+    if not isinstance(rows, list):
+        raise InvalidArgument(f"{path}: must be a list of services", field="services")
+    return dict(enumerate(rows, start=1))
+
+
+def _service(path: Path, number: int, row: Mapping[str, Any]) -> Service:
+    try:
+        checked = _Row.model_validate(row)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise InvalidArgument(
+            f"{path}: row {number}: {field}: {first['msg']}", field=field
+        ) from error
+    return Service(checked.model, checked.rate_rps, checked.latency_s)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path}: {error}", field="path") from error

@@ -1,0 +1,172 @@
+"""Keeps the fleet's account and the active plan's outcome, and writes both down as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from services.kit.clock import Clock
+from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
+from services.planner.adapters import prometheus
+from services.planner.adapters.router_sessions import LoadReport
+from services.planner.adapters.store import Store
+from services.planner.core.accounting.account import Spent
+from services.planner.core.accounting.accountant import Accountant, Page
+from services.planner.core.accounting.baseline import Rates
+from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.entries import hour_of
+from services.planner.core.accounting.fleet_sites import Sites
+from services.planner.core.plan import Outcome, Plan
+from services.planner.core.service_level import Aim
+
+_log = logs.get("books")
+
+_SAVE_INTERVAL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """What is written at once. Attributes: page, and a plan's version and outcome."""
+
+    page: Page
+    version: int
+    outcome: Outcome
+
+
+class Books:
+    """Totals of the fleet and of the active plan, and the account by hour."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        sites: Sites,
+        aims: Mapping[str, Aim],
+        retention: timedelta = timedelta(days=400),
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._aims = aims
+        self._retention = retention
+        self._sites = sites
+        self._accountant = Accountant(sites)
+        self._version = 0
+        self._outcome = Outcome(clock.now())
+        self._writing = asyncio.Lock()
+        self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
+        self._purged: datetime | None = None
+
+    @property
+    def total(self) -> Spent:
+        """What the fleet has spent since its account began."""
+        return self._accountant.account.total
+
+    @property
+    def active_version(self) -> int:
+        """Version of the active plan; 0: none."""
+        return self._version
+
+    def outcome(self) -> Outcome:
+        """Return what was seen of the active plan so far."""
+        active_s = (self._clock.now() - self._outcome.since).total_seconds()
+        return replace(self._outcome, active_s=max(active_s, self._outcome.active_s))
+
+    async def restore(self, active: Plan | None) -> None:
+        """Go on where the last process stopped."""
+        self._accountant = Accountant(self._sites, await self._store.pages.account())
+        prometheus.FLEET_ENERGY.inc(self.total.energy_j)
+        prometheus.FLEET_CARBON.inc(self.total.carbon_gco2e)
+        if active is not None and active.outcome is not None:
+            self._version, self._outcome = active.version, active.outcome
+            prometheus.PLAN_VERSION.set(active.version)
+
+    def read(self, node: str, told: Mapping[str, Counters]) -> None:
+        """Take in the counters of a node's GPUs, by UUID.
+
+        Before the zone's intensity is known nothing is booked: the counters keep it for later.
+        """
+        spent = self._accountant.read(node, told)
+        prometheus.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
+        prometheus.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))
+        self._outcome = replace(
+            self._outcome,
+            energy_j=self._outcome.energy_j + spent.energy_j,
+            carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
+        )
+
+    def rate(self, rates: Rates) -> None:
+        """Take in what BASE draws for a request from now on."""
+        self._accountant.rate(rates)
+
+    def answered(self, report: LoadReport) -> None:
+        """Take in what a router answered: how many requests, how fast, and how accurately."""
+        self._accountant.count(report.router_id, report.tokens, self._clock.now())
+        self._outcome = _with_answers(self._outcome, report, self._aims)
+
+    async def activate(self, version: int) -> None:
+        """Close the books of the plan before and open those of `version`, now active."""
+        async with self._writing:
+            await self._finish()
+            closed = self._sheet()
+            self._version, self._outcome = version, Outcome(self._clock.now())
+            await self._write(closed)
+            await self._store.activate(version, self._outcome.since)
+        prometheus.PLAN_VERSION.set(version)
+
+    async def save(self) -> None:
+        """Write all down."""
+        async with self._writing:
+            await self._finish()
+            await self._write(self._sheet())
+
+    async def keep(self) -> None:
+        """Write all down every two seconds, for ever."""
+        while True:
+            await self._clock.sleep(_SAVE_INTERVAL_S)
+            try:
+                await self.save()
+            except Unavailable as error:  # the meters keep it for later
+                _log.warning("the books were not written", error=error.message)
+
+    def _sheet(self) -> _Sheet:
+        return _Sheet(self._accountant.page(), self._version, self.outcome())
+
+    async def _finish(self) -> None:
+        """Write the sheet whose writing failed; where it had been written after all, once more."""
+        if self._unwritten is not None:
+            await self._write(self._unwritten)
+
+    async def _write(self, sheet: _Sheet) -> None:
+        """Write a sheet, and once an hour forget what is too old.
+
+        Raises:
+            Unavailable: It is the next to be written, then.
+        """
+        self._unwritten = sheet
+        hour = hour_of(self._clock.now())
+        keep_from = None if hour == self._purged else hour - self._retention
+        await self._store.pages.save(sheet.page, sheet.version, sheet.outcome, keep_from)
+        self._unwritten, self._purged = None, hour
+
+
+def _with_answers(outcome: Outcome, report: LoadReport, aims: Mapping[str, Aim]) -> Outcome:
+    """Return the outcome after a router's report."""
+    accuracy, answered = dict(outcome.accuracy), dict(outcome.answered)
+    for model, by_variant in report.by_variant.items():
+        aim, count = aims.get(model), sum(by_variant.values())
+        if aim is None or not count:
+            continue
+        before = answered.get(model, 0)
+        gained = sum(aim.accuracies.get(variant, 0.0) * n for variant, n in by_variant.items())
+        answered[model] = before + count
+        accuracy[model] = (accuracy.get(model, 0.0) * before + gained) / answered[model]
+    return replace(
+        outcome,
+        requests=outcome.requests + report.answered,
+        latency_s={**outcome.latency_s, **report.latency_s},
+        accuracy=accuracy,
+        answered=answered,
+    )

@@ -1,0 +1,76 @@
+"""Keeps what BASE would draw for a request up to date."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from services.kit import config
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+from services.planner.control.cluster_state import World
+from services.planner.core.accounting.baseline import Rates, rates
+from services.planner.core.model import Model, Problem
+
+_log = logs.get("counterfactual")
+
+_EVERY_S: Final = 60.0
+
+
+class Counterfactual:
+    """Poses BASE's problem for the fleet and demand of now, again and again.
+
+    Args:
+        settings: Objective's latency rule and the batch sizes that BASE may choose from.
+        models: The deployment's.
+        world: What is known.
+        tell: Takes what was found.
+    """
+
+    def __init__(
+        self,
+        settings: config.Planner,
+        models: Sequence[Model],
+        world: World,
+        tell: Callable[[Rates], None],
+    ) -> None:
+        self._settings = settings
+        self._models = tuple(models)
+        self._world = world
+        self._tell = tell
+
+    async def keep(self) -> None:
+        """Do so for ever: when the fleet changes, and every minute."""
+        seen: frozenset[tuple[str, str]] = frozenset()
+        due_s = 0.0
+        while True:
+            count, now_s = self._world.changed.count, self._world.clock.monotonic()
+            observed = self._world.observe()
+            gpus = frozenset() if observed is None else frozenset(observed.gpus)
+            if gpus and (gpus != seen or now_s >= due_s):
+                seen, due_s = gpus, now_s + _EVERY_S
+                await self._find(self._problem())
+            await self._world.changed.after(count, _EVERY_S)
+
+    async def _find(self, problem: Problem) -> None:
+        try:
+            found = await asyncio.to_thread(rates, problem)
+        except ServiceError as error:
+            _log.warning("BASE cannot be told", why=error.message)
+            found = {}
+        self._tell(found)
+
+    def _problem(self) -> Problem:
+        world = self._world
+        demand_rps = world.demand_rps()
+        return Problem(
+            gpus=world.fleet.gpus(world.intensity_gco2e_per_kwh, world.clock.monotonic()),
+            models=tuple(
+                replace(model, demand_rps=demand_rps.get(model.name, 0.0)) for model in self._models
+            ),
+            catalog=(),
+            objective=world.objective,
+            batch_sizes=self._settings.batch_sizes,
+        )

@@ -1,0 +1,101 @@
+"""Dry runs whose plans may still be applied."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.kit.clock import Clock
+from services.kit.errors import FailedPrecondition, NotFound
+from services.planner.core.plan import Plan, SegmentSpec
+from services.planner.core.triggers import Observation
+
+LIFETIME_S = 600.0
+MOST = 256
+"""The oldest go first: plans of large fleets take megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a proposal was made for.
+
+    Attributes:
+        version: The active plan; 0: none.
+        gpus: GPU type by (node, GPU UUID).
+        segments: What ran.
+    """
+
+    version: int
+    gpus: Mapping[tuple[str, str], str]
+    segments: frozenset[SegmentSpec]
+
+    @classmethod
+    def of(cls, version: int, seen: Observation | None) -> Basis:
+        """Return what is now."""
+        if seen is None:
+            return cls(version, {}, frozenset())
+        return cls(version, seen.gpus, seen.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    plan: Plan
+    basis: Basis
+    until_s: float
+
+
+class Proposals:
+    """Proposed plans by id, each for LIFETIME_S."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}  # in order of time, as all live equally long
+
+    def keep(self, plan: Plan, basis: Basis) -> str:
+        """Keep a plan; return the id that asks for it."""
+        proposal_id = uuid.uuid4().hex
+        self._kept[proposal_id] = _Kept(plan, basis, self._clock.monotonic() + LIFETIME_S)
+        self._forget()
+        return proposal_id
+
+    def plan(self, proposal_id: str, now: Basis) -> Plan:
+        """Return a plan that may be applied.
+
+        Args:
+            proposal_id: As `keep` returned it.
+            now: What is now.
+
+        Raises:
+            NotFound: There is no such proposal, or it is too old.
+            FailedPrecondition: It was made for something else than what is now.
+        """
+        self._forget()
+        kept = self._kept.get(proposal_id)
+        if kept is None:
+            raise NotFound(
+                f"proposal_id: no proposal {proposal_id!r}; proposals end after "
+                f"{LIFETIME_S / 60:.0f} minutes, and with the planner's process",
+                field="proposal_id",
+            )
+        changed = _changed(kept.basis, now)
+        if changed:
+            raise FailedPrecondition(
+                f"proposal_id: {changed} since the dry run; ask for a new one", field="proposal_id"
+            )
+        return kept.plan
+
+    def _forget(self) -> None:
+        now_s = self._clock.monotonic()
+        for proposal_id, kept in list(self._kept.items()):
+            if kept.until_s > now_s and len(self._kept) <= MOST:
+                break
+            del self._kept[proposal_id]
+
+
+def _changed(before: Basis, now: Basis) -> str:
+    if now.version != before.version:
+        return f"plan {now.version} took the place of plan {before.version}"
+    if now.gpus != before.gpus:
+        return "the fleet has changed"
+    return "what runs has changed" if now.segments != before.segments else ""

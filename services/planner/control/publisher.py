@@ -1,0 +1,182 @@
+"""Tells routers and other subscribers where requests may go, and which plan is the newest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from services.kit.backoff import Backoff
+from services.kit.config import Deployment
+from services.kit.errors import Unavailable
+from services.kit.telemetry import logs
+from services.planner.adapters import prometheus
+from services.planner.adapters.store import Store
+from services.planner.broadcast import Broadcast
+from services.planner.change_event import Notice
+from services.planner.control.serving_policies import Policies
+from services.planner.core.fleet import Fleet
+from services.planner.core.plan import Plan, PlannedSegment, PlanState
+from services.planner.core.routing_table import RoutingTable, Told, routes
+
+_log = logs.get("announcer")
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What subscribers get. Attributes: plan (the newest, or None), routing."""
+
+    plan: Plan | None
+    routing: RoutingTable
+
+
+class Announcer:
+    """The one writer of the routing table. A table is on the disk before anybody reads it."""
+
+    def __init__(
+        self, deployment: Deployment, store: Store, fleet: Fleet, policies: Policies
+    ) -> None:
+        self._deployment = deployment
+        self._policies = policies
+        self._store = store
+        self._fleet = fleet
+        self._plan_version = 0
+        self._serving: tuple[PlannedSegment, ...] = ()
+        self._remembered: dict[str, tuple[str, ...]] = {}
+        self._told_before = Told()
+        self._publishing = asyncio.Lock()
+        table = RoutingTable(0, 0, routes(deployment, (), {}))
+        self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
+
+    async def restore(self, plans: Iterable[Plan]) -> None:
+        """Serve the routing table of before the restart until agents report.
+
+        Args:
+            plans: Those whose segments the table may name, the newest plan first.
+        """
+        plans = tuple(plans)
+        for plan in plans:
+            _note(plan)
+        await self._policies.restore()
+        table = await self._store.routing() or self.board.value.routing
+        self.board.publish(Announcement(plans[0] if plans else None, table))
+        self._remembered = table.endpoints()
+        shares: dict[str, float] = {}
+        for model in table.models:
+            for instance in model.instances:
+                known = shares.get(instance.segment_id, 0.0)
+                shares[instance.segment_id] = known + instance.share
+        planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
+        self._told_before = _told_in(table, planned)
+        self._plan_version = table.plan_version
+        self._serving = tuple(
+            replace(planned[segment_id], share=share)
+            for segment_id, share in shares.items()
+            if segment_id in planned and planned[segment_id].node in self._deployment.nodes
+        )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of its model's load that each serving segment has now, by segment id."""
+        return {segment.spec.segment_id: segment.share for segment in self._serving}
+
+    def announce(self, plan: Plan) -> None:
+        """Tell of a plan, or of its new state; it must be written already."""
+        _note(plan)
+        self.board.publish(replace(self.board.value, plan=plan))
+
+    async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
+        """Send requests to these segments, with these shares, and to no others.
+
+        Returns:
+            The revision of the routing table that says so.
+        """
+        self._plan_version, self._serving = plan_version, tuple(segments)
+        return await self.refresh()
+
+    async def refresh(self) -> int:
+        """Bring the table up to date with what the agents report; return its revision."""
+        async with self._publishing:
+            now = self.board.value.routing
+            table = RoutingTable(
+                revision=now.revision,
+                plan_version=self._plan_version,
+                models=routes(
+                    self._deployment,
+                    self._serving,
+                    self._endpoints(),
+                    self._policies.ordered,
+                    self._told(),
+                ),
+            )
+            if table != now:
+                table = replace(table, revision=now.revision + 1)
+                await self._store.save_routing(table)
+                self.board.publish(replace(self.board.value, routing=table))
+            return table.revision
+
+    async def follow(self, changed: Notice) -> None:
+        """Keep the table up to date, for ever."""
+        backoff = Backoff()
+        while True:
+            seen = changed.count
+            try:
+                await self.refresh()
+            except Unavailable as error:  # the last table stands: what cannot be kept is not told
+                _log.warning("the routing table was not written", error=error.message)
+                await asyncio.sleep(backoff.next_s())
+            else:
+                backoff.reset()
+                await changed.after(seen)
+
+    def _endpoints(self) -> dict[str, tuple[str, ...]]:
+        """Return the workers that take requests, by segment id.
+
+        Of nodes that have not come back since a restart: those they had before it.
+        """
+        found = {
+            segment.spec.segment_id: self._remembered.get(segment.spec.segment_id, ())
+            for segment in self._serving
+            if not self._fleet.heard(segment.node)
+        }
+        for segment_id, segment in self._fleet.segments().items():
+            if segment.serves:
+                found[segment_id] = segment.endpoints
+        return found
+
+    def _told(self) -> Told:
+        """Return what agents told; of nodes that have not come back since a restart, before it."""
+        fleet, before = self._fleet, self._told_before
+        away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
+        pues = {name: fleet.pue(name) for name in self._deployment.nodes}
+        return Told({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
+
+
+def _note(plan: Plan) -> None:
+    """Measure what an active plan leaves empty."""
+    if plan.state is PlanState.ACTIVE:
+        prometheus.PARKED_GPUS.set(len(plan.prediction.parked_gpus))
+        prometheus.PARKED_POWER.set(plan.prediction.parked_power_w)
+
+
+def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> Told:
+    """Return what agents had told when a table was made.
+
+    Args:
+        table: The table.
+        planned: The segments that it may name, by id.
+    """
+    known = [
+        (planned[instance.segment_id], instance)
+        for model in table.models
+        for instance in model.instances
+        if instance.segment_id in planned
+    ]
+    return Told(
+        {segment.node: instance.pue for segment, instance in known},
+        {
+            segment.spec.gpu_uuid: instance.gpu_idle_power_w
+            for segment, instance in known
+            if instance.gpu_idle_power_w
+        },
+    )

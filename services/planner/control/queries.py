@@ -1,0 +1,154 @@
+"""What operators ask of the planner: what would you do, why did you, and what is the difference?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from services.kit.config import Planner as Settings
+from services.planner.adapters.store import Store
+from services.planner.control.accounting_writer import Books
+from services.planner.control.cluster_state import World
+from services.planner.control.dry_runs import Basis, Proposals
+from services.planner.control.reconciler import Reconciler
+from services.planner.core import feasibility
+from services.planner.core.decide import Snapshot, configuration_of, pose
+from services.planner.core.explain.explain import Decided, explain
+from services.planner.core.explain.explanation import Explanation, PlanDiff
+from services.planner.core.explain.plan_diff import diff
+from services.planner.core.model import Model
+from services.planner.core.plan import Plan
+from services.planner.core.what_if import Changes, Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a dry run gives.
+
+    Attributes:
+        plan: What would be decided; version 0.
+        explanation: Why.
+        diff: Against the active plan; None: none is.
+        proposal_id: Asks for it to be applied; "": it cannot be.
+    """
+
+    plan: Plan
+    explanation: Explanation
+    diff: PlanDiff | None
+    proposal_id: str
+
+
+class Questions:
+    """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
+
+    def __init__(  # noqa: PLR0913  # one argument per collaborator, all made in app.py
+        self,
+        settings: Settings,
+        models: Sequence[Model],
+        *,
+        world: World,
+        store: Store,
+        books: Books,
+        reconciler: Reconciler,
+    ) -> None:
+        self._settings = settings
+        self._models = tuple(models)
+        self._world = world
+        self._store = store
+        self._books = books
+        self._reconciler = reconciler
+        self._proposals = Proposals(world.clock)
+        self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
+
+    async def dry_run(self, changes: Changes) -> Answer:
+        """Return what would be decided under other circumstances, and why.
+
+        A plan for other wishes (objective, strategy) can be applied; one for another world
+        (demand, grid, fleet) cannot.
+
+        Raises:
+            InvalidArgument: A change is out of range, or names what does not exist.
+            FailedPrecondition: Nothing can be decided yet.
+        """
+        basis = self._basis()
+        proposal = await self._reconciler.propose(changes)
+        async with self._thinking:
+            explanation = await asyncio.to_thread(explain, _decided(proposal))
+        active = await self._store.active()
+        return Answer(
+            plan=proposal.plan,
+            explanation=explanation,
+            diff=None if active is None else diff(active, proposal.plan),
+            proposal_id="" if _elsewhere(changes) else self._proposals.keep(proposal.plan, basis),
+        )
+
+    async def explain(self, version: int) -> Explanation:
+        """Return why a plan is as it is, from what was known when it was made; 0: the newest.
+
+        Raises:
+            NotFound: There is no such plan, or what it was made from was not kept.
+        """
+        plan = await self._store.plan(version)
+        snapshot = await self._store.snapshot(plan.version, self._models)
+        async with self._thinking:
+            return await asyncio.to_thread(_explain, plan, snapshot, self._settings)
+
+    async def diff(self, from_version: int, to_version: int) -> PlanDiff:
+        """Return how two plans differ.
+
+        Args:
+            from_version: 0: the active plan, or the newest where none is active.
+            to_version: 0: the newest plan.
+
+        Raises:
+            NotFound: There is no such plan.
+        """
+        active = None if from_version else await self._store.active()
+        before = active or await self._store.plan(from_version)
+        return diff(before, await self._store.plan(to_version))
+
+    async def apply(self, proposal_id: str) -> Plan:
+        """Carry out the plan of a dry run; return it with its version.
+
+        Raises:
+            NotFound: There is no such proposal, or it is too old.
+            FailedPrecondition: What runs is no longer what it was made for.
+        """
+        return await self._reconciler.apply(self._proposals.plan(proposal_id, self._basis()))
+
+    def _basis(self) -> Basis:
+        return Basis.of(self._books.active_version, self._world.observe())
+
+
+def _elsewhere(changes: Changes) -> bool:
+    """Tell whether changes are of the world, not of what is wanted of it."""
+    return bool(
+        changes.demand_rps
+        or changes.intensity_gco2e_per_kwh
+        or changes.without_gpus
+        or changes.added_gpus
+    )
+
+
+def _decided(proposal: Proposal) -> Decided:
+    return Decided(
+        version=0,
+        problem=proposal.problem,
+        configuration=proposal.decision.configuration,
+        solve_s=proposal.plan.prediction.solve_s,
+    )
+
+
+def _explain(plan: Plan, snapshot: Snapshot, settings: Settings) -> Explanation:
+    problem = pose(snapshot, settings)
+    segments = feasibility.resumed(plan, snapshot.gpus, snapshot.models)
+    decided = configuration_of(segments, problem)
+    return explain(
+        Decided(
+            version=plan.version,
+            problem=problem,
+            configuration=replace(decided, gap=plan.prediction.gap),
+            solve_s=plan.prediction.solve_s,
+        )
+    )

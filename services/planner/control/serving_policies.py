@@ -1,0 +1,121 @@
+"""How routers serve each model, where an operator wants it otherwise than the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from services.kit.config import Deployment, Discipline, InstanceChoice
+from services.kit.config.models import THRESHOLDS
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
+from services.kit.telemetry import logs
+from services.planner.adapters.store import Store
+from services.planner.core.routing_table import Policy
+
+_log = logs.get("policies")
+
+_DISCIPLINES: Mapping[str, Discipline] = {name: name for name in get_args(Discipline)}
+_CHOICES: Mapping[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
+
+
+class Policies:
+    """Orders by model; they outlive a restart. Attributes: ordered (by model)."""
+
+    def __init__(self, deployment: Deployment, store: Store) -> None:
+        self.ordered: dict[str, Policy] = {}
+        self._deployment = deployment
+        self._store = store
+
+    async def restore(self) -> None:
+        """Take up what was ordered before a restart, as far as the deployment still allows it."""
+        for model, (discipline, choice, threshold) in (await self._store.policies()).items():
+            if model not in self._deployment.models:
+                continue
+            said = Policy.of(self._deployment.models[model])
+            try:
+                self.ordered[model] = self._checked(
+                    discipline, choice, threshold or said.intensity_threshold
+                )
+            except ServiceError as error:
+                _log.warning("a policy holds no longer", model=model, why=error.message)
+
+    async def order(
+        self,
+        model: str,
+        discipline: str,
+        instance_choice: str,
+        intensity_threshold: float | None = None,
+        *,
+        reset: bool,
+    ) -> Policy:
+        """Change how a model is served; return how it is by now.
+
+        Args:
+            model: Which.
+            discipline: Empty: unchanged.
+            instance_choice: Empty: unchanged.
+            intensity_threshold: CARBONDIS' CIT; None: unchanged.
+            reset: What is not given is as the deployment says.
+
+        Raises:
+            NotFound: No such model.
+            InvalidArgument: No such discipline, or choice, or a threshold that cannot be.
+            FailedPrecondition: It needs a predictor, and the deployment has none.
+        """
+        if model not in self._deployment.models:
+            known = ", ".join(sorted(self._deployment.models))
+            raise NotFound(f"model: no model {model!r}; models are {known}", field="model")
+        said = Policy.of(self._deployment.models[model])
+        now = said if reset else self.ordered.get(model, said)
+        wanted = self._checked(
+            discipline or now.discipline,
+            instance_choice or now.instance_choice,
+            now.intensity_threshold if intensity_threshold is None else intensity_threshold,
+        )
+        ordered = {name: each for name, each in self.ordered.items() if name != model}
+        if wanted != said:
+            ordered[model] = wanted
+        await self._store.save_policies(
+            {
+                name: (each.discipline, each.instance_choice, each.intensity_threshold)
+                for name, each in ordered.items()
+            }
+        )
+        self.ordered = ordered
+        _log.info(
+            "policy",
+            model=model,
+            discipline=wanted.discipline,
+            instance_choice=wanted.instance_choice,
+            intensity_threshold=wanted.intensity_threshold,
+        )
+        return wanted
+
+    def _checked(self, discipline: str, instance_choice: str, intensity_threshold: float) -> Policy:
+        if discipline == "ssjf" and self._deployment.predictor is None:
+            raise FailedPrecondition(
+                "discipline: ssjf orders by what a predictor foretells, and the deployment has"
+                " none; `predictor: {}` in its file adds one",
+                field="discipline",
+            )
+        return _policy(discipline, instance_choice, intensity_threshold)
+
+
+def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -> Policy:
+    if discipline not in _DISCIPLINES:
+        raise InvalidArgument(
+            f"discipline: must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}",
+            field="discipline",
+        )
+    if instance_choice not in _CHOICES:
+        raise InvalidArgument(
+            f"instance_choice: must be one of {', '.join(_CHOICES)}, got {instance_choice!r}",
+            field="instance_choice",
+        )
+    least, most = THRESHOLDS
+    if not least <= intensity_threshold <= most:
+        raise InvalidArgument(
+            f"intensity_threshold: must be within {least:g}..{most:g}, got {intensity_threshold:g}",
+            field="intensity_threshold",
+        )
+    return Policy(_DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold)

@@ -1,0 +1,71 @@
+"""What the fleet's energy cost so far, and up to where its counters are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from services.planner.core.accounting.counters import Counters
+
+_MOST_ROUTERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Energy and its carbon. Attributes: energy_j (device energy, J), carbon_gco2e (with PUE)."""
+
+    energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.energy_j + other.energy_j, self.carbon_gco2e + other.carbon_gco2e)
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of one model. Attributes: input (of prompts), output (generated)."""
+
+    input: int = 0
+    output: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The fleet's account, from its first reading on.
+
+    Attributes:
+        total: Spent so far.
+        gpus: Counters of each GPU, by UUID.
+        routers: Tokens that each router counted, by its id and by model.
+        page: How many times it was written.
+    """
+
+    total: Spent = Spent()
+    gpus: Mapping[str, Counters] = field(default_factory=dict)
+    routers: Mapping[str, Mapping[str, Tokens]] = field(default_factory=dict)
+    page: int = 0
+
+    def spend(self, spent: Spent, gpus: Mapping[str, Counters]) -> Account:
+        """Return the account after some GPUs' reports."""
+        return replace(self, total=self.total + spent, gpus={**self.gpus, **gpus})
+
+    def count(self, router: str, told: Mapping[str, Tokens]) -> tuple[Account, dict[str, Tokens]]:
+        """Return the account after a router's report, and what is new in it.
+
+        Args:
+            router: Its id, another one for each process.
+            told: Tokens since it started, by model. Its first report is where its account begins.
+        """
+        known = self.routers.get(router)
+        others = {name: each for name, each in self.routers.items() if name != router}
+        kept = dict(list(others.items())[1 - _MOST_ROUTERS :])  # the latest that reported
+        after = replace(self, routers={**kept, router: {**(known or {}), **told}})
+        if known is None:
+            return after, {}
+        none = Tokens()
+        new = {
+            model: Tokens(max(now.input - then.input, 0), max(now.output - then.output, 0))
+            for model, now in told.items()
+            if (then := known.get(model, none)) != now
+        }
+        return after, new

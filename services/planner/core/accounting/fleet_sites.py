@@ -1,0 +1,59 @@
+"""The nodes as the account sees them: zone, PUE, intensity, and who holds which part of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.kit import config
+from services.planner.core.accounting.embodied import Making
+from services.planner.core.accounting.site import Board, Site
+from services.planner.core.fleet import Fleet
+
+
+class Sites:
+    """Looks nodes up as they are now.
+
+    Args:
+        nodes: Of the deployment file.
+        fleet: What their agents report.
+        intensity_gco2e_per_kwh: By zone; grows, and changes.
+        embodied: How embodied carbon is counted; None: it is not.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, config.Node],
+        fleet: Fleet,
+        intensity_gco2e_per_kwh: Mapping[str, float],
+        embodied: config.Embodied | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._fleet = fleet
+        self._intensity = intensity_gco2e_per_kwh
+        self._making = (
+            embodied if embodied is None else Making(embodied.lifetime_y, embodied.kgco2e)
+        )
+
+    def __call__(self, node: str) -> Site | None:
+        """Return a node as it is now; None: its zone's intensity is not known, or it is no node."""
+        settings = self._nodes.get(node)
+        intensity = None if settings is None else self._intensity.get(settings.zone)
+        if settings is None or intensity is None:
+            return None
+        return Site(node, settings.zone, self._fleet.pue(node), intensity, self._boards(node))
+
+    def _boards(self, name: str) -> dict[str, Board]:
+        node = self._fleet.node(name)
+        if self._making is None or node is None:
+            return {}
+        return {
+            gpu.uuid: self._making.board(
+                gpu.type,
+                (
+                    (run.spec.model, run.spec.placement)
+                    for run in node.segments
+                    if run.spec.gpu_uuid == gpu.uuid
+                ),
+            )
+            for gpu in node.gpus
+        }

@@ -1,0 +1,71 @@
+"""From what a GPU drew to entries of the account, hour by hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from services.planner.core.accounting.counters import Drawn, Used
+from services.planner.core.accounting.entries import Figures, Key, hours
+from services.planner.core.accounting.site import Board, Site
+
+NOBODY = ""
+"""Whose idle and unattributed energy is: no model's."""
+
+
+def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figures]]:
+    """Yield the entries of what one GPU drew, without what BASE would have drawn for models.
+
+    A stretch over several hours is spread evenly. Its carbon is at the intensity in force at its
+    end. BASE has the same GPUs powered, so that its idle and unattributed energy are the same.
+
+    Args:
+        drawn: What it drew.
+        site: Its node.
+        board: What it is, and who holds it.
+    """
+    passed = 0.0
+    for hour, share in hours(drawn.start_s, drawn.end_s):
+        before, passed = passed, passed + share
+        length_s = share * max(drawn.end_s - drawn.start_s, 0.0)
+        embodied_gco2e = board.embodied_gco2e_per_s * length_s
+        idle_j, unattributed_j = drawn.idle_j * share, drawn.unattributed_j * share
+        nobodys_j = idle_j + unattributed_j
+        yield (
+            Key(hour, site.zone, site.node, NOBODY),
+            Figures(
+                energy_j=nobodys_j,
+                idle_j=idle_j,
+                unattributed_j=unattributed_j,
+                carbon_gco2e=site.carbon_gco2e(nobodys_j),
+                idle_gco2e=site.carbon_gco2e(idle_j),
+                unattributed_gco2e=site.carbon_gco2e(unattributed_j),
+                embodied_gco2e=embodied_gco2e * (1.0 - sum(board.held.values())),
+                base_energy_j=nobodys_j,
+                base_carbon_gco2e=site.carbon_gco2e(nobodys_j),
+            ),
+        )
+        for model in drawn.models.keys() | board.held.keys():
+            used = drawn.models.get(model, Used())
+            held_gco2e = embodied_gco2e * board.held.get(model, 0.0)
+            yield (
+                Key(hour, site.zone, site.node, model),
+                Figures(
+                    energy_j=used.active_j * share,
+                    carbon_gco2e=site.carbon_gco2e(used.active_j * share),
+                    idle_share_j=used.idle_share_j * share,
+                    idle_share_gco2e=site.carbon_gco2e(used.idle_share_j * share),
+                    embodied_gco2e=held_gco2e,
+                    # Whole requests in each hour, and all of them in the end.
+                    requests=round(used.requests * passed) - round(used.requests * before),
+                ),
+            )
+
+
+def answered(
+    hour: datetime, tokens: Mapping[str, tuple[int, int]]
+) -> Iterator[tuple[Key, Figures]]:
+    """Yield the entries of tokens, (input, output) by model; nobody knows where they were."""
+    for model, (input_tokens, output_tokens) in tokens.items():
+        figures = Figures(input_tokens=input_tokens, output_tokens=output_tokens)
+        yield Key(hour, "", "", model), figures

@@ -1,0 +1,265 @@
+"""From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from services.kit.config import Objective
+from services.kit.config import Planner as Settings
+from services.kit.errors import FailedPrecondition
+from services.planner.core import feasibility
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
+from services.planner.core.model import (
+    Configuration,
+    Gpu,
+    Model,
+    Period,
+    Problem,
+    Score,
+    Segment,
+    SegmentKind,
+)
+from services.planner.core.placement import placement, rollout
+from services.planner.core.placement.actions import Rollout
+from services.planner.core.problem import catalog, score
+from services.planner.core.problem.shortfall import shortfall
+from services.planner.core.problem.validation import check
+from services.planner.core.strategies import PIPELINED, REGISTRY
+
+STRATEGIES = frozenset(REGISTRY)
+
+_LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a decision is made from.
+
+    Attributes:
+        gpus: The fleet.
+        leaving: GPUs beside it that operators wait for: what runs there is to be moved.
+        models: What is to be served, with the load to provide for.
+        running: Every segment that runs, in whatever state.
+        shares: Share of its model's load now, by segment id.
+        objective: What a good plan is.
+        strategy: Who looks for it.
+        forecast: Carbon intensity in the periods to come, the present one first; empty: only the
+            present is known.
+    """
+
+    gpus: tuple[Gpu, ...]
+    models: tuple[Model, ...]
+    running: tuple[RunningSegment, ...]
+    shares: dict[str, float]
+    objective: Objective
+    strategy: str
+    forecast: tuple[Period, ...] = ()
+    leaving: tuple[Gpu, ...] = ()
+
+    @property
+    def all_gpus(self) -> tuple[Gpu, ...]:
+        """The fleet, and what leaves it."""
+        return (*self.gpus, *self.leaving)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What should run, what it is worth, and the way there.
+
+    Attributes:
+        problem: What was to be decided.
+        configuration: What the strategy decided.
+        score: What that is worth.
+        running: What runs now.
+        target: What shall run.
+        rollout: From one to the other.
+        nodes: Node by UUID of each GPU that any of this is on.
+        degraded: What the target cannot keep, and why; empty: it keeps everything.
+    """
+
+    problem: Problem
+    configuration: Configuration
+    score: Score
+    running: tuple[Segment, ...]
+    target: tuple[Segment, ...]
+    rollout: Rollout
+    nodes: Mapping[str, str]
+    degraded: str = ""
+
+
+def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) -> Decision:
+    """Decide what should run where.
+
+    Args:
+        snapshot: What is known.
+        settings: Batch sizes, processes, clocks, time limit, seed.
+        new_id: Gives ids that were never used.
+
+    Raises:
+        FailedPrecondition: There is no GPU.
+        InvalidArgument: A number of the snapshot cannot be; the error names it.
+    """
+    problem = pose(snapshot, settings)
+    strategy = REGISTRY[snapshot.strategy]
+    foresees = snapshot.strategy in FORESEEING
+    configuration = plan_ahead(problem, strategy) if foresees else strategy(problem)
+    target = placement.place(problem, configuration, new_id)
+    return _decision(snapshot, problem, configuration, target)
+
+
+def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -> Decision:
+    """Judge segments that were decided elsewhere, and find the way to them.
+
+    Args:
+        snapshot: What is known.
+        settings: As for `decide`.
+        target: What shall run; it must fit on the fleet (`services.planner.core.feasibility`).
+
+    Raises:
+        FailedPrecondition, InvalidArgument: As for `decide`.
+    """
+    problem = pose(snapshot, settings)
+    return _decision(snapshot, problem, configuration_of(target, problem), target)
+
+
+def realise(
+    snapshot: Snapshot,
+    problem: Problem,
+    configuration: Configuration,
+    new_id: Callable[[], str],
+) -> Decision:
+    """Find places for a configuration that was decided elsewhere, and the way there.
+
+    Args:
+        snapshot: What is known.
+        problem: What it was decided for; fleet and what runs are taken from `snapshot`.
+        configuration: What shall run.
+        new_id: Gives ids that were never used.
+
+    Raises:
+        FailedPrecondition: It does not fit on the fleet.
+    """
+    problem = replace(problem, gpus=snapshot.gpus, running=staying(snapshot))
+    return _decision(
+        snapshot, problem, configuration, placement.place(problem, configuration, new_id)
+    )
+
+
+def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Problem:
+    """Return the problem that a strategy gets; errors as for `decide`.
+
+    Args:
+        snapshot: What is known.
+        settings: As for `decide`.
+        leeway: The catalog also has kinds that miss the latency rule by up to this factor.
+    """
+    if not snapshot.gpus:
+        why = "operators wait for every one" if snapshot.leaving else "no node has joined with one"
+        raise FailedPrecondition(f"the fleet has no GPU: {why}")
+    kinds = catalog.build(
+        snapshot.models,
+        tuple(dict.fromkeys(gpu.pool for gpu in snapshot.gpus)),
+        snapshot.objective.model_copy(
+            update={"latency_share": leeway * snapshot.objective.latency_share}
+        ),
+        settings.batch_sizes,
+        settings.max_processes,
+        clock_ratios=settings.clock_ratios,
+    )
+    problem = Problem(
+        gpus=snapshot.gpus,
+        models=snapshot.models,
+        catalog=kinds,
+        objective=snapshot.objective,
+        running=staying(snapshot),
+        seed=settings.seed,
+        time_limit_s=settings.time_limit_s,
+        batch_sizes=settings.batch_sizes,
+        forecast=snapshot.forecast,
+        placement=settings.placement,
+    )
+    check(problem)
+    return problem
+
+
+def running(snapshot: Snapshot) -> tuple[Segment, ...]:
+    """Return what runs in the strategies' words; what runs on GPUs we lack is left out."""
+    gpus = {gpu.uuid: gpu for gpu in snapshot.all_gpus}
+    offered = feasibility.variants(snapshot.models)
+    return tuple(
+        feasibility.placed(
+            each.spec,
+            gpu,
+            offered,
+            share=snapshot.shares.get(each.spec.segment_id, 0.0),
+            clock_mhz=gpu.clock_mhz,
+        )
+        for each in snapshot.running
+        if (gpu := gpus.get(each.spec.gpu_uuid)) is not None
+    )
+
+
+def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
+    """Return what runs and may go on: it neither drains nor was given up, nor is it to be moved."""
+    leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
+    gpus = {gpu.uuid for gpu in snapshot.gpus}
+    return tuple(
+        each
+        for each in running(snapshot)
+        if each.segment_id not in leaving and each.gpu_uuid in gpus
+    )
+
+
+def configuration_of(segments: Iterable[Segment], problem: Problem) -> Configuration:
+    """Return the configuration that segments amount to, with the load their shares give them."""
+    segments = tuple(segments)
+    demand_rps = {model.name: model.demand_rps for model in problem.models}
+    chosen: defaultdict[tuple[str, str], float] = defaultdict(
+        float
+    )  # what each variant has of its model's load
+    for segment in segments:
+        if not segment.kind.stage.index:
+            chosen[segment.kind.model, segment.kind.variant] += segment.share
+    load_rps: dict[SegmentKind, float] = {}
+    for segment in segments:
+        kind = segment.kind
+        passed_on = chosen[kind.model, kind.variant] if kind.stage.index else 1.0
+        usable_rps = kind.throughput_rps * problem.objective.max_utilisation
+        wanted_rps = passed_on * segment.share * demand_rps.get(kind.model, 0.0)
+        load_rps[kind] = load_rps.get(kind, 0.0) + min(wanted_rps, usable_rps)
+    return Configuration(Counter(segment.kind for segment in segments), load_rps)
+
+
+def _decision(
+    snapshot: Snapshot,
+    problem: Problem,
+    configuration: Configuration,
+    target: tuple[Segment, ...],
+) -> Decision:
+    before = running(snapshot)
+    found = score.score(problem, configuration)
+    return Decision(
+        problem=problem,
+        configuration=configuration,
+        score=found,
+        running=before,
+        target=target,
+        rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
+        nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
+        degraded="; ".join(filter(None, (shortfall(problem, found), _left_out(snapshot)))),
+    )
+
+
+def _left_out(snapshot: Snapshot) -> str:
+    """Say which models are not served because their strategy knows no pipelines."""
+    names = [
+        model.name
+        for model in snapshot.models
+        if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants)
+    ]
+    known = " or ".join(sorted(PIPELINED))
+    why = f"every variant is a pipeline, and {snapshot.strategy} plans none: choose {known}"
+    return f"{', '.join(names)}: {why}" if names else ""

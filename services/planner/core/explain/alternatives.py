@@ -1,0 +1,165 @@
+"""What else could have been decided: the candidates for a runner-up.
+
+Two configurations differ where their graphs do: in how many segments of which variant run on which
+slices, at which clock. Another batch size alone makes no other plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from heapq import nlargest
+from itertools import islice
+
+from services.kit.errors import ServiceError
+from services.planner.core.explain.binding_constraints import pool_name
+from services.planner.core.model import Configuration, Pool, Problem, Score, SegmentKind
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import Prices, prices, running_kinds
+from services.planner.core.problem.score import score
+
+Edge = tuple[str, str, Pool, str, int]
+"""Model, variant, pool, slice and clock: what a configuration graph counts."""
+
+Solve = Callable[[Problem], Configuration]
+
+MOST_SOLVES = 4
+MOST_NEIGHBOURS = 64
+SOLVE_S = 1.0
+"""Longest that one solve for a runner-up may take, s."""
+
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A configuration and its score."""
+
+    configuration: Configuration
+    score: Score
+
+    @property
+    def graph(self) -> Counter[Edge]:
+        """Number of segments per edge."""
+        return graph(self.configuration.segments)
+
+
+def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Iterator[Judged]:
+    """Yield configurations that differ from the chosen one and fit on the fleet.
+
+    What runs; the optimum without each of the edges that take most load; and the neighbours: one
+    segment less, or one variant in place of another on the same slice.
+
+    Args:
+        problem: What was to be decided.
+        chosen: What was decided.
+        solve: Finds an optimum; asked at most MOST_SOLVES times, SOLVE_S each.
+    """
+    known, own = prices(problem), graph(chosen.segments)
+    for found in (
+        with_load(known, Counter(running_kinds(problem))),
+        *_solved(quick(problem), chosen, solve),
+        *islice(_neighbours(known, chosen.segments), MOST_NEIGHBOURS),
+    ):
+        if graph(found.segments) not in (own, Counter()):
+            judged = judge(known, found)
+            if judged is not None:
+                yield judged
+
+
+def judge(known: Prices, configuration: Configuration) -> Judged | None:
+    """Return a configuration with its score; None: the fleet cannot hold it."""
+    try:
+        return Judged(configuration, score(known.problem, configuration, known))
+    except ServiceError:
+        return None
+
+
+def quick(problem: Problem) -> Problem:
+    """Return the problem with little time: an answer now is worth more than the best one."""
+    return replace(problem, time_limit_s=min(problem.time_limit_s, SOLVE_S))
+
+
+def graph(segments: Mapping[SegmentKind, int]) -> Counter[Edge]:
+    """Return the configuration graph of segments (CLOVER, Def. 1)."""
+    counts: Counter[Edge] = Counter()
+    for kind, count in segments.items():
+        counts[_edge(kind)] += count
+    return +counts
+
+
+def difference(chosen: Judged, other: Judged) -> str:
+    """Return how another configuration differs from the chosen one, for people."""
+    ours, theirs = chosen.graph, other.graph
+    edges = ours | theirs
+    models = len({edge[0] for edge in edges}) > 1
+    pools = len({edge[2] for edge in edges}) > 1
+
+    def names(counts: Counter[Edge]) -> str:
+        named = [
+            f"{f'{count} x ' if count > 1 else ''}{_name(edge, models=models, pools=pools)}"
+            for edge, count in counts.most_common(_MOST_NAMED)
+        ]
+        more = [f"{len(counts) - len(named)} more"] if len(counts) > len(named) else []
+        return " + ".join(named + more)
+
+    added, removed = theirs - ours, ours - theirs
+    if added and removed:
+        return f"{names(added)} instead of {names(removed)}"
+    return f"the same and {names(added)}" if added else f"the same without {names(removed)}"
+
+
+def _solved(problem: Problem, chosen: Configuration, solve: Solve) -> Iterator[Configuration]:
+    load_rps: dict[Edge, float] = {}
+    for kind, rps in chosen.load_rps.items():
+        load_rps[_edge(kind)] = load_rps.get(_edge(kind), 0.0) + rps
+    for edge in nlargest(MOST_SOLVES, load_rps, key=lambda edge: load_rps[edge]):
+        yield solve(_without(problem, edge))
+
+
+def _without(problem: Problem, edge: Edge) -> Problem:
+    pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
+    return replace(
+        problem,
+        catalog=tuple(kind for kind in problem.catalog if _edge(kind) != edge),
+        running=tuple(
+            each
+            for each in problem.running
+            if _edge(replace(each.kind, pool=pools.get(each.gpu_uuid, each.kind.pool))) != edge
+        ),
+    )
+
+
+def _neighbours(known: Prices, segments: Mapping[SegmentKind, int]) -> Iterator[Configuration]:
+    for kind, count in segments.items():
+        if count > 0:
+            fewer = {**segments, kind: count - 1}
+            yield with_load(known, fewer)
+            for other in _rivals(known.problem, kind):
+                yield with_load(known, {**fewer, other: fewer.get(other, 0) + 1})
+
+
+def _rivals(problem: Problem, kind: SegmentKind) -> Iterator[SegmentKind]:
+    """Yield the fastest kind of each other variant on the same slice at the same clock."""
+    fastest: dict[str, SegmentKind] = {}
+    for other in problem.catalog:
+        if _edge(other)[2:] == _edge(kind)[2:] and other.model == kind.model:
+            best = fastest.setdefault(other.variant, other)
+            if other.throughput_rps > best.throughput_rps:
+                fastest[other.variant] = other
+    fastest.pop(kind.variant, None)
+    yield from fastest.values()
+
+
+def _edge(kind: SegmentKind) -> Edge:
+    return kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz
+
+
+def _name(edge: Edge, *, models: bool, pools: bool) -> str:
+    model, variant, pool, profile, clock_mhz = edge
+    return (
+        f"{f'{model}/' if models else ''}{variant} on {profile}"
+        f"{f' of {pool_name(pool)}' if pools else ''}"
+        f"{f' at {clock_mhz} MHz' if clock_mhz else ''}"
+    )

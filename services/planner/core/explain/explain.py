@@ -1,0 +1,130 @@
+"""Why a plan is as it is: what binds it, what it promises, what else there was.
+
+Pure, and bounded: a handful of short solves (`alternatives`), whatever the plan's strategy was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from services.planner.core.explain.alternatives import (
+    Judged,
+    alternatives,
+    difference,
+    judge,
+    quick,
+)
+from services.planner.core.explain.binding_constraints import bindings
+from services.planner.core.explain.explanation import Alternative, Binding, Explanation, Outlook
+from services.planner.core.explain.sentences import Case, sentences
+from services.planner.core.model import Configuration, Problem
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies import REGISTRY
+
+_WORTH_TELLING = 1e-6
+_TINY = 1e-9  # keeps a relative gap finite where the objective is 0, points
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What is to be explained.
+
+    Attributes:
+        version: Of the plan; 0: a dry run.
+        problem: What was to be decided.
+        configuration: What was decided, with the gap that was proven.
+        solve_s: Time the strategy took, s.
+    """
+
+    version: int
+    problem: Problem
+    configuration: Configuration
+    solve_s: float
+
+
+def explain(decided: Decided) -> Explanation:
+    """Return why a plan is as it is.
+
+    Raises:
+        FailedPrecondition: The plan's slices do not fit on the problem's fleet.
+    """
+    problem, configuration = decided.problem, decided.configuration
+    known, solve = prices(problem), REGISTRY["exact"]
+    chosen = Judged(configuration, score(problem, configuration, known))
+    optimum = judge(known, solve(quick(problem)))
+    others = list(alternatives(problem, configuration, solve))
+    if optimum is not None and optimum.graph != chosen.graph:
+        others.append(optimum)
+    base = judge(known, REGISTRY["base"](problem))
+    case = Case(
+        problem=problem,
+        chosen=chosen,
+        gap=_gap(chosen, optimum),
+        base=base if base is not None and base.configuration.segments else None,
+        runner_up=max(others, key=lambda each: each.score.worth, default=None),
+        others=tuple(others),
+    )
+    binding = (
+        *bindings(problem, configuration, chosen.score, decided.solve_s),
+        *_reconfiguration(problem, chosen),
+    )
+    return Explanation(
+        version=decided.version,
+        bindings=tuple(sorted(binding, key=lambda each: -each.used)),
+        plan=Outlook.of_score(chosen.score),
+        runner_up=_alternative(chosen, case.runner_up),
+        base=_alternative(chosen, case.base),
+        gap=case.gap,
+        sentences=tuple(sentences(case)),
+    )
+
+
+def _gap(chosen: Judged, optimum: Judged | None) -> float | None:
+    """Return what is proven of a plan; where its strategy proves nothing, what a solve now does."""
+    if chosen.configuration.gap is not None:
+        return chosen.configuration.gap
+    if optimum is None or optimum.configuration.gap is None:
+        return None
+    if optimum.score.shortage != chosen.score.shortage:
+        return None
+    best, ours = optimum.score.objective, chosen.score.objective
+    bound = best + optimum.configuration.gap * abs(best)
+    return max(0.0, bound - ours) / max(abs(ours), _TINY)
+
+
+def _alternative(chosen: Judged, other: Judged | None) -> Alternative | None:
+    if other is None:
+        return None
+    return Alternative(
+        description=difference(chosen, other),
+        outlook=Outlook.of_score(other.score),
+        loses=chosen.score.objective - other.score.objective,
+    )
+
+
+def _reconfiguration(problem: Problem, chosen: Judged) -> Iterator[Binding]:
+    """Yield the price of reconfiguration where it alone keeps a better configuration away."""
+    objective = problem.objective
+    if not problem.running or not (objective.switch_price or objective.layout_price):
+        return
+    update = {"switch_price": 0.0, "layout_price": 0.0}
+    free = replace(problem, objective=objective.model_copy(update=update))
+    better = REGISTRY["exact"](quick(free))
+    known = prices(free)
+    ours, theirs = judge(known, chosen.configuration), judge(known, better)
+    priced = judge(prices(problem), better)
+    if ours is None or theirs is None or priced is None:
+        return
+    gain, price = theirs.score.objective - ours.score.objective, priced.score.reconfiguration
+    if theirs.score.shortage <= ours.score.shortage and gain > _WORTH_TELLING and price > 0:
+        yield Binding(
+            constraint="reconfiguration_price",
+            subject="",
+            used=min(1.0, gain / price),
+            sentence=(
+                f"{difference(chosen, theirs)} would gain {gain:.2f} points, but getting there "
+                f"costs {price:.2f}."
+            ),
+        )

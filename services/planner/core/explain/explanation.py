@@ -1,0 +1,160 @@
+"""What explanations and differences are made of; fields mirror `explanation.proto`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.planner.core.model import Score
+from services.planner.core.plan import PlannedSegment, Prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a configuration promises.
+
+    Attributes:
+        objective: The strategies' one comparable number, percentage points.
+        latency_s: At the SLO's percentile, by model, s.
+        accuracy: Mean, by model, in the models' unit.
+        power_w, carbon_gco2e_per_h: Of the fleet.
+        gpus: Powered GPUs.
+        unserved_rps: Demand that is not served within the SLO, by model, req/s.
+    """
+
+    objective: float
+    latency_s: Mapping[str, float]
+    accuracy: Mapping[str, float]
+    power_w: float
+    carbon_gco2e_per_h: float
+    gpus: int
+    unserved_rps: Mapping[str, float]
+
+    @classmethod
+    def of_score(cls, score: Score) -> Outlook:
+        """Return what a configuration with this score promises."""
+        return cls(
+            objective=score.objective,
+            latency_s=score.latency_s,
+            accuracy=score.accuracy,
+            power_w=score.power_w,
+            carbon_gco2e_per_h=score.carbon_gco2e_per_h,
+            gpus=score.powered_gpus,
+            unserved_rps=score.unserved_rps,
+        )
+
+    @classmethod
+    def of_prediction(cls, prediction: Prediction) -> Outlook:
+        """Return what a plan with this prediction promises."""
+        return cls(
+            objective=prediction.objective,
+            latency_s=prediction.latency_s,
+            accuracy=prediction.accuracy,
+            power_w=prediction.power_w,
+            carbon_gco2e_per_h=prediction.carbon_gco2e_per_h,
+            gpus=prediction.gpus,
+            unserved_rps=prediction.unserved_rps,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A constraint that leaves no room.
+
+    Attributes:
+        constraint: Which.
+        subject: What it binds; "": the whole plan.
+        used: How much of it is used, 0..1.
+        sentence: For people.
+    """
+
+    constraint: str
+    subject: str
+    used: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """Something else that could have been decided.
+
+    Attributes:
+        description: What it is.
+        outlook: What it promises.
+        loses: How much worse its objective is than the plan's, percentage points.
+    """
+
+    description: str
+    outlook: Outlook
+    loses: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a plan is as it is.
+
+    Attributes:
+        version: Of the plan; 0: a dry run.
+        bindings: What keeps it from being better, the most binding first.
+        plan: What it promises.
+        runner_up: The best configuration found that differs from it, if any.
+        base: Each model's best variant on whole GPUs, where the fleet holds it.
+        gap: Proven relative optimality gap, or None.
+        sentences: All of it, for people.
+    """
+
+    version: int
+    bindings: tuple[Binding, ...]
+    plan: Outlook
+    runner_up: Alternative | None
+    base: Alternative | None
+    gap: float | None
+    sentences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareChange:
+    """A segment whose share of its model's load changes, 0..1."""
+
+    segment_id: str
+    from_share: float
+    to_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """A GPU whose SM clock changes, MHz; 0: the driver's own."""
+
+    gpu_uuid: str
+    from_mhz: int
+    to_mhz: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDiff:
+    """How two plans differ.
+
+    Attributes:
+        from_version, to_version: The plans; 0: a dry run.
+        started: Segments that only the later one has.
+        stopped: Segments that only the earlier one has.
+        shares: Segments of both whose share changes.
+        clocks: GPUs whose clock changes.
+        from_outlook, to_outlook: What both promise.
+        kept: Segments of both.
+    """
+
+    from_version: int
+    to_version: int
+    started: tuple[PlannedSegment, ...]
+    stopped: tuple[PlannedSegment, ...]
+    shares: tuple[ShareChange, ...]
+    clocks: tuple[ClockChange, ...]
+    from_outlook: Outlook
+    to_outlook: Outlook
+    kept: int
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share of one in percent, as sentences say it."""
+    return f"{share:.{digits}%}".replace("%", " %")

@@ -1,0 +1,211 @@
+"""Plans of before, on the fleet of now: can it hold them, and what would run?"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from services.kit.errors import InvalidArgument
+from services.kit.profiles.core.profile import BatchCost
+from services.planner.core.model import (
+    Gpu,
+    Model,
+    PipelineStage,
+    Queue,
+    Segment,
+    SegmentKind,
+    Variant,
+)
+from services.planner.core.plan import Plan, PlannedSegment, SegmentSpec
+
+_SHARES_SUM_TO = 1e-3
+
+Offered = Mapping[tuple[str, str], Variant]
+"""The deployment's variants, by names of model and variant."""
+
+
+def variants(models: Iterable[Model]) -> Offered:
+    """Return the variants of `models`."""
+    return {(model.name, variant.name): variant for model in models for variant in model.variants}
+
+
+def lacks(
+    segments: Iterable[PlannedSegment], gpus: Iterable[Gpu], models: Iterable[Model]
+) -> tuple[str, ...]:
+    """Return what the fleet or the deployment lacks to hold `segments`; empty: nothing.
+
+    Args:
+        segments: A plan's.
+        gpus: The fleet.
+        models: The deployment's models.
+    """
+    known = {gpu.uuid: gpu for gpu in gpus}
+    offered = variants(models)
+    by_gpu: dict[tuple[str, str], list[PlannedSegment]] = defaultdict(list)
+    for segment in segments:
+        by_gpu[segment.node, segment.spec.gpu_uuid].append(segment)
+    return tuple(
+        fault
+        for (node, uuid), here in by_gpu.items()
+        for fault in _faults(node, uuid, known.get(uuid), here, offered)
+    )
+
+
+def _faults(
+    node: str,
+    uuid: str,
+    gpu: Gpu | None,
+    segments: Sequence[PlannedSegment],
+    offered: Offered,
+) -> Iterator[str]:
+    if gpu is None or gpu.node != node:
+        yield f"GPU {uuid} of {node} is away"
+        return
+    fault = gpu.pool.type.geometry.problem(segment.spec.placement for segment in segments)
+    if fault:
+        yield f"GPU {uuid} of {node}: {fault}"
+        return
+    for spec in (segment.spec for segment in segments):
+        variant = offered.get((spec.model, spec.variant))
+        if variant is None:
+            yield f"the deployment has no variant {spec.variant!r} of model {spec.model!r}"
+        elif _cost(spec, gpu, variant, 0) is None:
+            yield f"{spec.variant} does not fit on {spec.placement} of GPU {uuid}"
+
+
+def left_of(
+    segments: Iterable[PlannedSegment], gpus: Iterable[Gpu], models: Iterable[Model]
+) -> tuple[PlannedSegment, ...]:
+    """Return those of a plan's segments that the fleet can still hold."""
+    gpus, models = tuple(gpus), tuple(models)
+    by_gpu: dict[str, list[PlannedSegment]] = defaultdict(list)
+    for segment in segments:
+        by_gpu[segment.spec.gpu_uuid].append(segment)
+    return tuple(
+        segment for here in by_gpu.values() if not lacks(here, gpus, models) for segment in here
+    )
+
+
+def check(segments: Sequence[PlannedSegment]) -> None:
+    """Check the numbers of a plan that came from outside.
+
+    Raises:
+        InvalidArgument: A batch size, a number of processes or shares that cannot be.
+    """
+    shares: dict[Queue, float] = defaultdict(float)
+    for index, segment in enumerate(segments):
+        if segment.spec.batch_size < 1 or segment.spec.processes < 1:
+            where = f"plan.segments[{index}].spec"
+            raise InvalidArgument(f"{where}: batch_size and processes must be >= 1", field=where)
+        if not 0 <= segment.share <= 1:
+            where = f"plan.segments[{index}].share"
+            raise InvalidArgument(f"{where}: must be 0..1, got {segment.share:g}", field=where)
+        shares[segment.spec.queue] += segment.share
+    for (model, variant, stage), total in shares.items():
+        if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
+            which = f"{model} {variant}, stage {stage}," if stage else model
+            raise InvalidArgument(
+                f"plan.segments: the shares of {which} must sum to 1, got {total:g}",
+                field="plan.segments",
+            )
+
+
+def target(
+    plan: Plan,
+    gpus: Iterable[Gpu],
+    models: Sequence[Model],
+    running: Iterable[Segment],
+    new_id: Callable[[str], str],
+) -> tuple[Segment, ...]:
+    """Return the segments that carry a plan out again.
+
+    Args:
+        plan: A plan that the fleet can hold.
+        gpus: The fleet.
+        models: The deployment's models.
+        running: What runs and may stay: what is the same in all but its id keeps its id.
+        new_id: Names a segment that must start, given the plan's name of it: an id that ran before
+            and ended keeps its energy account for itself.
+    """
+    ids: dict[object, list[str]] = defaultdict(list)
+    for each in running:
+        ids[each.identity].append(each.segment_id)
+    return tuple(
+        replace(
+            each, segment_id=same.pop() if (same := ids[each.identity]) else new_id(each.segment_id)
+        )
+        for each in resumed(plan, gpus, models)
+    )
+
+
+def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[Segment, ...]:
+    """Return the segments of a plan whose rollout goes on, ids and all; arguments as `target`."""
+    known, offered = {gpu.uuid: gpu for gpu in gpus}, variants(models)
+    return tuple(
+        placed(
+            each.spec,
+            known[each.spec.gpu_uuid],
+            offered,
+            share=each.share,
+            clock_mhz=plan.clocks_mhz.get(each.spec.gpu_uuid, 0),
+        )
+        for each in plan.segments
+    )
+
+
+def placed(
+    spec: SegmentSpec, gpu: Gpu, offered: Offered, *, share: float, clock_mhz: int
+) -> Segment:
+    """Return a segment in the strategies' words.
+
+    Args:
+        spec: What and where.
+        gpu: Its GPU.
+        offered: The deployment's variants.
+        share: Of its model's load, 0..1.
+        clock_mhz: SM clock of its GPU; 0: not lowered.
+    """
+    return Segment(
+        segment_id=spec.segment_id,
+        kind=_kind(spec, gpu, offered, clock_mhz),
+        node=gpu.node,
+        gpu_uuid=gpu.uuid,
+        placement=spec.placement,
+        share=share,
+    )
+
+
+def _kind(spec: SegmentSpec, gpu: Gpu, offered: Offered, clock_mhz: int) -> SegmentKind:
+    """Return the kind of a segment, which need not be in the catalog.
+
+    One whose model, variant or stage the deployment no longer has can do nothing for us.
+    """
+    variant = offered.get((spec.model, spec.variant))
+    cost = None if variant is None else _cost(spec, gpu, variant, clock_mhz)
+    stage = variant.stages[spec.stage][0] if variant and cost else PipelineStage(spec.stage)
+    return SegmentKind(
+        model=spec.model,
+        variant=spec.variant,
+        pool=gpu.pool,
+        profile=spec.placement.profile,
+        batch_size=spec.batch_size,
+        processes=spec.processes,
+        latency_s=cost.latency_s if cost else 0.0,
+        throughput_rps=spec.processes * spec.batch_size / cost.latency_s if cost else 0.0,
+        energy_j=cost.energy_j / spec.batch_size if cost else 0.0,
+        accuracy=variant.accuracy if variant and cost else 0.0,
+        clock_mhz=clock_mhz,
+        stage=stage,
+    )
+
+
+def _cost(spec: SegmentSpec, gpu: Gpu, variant: Variant, clock_mhz: int) -> BatchCost | None:
+    if spec.stage >= len(variant.stages):
+        return None
+    kind = gpu.pool.type
+    shape = kind.shape(kind.geometry.kind(spec.placement.profile))
+    ratio = clock_mhz / kind.max_clock_mhz if 0 < clock_mhz < kind.max_clock_mhz else 1.0
+    _, profile = variant.stages[spec.stage]
+    return profile.batch(shape, spec.batch_size, spec.processes, clock_ratio=ratio)

@@ -1,0 +1,238 @@
+"""Which nodes there are, what they have and what runs on them: the planner's view of the agents.
+
+A node whose stream broke keeps its place for a while: its workers serve on without their agent,
+and an agent that restarts is back within seconds. Until then nothing is planned, because nothing
+could be carried out there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+
+from services.kit import config
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import Placement
+from services.planner.core.model import Gpu, GpuType, Pool
+from services.planner.core.plan import SegmentSpec
+
+_LOST_SHARE = 1 / 6
+"""Share of a node's orphan timeout after which the planner plans without it."""
+
+_PUE_STEP = 0.0625
+"""Plans see measured PUE in such steps; accounts and receipts see it as it is."""
+
+
+class SegmentState(IntEnum):
+    """Where a segment stands in its life; values are the wire's."""
+
+    STARTING = 1
+    READY = 2
+    DEGRADED = 3
+    DRAINING = 4
+    QUARANTINED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSegment:
+    """A segment as its agent reports it.
+
+    Attributes:
+        spec: What was asked for.
+        state: Where it stands.
+        endpoints: "host:port" of its workers.
+    """
+
+    spec: SegmentSpec
+    state: SegmentState
+    endpoints: tuple[str, ...]
+
+    @property
+    def serves(self) -> bool:
+        """Requests may be sent to it."""
+        return bool(self.endpoints) and self.state in (SegmentState.READY, SegmentState.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpu:
+    """A GPU as its agent reports it.
+
+    Attributes:
+        uuid: Its identity.
+        type: What it is.
+        slices: Those that exist now.
+        clock_mhz: What its SM clock is held at, MHz; 0: not held.
+        wanted: An operator waits for it: what runs there is to be moved elsewhere.
+    """
+
+    uuid: str
+    type: GpuType
+    slices: tuple[Placement, ...]
+    clock_mhz: int = 0
+    wanted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as its agent reports it.
+
+    Attributes:
+        name, zone: Of the deployment file.
+        gpus: What it has.
+        segments: What runs now.
+        pue: Wall energy per device energy, measured; None: nobody measures.
+    """
+
+    name: str
+    zone: str
+    gpus: tuple[NodeGpu, ...]
+    segments: tuple[RunningSegment, ...]
+    pue: float | None = None
+
+
+@dataclass(slots=True)
+class _Member:
+    node: Node | None
+    left_s: float | None  # monotonic time its stream broke; None: connected
+
+
+class Fleet:
+    """The nodes of a deployment, by the agents' reports. Times are monotonic seconds."""
+
+    def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
+        self._settings = settings
+        self._settle_s = settle_s
+        self._members: dict[str, _Member] = {}
+        self._first_join_s: float | None = None
+
+    def expect(self, nodes: frozenset[str], now_s: float) -> None:
+        """Wait for nodes that a plan of before a restart uses, as if they had just left."""
+        for name in nodes & self._settings.keys():
+            self._members.setdefault(name, _Member(None, now_s))
+
+    def report(self, node: Node, now_s: float) -> None:
+        """Take in a node as it is now.
+
+        Raises:
+            FailedPrecondition: The node or its zone is not the deployment file's.
+        """
+        known = self._settings.get(node.name)
+        if known is None:
+            names = ", ".join(sorted(self._settings))
+            raise FailedPrecondition(
+                f"node.name: {node.name!r} is not in the deployment file; it has {names}",
+                field="node.name",
+            )
+        if node.zone != known.zone:
+            raise FailedPrecondition(
+                f"node.zone: the deployment file has {node.name} in {known.zone}, "
+                f"not in {node.zone!r}",
+                field="node.zone",
+            )
+        self._members[node.name] = _Member(node, None)
+        if self._first_join_s is None:
+            self._first_join_s = now_s
+
+    def leave(self, name: str, now_s: float) -> None:
+        """A node's stream broke."""
+        self._members[name].left_s = now_s
+
+    def connected(self, name: str) -> bool:
+        """Tell whether a node's stream is open."""
+        member = self._members.get(name)
+        return member is not None and member.left_s is None
+
+    def unsettled_s(self, now_s: float) -> float:
+        """Return how long to wait before the fleet is worth planning for, s.
+
+        0: now. Infinite: until somebody joins.
+        """
+        if self._first_join_s is None:
+            return math.inf
+        joined = all(name in self._members for name in self._settings)
+        waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
+        for name, member in self._members.items():
+            if member.left_s is not None:
+                waits.append(member.left_s + self._lost_after_s(name) - now_s)
+        return max(0.0, *waits)
+
+    def nodes(self, now_s: float) -> Iterator[Node]:
+        """Yield the nodes to plan with: those that are here, or have only just left.
+
+        A node whose agent may only read (`nodes.<n>.control`) is none of them: no step of a plan
+        could be carried out there.
+        """
+        for name, member in sorted(self._members.items()):
+            lost = member.left_s is not None and now_s >= member.left_s + self._lost_after_s(name)
+            if member.node is not None and self._settings[name].controlled and not lost:
+                yield member.node
+
+    def heard(self, name: str) -> bool:
+        """Tell whether a node has reported since the start."""
+        member = self._members.get(name)
+        return member is not None and member.node is not None
+
+    def node(self, name: str) -> Node | None:
+        """Return a node as last reported, however long ago; None: it never was."""
+        member = self._members.get(name)
+        return None if member is None else member.node
+
+    def pue(self, name: str) -> float:
+        """Return a node's PUE: as last measured, else as the deployment file says."""
+        member = self._members.get(name)
+        measured = None if member is None or member.node is None else member.node.pue
+        return self._settings[name].pue if measured is None else measured
+
+    def segments(self) -> dict[str, RunningSegment]:
+        """Return what runs, by segment id, as last reported, by nodes out of reach too."""
+        return {
+            segment.spec.segment_id: segment
+            for member in self._members.values()
+            if member.node is not None
+            for segment in member.node.segments
+        }
+
+    def idle_power_w(self) -> dict[str, float]:
+        """Return the idle power of every GPU that was ever reported, W, by UUID."""
+        return {
+            gpu.uuid: gpu.type.idle_power_w
+            for member in self._members.values()
+            if member.node is not None
+            for gpu in member.node.gpus
+        }
+
+    def gpus(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
+        """Return the GPUs to plan with, in order of node and report.
+
+        Args:
+            intensity: gCO2e/kWh by zone; every zone of a node is a key.
+            now_s: Monotonic time, s.
+        """
+        return tuple(self._gpus(intensity, now_s, wanted=False))
+
+    def leaving(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
+        """Return the GPUs that operators wait for; arguments as for `gpus`."""
+        return tuple(self._gpus(intensity, now_s, wanted=True))
+
+    def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:
+        for node in self.nodes(now_s):
+            pool = partial(
+                Pool,
+                zone=node.zone,
+                pue=self._settings[node.name].pue if node.pue is None else _coarse(node.pue),
+                intensity_gco2e_per_kwh=intensity[node.zone],
+            )
+            for gpu in node.gpus:
+                if gpu.wanted == wanted:
+                    yield Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz)
+
+    def _lost_after_s(self, name: str) -> float:
+        return self._settings[name].orphan_timeout_s * _LOST_SHARE
+
+
+def _coarse(pue: float) -> float:
+    """Return a measured PUE such that nodes which hardly differ share a pool."""
+    return round(pue / _PUE_STEP) * _PUE_STEP

@@ -1,0 +1,240 @@
+"""The largest load of the next interval, with a prediction interval, learnt while it runs.
+
+Two opinions about how the largest load will change, both taken from what followed in the past:
+
+    state   the intervals whose shape (level, burst, slope, end) was most like the last one's
+    season  the same, of those at the same place in the hour: jobs start on the minute
+
+Each is a sample of outcomes. They are mixed by how well their medians did lately at this place in
+the hour (exponential weights), and the mixture's quantiles are the forecast. Outcomes are changes
+of the logarithm, so that a load twice as large is no news.
+
+The outer quantiles are then moved, a little after each interval, until they cover what they
+promise: the quantile tracker of Angelopoulos, Candes and Tibshirani, "Conformal PID Control for
+Time Series Prediction" (NeurIPS 2023), which assumes nothing about the load.
+
+InfAdapter (EuroMLSys'23, section 5) trains an LSTM of the last ten maxima instead; this one has
+nothing to train, and starts from the first interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.kit.errors import InvalidArgument
+from services.planner.core.forecast.load_forecast_analogues import (
+    Analogues,
+    Likeness,
+    Vector,
+    mixture,
+)
+
+MARGIN = 1.1
+"""Provided beyond the last maximum as long as nothing is known (InfAdapter's margin)."""
+
+MEMORY = 10_080
+"""Intervals remembered: a week of minutes, 0.7 MB."""
+
+LEAST_KNOWN = 30
+"""Intervals from which analogues are better than the margin."""
+
+SEASON_S = 3600.0
+
+STATE = Likeness(np.array([0.2, 1.0, 0.5, 0.7, 0.3, 1.0]), softness=1e-3)
+SEASON = Likeness(np.array([0.5, 0.5, 0.2, 0.0, 0.0, 0.0]), softness=1e-2)
+"""In the features of `_situation`; tuned on days 0-6 of the Twitter trace."""
+
+FORGET = 0.95
+TRUST = 5.0
+"""How fast past errors fade per visit of a place in the hour, and how much an error counts."""
+
+TRACKING = 0.01
+"""By how much a miss moves an outer quantile, in logarithms: 1 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The load within one interval.
+
+    Attributes:
+        start_s: When it began, Unix time, s.
+        mean_rps: Mean load.
+        max_rps: Largest load of a second within it.
+        end_rps: Mean load near its end; None: not known.
+    """
+
+    start_s: float
+    mean_rps: float
+    max_rps: float
+    end_rps: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("start_s", "mean_rps", "max_rps", "end_rps"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise InvalidArgument(f"{name} must be finite and >= 0, got {value}", field=name)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The largest load of an interval to come.
+
+    Attributes:
+        start_s: When the interval begins, Unix time, s.
+        expected_rps: Median: it is as likely to be more as to be less.
+        low_rps: Exceeded with probability `coverage`.
+        high_rps: Not exceeded with probability `coverage`.
+        coverage: 0.5..1.
+    """
+
+    start_s: float
+    expected_rps: float
+    low_rps: float
+    high_rps: float
+    coverage: float
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What was thought of the next interval; outcomes are changes of the logarithm.
+
+    Attributes:
+        last: The interval before.
+        forecast: What was said.
+        situation, slot: What it was said for.
+        medians: Of the two opinions; empty where there were none yet.
+    """
+
+    last: Interval
+    forecast: Forecast
+    situation: Vector
+    slot: int
+    medians: tuple[float, ...] = ()
+
+
+class Forecaster:
+    """Forecasts the load of one model, interval by interval."""
+
+    def __init__(self, interval_s: float, coverage: float, memory: int = MEMORY) -> None:
+        """Start without history.
+
+        Args:
+            interval_s: Length of an interval, s, > 0.
+            coverage: What an outer quantile promises, 0.5 <= coverage < 1.
+            memory: Intervals remembered.
+
+        Raises:
+            InvalidArgument: A value is out of range.
+        """
+        if not interval_s > 0:
+            raise InvalidArgument(f"interval_s must be > 0, got {interval_s}", field="interval_s")
+        if not 0.5 <= coverage < 1:
+            raise InvalidArgument(f"coverage must be 0.5..1, got {coverage}", field="coverage")
+        self._interval_s = interval_s
+        self._coverage = coverage
+        self._known = Analogues(memory, len(STATE.weights))
+        self._recent: deque[Interval] = deque(maxlen=3)
+        self._errors = np.zeros((max(1, round(SEASON_S / interval_s)), 2))
+        self._low_shift, self._high_shift = 0.0, 0.0
+        self._view: _View | None = None
+
+    def observe(self, interval: Interval) -> None:
+        """Learn from an interval that has passed; after a hole, start again from this one.
+
+        Raises:
+            InvalidArgument: It does not come after the last one.
+        """
+        if self._view is not None:
+            last_s = self._view.last.start_s
+            passed = (interval.start_s - last_s) / self._interval_s
+            if passed < 0.5:
+                raise InvalidArgument(
+                    f"start_s must be after {last_s}, got {interval.start_s}", field="start_s"
+                )
+            if passed < 1.5:
+                self._learn(self._view, interval)
+            else:
+                self._recent.clear()
+        self._recent.append(interval)
+        self._view = self._look(interval)
+
+    def forecast(self) -> Forecast | None:
+        """Return the forecast for the interval after the last one; None: none was seen."""
+        return self._view.forecast if self._view else None
+
+    def _learn(self, view: _View, interval: Interval) -> None:
+        outcome = math.log1p(interval.max_rps) - math.log1p(view.last.max_rps)
+        if view.medians:
+            missed = np.abs(outcome - np.array(view.medians))
+            self._errors[view.slot] = FORGET * self._errors[view.slot] + missed
+            said, allowed = view.forecast, 1.0 - self._coverage
+            self._low_shift -= TRACKING * ((interval.max_rps < said.low_rps) - allowed)
+            self._high_shift += TRACKING * ((interval.max_rps > said.high_rps) - allowed)
+        self._known.add(view.situation, view.slot, outcome)
+
+    def _look(self, last: Interval) -> _View:
+        start_s = last.start_s + self._interval_s
+        slot = int(start_s % SEASON_S // self._interval_s) % len(self._errors)
+        situation = _situation(self._recent)
+        if len(self._known) < LEAST_KNOWN:
+            most_rps = last.max_rps
+            guess = Forecast(
+                start_s, most_rps, most_rps / MARGIN, most_rps * MARGIN, self._coverage
+            )
+            return _View(last, guess, situation, slot)
+        by_state = self._known.near(situation, STATE)
+        by_season = self._known.near(situation, SEASON, slot) or by_state
+        belief = mixture(by_state, by_season, self._trust(slot))
+        middle = belief.quantile(0.5)
+        low, high = belief.quantile(1.0 - self._coverage), belief.quantile(self._coverage)
+        # No bound crosses the median, and no shift grows where it cannot act: after a long calm it
+        # would take as long to come back.
+        self._low_shift = min(self._low_shift, middle - low)
+        self._high_shift = max(self._high_shift, middle - high)
+        forecast = Forecast(
+            start_s,
+            _changed(last.max_rps, middle),
+            _changed(last.max_rps, low + self._low_shift),
+            _changed(last.max_rps, high + self._high_shift),
+            self._coverage,
+        )
+        medians = (by_state.quantile(0.5), by_season.quantile(0.5))
+        return _View(last, forecast, situation, slot, medians)
+
+    def _trust(self, slot: int) -> float:
+        """Return the weight of the season's opinion, 0..1."""
+        more = self._errors[slot, 1] - self._errors[slot, 0]
+        return 1.0 / (1.0 + math.exp(min(TRUST * more, 500.0)))
+
+
+def _changed(load_rps: float, change: float) -> float:
+    """Return a load after a change of its logarithm."""
+    return max(0.0, math.expm1(math.log1p(load_rps) + change))
+
+
+def _situation(recent: Sequence[Interval]) -> Vector:
+    """Return what an interval's outcome may depend on, in logarithms.
+
+    Level; burst (largest over mean); how burst and level changed; how the interval ended. Where
+    there are fewer than three intervals, the earlier ones are taken to be like the first.
+    """
+    last = recent[-1]
+    before = recent[max(-2, -len(recent))]
+    first = recent[max(-3, -len(recent))]
+    level, burst = math.log1p(last.mean_rps), math.log1p(last.max_rps)
+    end_rps = last.mean_rps if last.end_rps is None else last.end_rps
+    return np.array(
+        [
+            level,
+            burst - level,
+            math.log1p(before.max_rps) - burst,
+            math.log1p(before.mean_rps) - level,
+            math.log1p(first.mean_rps) - level,
+            math.log1p(end_rps) - level,
+        ]
+    )

@@ -1,0 +1,87 @@
+"""Few scenes for many periods: those whose intensities are nearly equal are one scene."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.planner.core.model import Period
+
+FINEST = 0.01
+"""Relative difference of intensities up to which two periods may be one scene, if need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenes:
+    """A forecast as a play.
+
+    Attributes:
+        scenes: Each with all its time; the first is the present. Intensities are the means over
+            the scene's periods, the present's those of the first period.
+        order: For each period of the forecast, the number of its scene.
+    """
+
+    scenes: tuple[Period, ...]
+    order: tuple[int, ...]
+
+
+def stage(forecast: Sequence[Period], most: int) -> Scenes:
+    """Return the scenes of a forecast.
+
+    Periods with equal intensities share a scene. Where that leaves more than `most`, those that
+    differ by 1 % share one, then by 2 %, 4 % and so on: each period joins the first scene whose
+    first period is near enough in every zone.
+
+    Args:
+        forecast: At least one period, the present first; all with the same zones.
+        most: Largest number of scenes, >= 1.
+    """
+    tolerance = 0.0
+    while len(leaders := _leaders(forecast, tolerance)) > most:
+        tolerance = 2 * tolerance or FINEST
+    order = tuple(_scene(leaders, period, tolerance) for period in forecast)
+    members = [
+        [period for period, number in zip(forecast, order, strict=True) if number == scene]
+        for scene in range(len(leaders))
+    ]
+    present = Period(
+        sum(period.length_s for period in members[0]), forecast[0].intensity_gco2e_per_kwh
+    )
+    return Scenes((present, *map(_together, members[1:])), order)
+
+
+def _leaders(forecast: Sequence[Period], tolerance: float) -> list[Period]:
+    leaders: list[Period] = []
+    for period in forecast:
+        if not any(_near(leader, period, tolerance) for leader in leaders):
+            leaders.append(period)
+    return leaders
+
+
+def _scene(leaders: Sequence[Period], period: Period, tolerance: float) -> int:
+    return next(number for number, leader in enumerate(leaders) if _near(leader, period, tolerance))
+
+
+def _near(one: Period, other: Period, tolerance: float) -> bool:
+    ours, theirs = one.intensity_gco2e_per_kwh, other.intensity_gco2e_per_kwh
+    return all(
+        abs(ours[zone] - theirs[zone]) <= tolerance * max(ours[zone], theirs[zone]) for zone in ours
+    )
+
+
+def _together(periods: Sequence[Period]) -> Period:
+    length_s = sum(period.length_s for period in periods)
+    return Period(
+        length_s,
+        {
+            zone: _mean([(p.length_s, p.intensity_gco2e_per_kwh[zone]) for p in periods])
+            for zone in periods[0].intensity_gco2e_per_kwh
+        },
+    )
+
+
+def _mean(weighted: Sequence[tuple[float, float]]) -> float:
+    first = weighted[0][1]
+    if all(value == first for _, value in weighted):
+        return first
+    return sum(w * value for w, value in weighted) / sum(w for w, _ in weighted)

@@ -1,0 +1,143 @@
+"""From what agents and routers count to what was measured: two readings make a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from services.planner.core.model import Segment, SegmentKind
+from services.planner.core.online_search.measurement import Measurement, Observed
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What one segment has done since it began, as its agent meters it.
+
+    Attributes:
+        requests: Answered.
+        batches: Run.
+        busy_s: Busy time, summed over its workers, s.
+        energy_j: Active energy, J.
+    """
+
+    requests: int = 0
+    batches: int = 0
+    busy_s: float = 0.0
+    energy_j: float = 0.0
+
+    def since(self, before: Counters) -> Counters:
+        """Return what was done since; nothing where a counter went back: its agent lost it."""
+        done = Counters(
+            self.requests - before.requests,
+            self.batches - before.batches,
+            self.busy_s - before.busy_s,
+            self.energy_j - before.energy_j,
+        )
+        return done if min(done.requests, done.batches, done.busy_s, done.energy_j) >= 0 else NONE
+
+    def plus(self, other: Counters) -> Counters:
+        """Return both together."""
+        return Counters(
+            self.requests + other.requests,
+            self.batches + other.batches,
+            self.busy_s + other.busy_s,
+            self.energy_j + other.energy_j,
+        )
+
+
+NONE = Counters()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the routers answered of one model.
+
+    A router tells the latency at the SLO's percentile per window. Over a span it is taken to be
+    the mean over windows and routers, each weighted by its answers. That is exact where all
+    windows are alike, and too low where a few of them were much slower than the rest.
+
+    Attributes:
+        count: Answers.
+        latency_sum_s: Sum over windows of answers x latency at the percentile, s.
+    """
+
+    count: int = 0
+    latency_sum_s: float = 0.0
+
+    def plus(self, count: int, latency_s: float) -> Answers:
+        """Return the sums after one more window."""
+        return Answers(self.count + count, self.latency_sum_s + count * latency_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All counters at one instant.
+
+    Attributes:
+        at_s: When, monotonic, s.
+        segments: By segment id.
+        answers: By model.
+    """
+
+    at_s: float
+    segments: Mapping[str, Counters] = field(default_factory=dict)
+    answers: Mapping[str, Answers] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tally:
+    """All counters, as last reported."""
+
+    _segments: dict[str, Mapping[str, Counters]] = field(default_factory=dict)
+    _answers: dict[str, Answers] = field(default_factory=dict)
+
+    def metered(self, node: str, counters: Mapping[str, Counters]) -> None:
+        """Take in the counters of all segments of a node, by segment id."""
+        self._segments[node] = counters
+
+    def answered(self, model: str, count: int, latency_s: float) -> None:
+        """Take in a router's window: answers of a model, and their latency at the percentile."""
+        self._answers[model] = self._answers.get(model, Answers()).plus(count, latency_s)
+
+    def reading(self, at_s: float) -> Reading:
+        """Return all counters; `at_s` is now."""
+        segments = {name: each for node in self._segments.values() for name, each in node.items()}
+        return Reading(at_s, segments, dict(self._answers))
+
+
+def measured(before: Reading, after: Reading, segments: Iterable[Segment]) -> Measurement:
+    """Return what segments did between two readings.
+
+    Args:
+        before: When they were serving already.
+        after: Later. Agents report twice a second and routers once, so that both readings are up
+            to a second old: the span should be much longer.
+        segments: What served all the while. One that no agent has an account of did nothing.
+
+    Returns:
+        Models that got no answer meanwhile have no latency.
+    """
+    counts: dict[SegmentKind, int] = {}
+    done: dict[SegmentKind, Counters] = {}
+    for segment in segments:
+        kind, name = segment.kind, segment.segment_id
+        was, now = before.segments.get(name, NONE), after.segments.get(name, NONE)
+        counts[kind] = counts.get(kind, 0) + 1
+        done[kind] = done.get(kind, NONE).plus(now.since(was))
+    return Measurement(
+        span_s=after.at_s - before.at_s,
+        observed={
+            kind: Observed(counts[kind], each.requests, each.batches, each.busy_s, each.energy_j)
+            for kind, each in done.items()
+        },
+        latency_s=_latencies(before.answers, after.answers),
+    )
+
+
+def _latencies(before: Mapping[str, Answers], after: Mapping[str, Answers]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for model, now in after.items():
+        was = before.get(model, Answers())
+        if now.count > was.count:
+            found[model] = (now.latency_sum_s - was.latency_sum_s) / (now.count - was.count)
+    return found

@@ -1,0 +1,162 @@
+"""What live measurements teach about a profile: corrections per variant and slice kind.
+
+A cell is a variant on a slice kind of a GPU type. For each cell a correction is learned to the
+time and to the active energy of a batch, as logarithms of measured over profile. Cells share what
+they learn: a correction is the sum of four normal effects, common to all, of the variant, of the
+slice kind, and of the cell itself (Bayesian linear regression in closed form). One slice kind that
+turns out slow is thus slow for the variants that were never measured there, too.
+
+Per model, the ratio of the measured to the predicted latency is kept as well: what the queueing
+model misses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.planner.core.model import SegmentKind
+
+TRUST = (0.15, 0.1, 0.15, 0.05)
+"""Prior standard deviations: of all profiles' error, of a variant's, of a slice kind's, of a
+cell's own; as logarithms, so that 0.1 is about 10 %."""
+
+NOISE = 0.02
+"""Standard deviation of one measurement, as a logarithm."""
+
+FORGET = 0.5
+"""Weight that earlier latencies keep when a new one comes."""
+
+
+class Cell(NamedTuple):
+    """A variant on a slice kind."""
+
+    model: str
+    variant: str
+    gpu: str
+    profile: str
+
+    @classmethod
+    def of(cls, kind: SegmentKind) -> Cell:
+        """Return the cell of a segment kind: all batch sizes, processes and clocks."""
+        return cls(kind.model, kind.variant, kind.pool.type.name, kind.profile)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Measurements of one cell.
+
+    Attributes:
+        weight: How many.
+        log_time: Mean logarithm of measured over profiled batch time.
+        log_energy: The same of active energy per batch.
+    """
+
+    weight: float
+    log_time: float
+    log_energy: float
+
+    def plus(self, time_ratio: float, energy_ratio: float) -> Evidence:
+        """Return the evidence with one more measurement."""
+        weight = self.weight + 1.0
+        return Evidence(
+            weight,
+            self.log_time + (math.log(time_ratio) - self.log_time) / weight,
+            self.log_energy + (math.log(energy_ratio) - self.log_energy) / weight,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """What to multiply a profile's figures by.
+
+    Attributes:
+        time: Batch time, and so the inverse of throughput.
+        energy: Active energy per batch.
+        doubt: Standard deviation of the logarithm of either; 0: certain.
+    """
+
+    time: float = 1.0
+    energy: float = 1.0
+    doubt: float = 0.0
+
+    def of(self, kind: SegmentKind, *, caution: float = 0.0, hope: float = 0.0) -> SegmentKind:
+        """Return a kind with corrected figures.
+
+        Args:
+            kind: As the profile has it.
+            caution: Standard deviations by which it is taken to be slower than believed.
+            hope: Standard deviations by which its energy is taken to be lower than believed.
+        """
+        slower = self.time * math.exp(caution * self.doubt)
+        return replace(
+            kind,
+            latency_s=kind.latency_s * slower,
+            throughput_rps=kind.throughput_rps / slower,
+            energy_j=kind.energy_j * self.energy * math.exp(-hope * self.doubt),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """All that was learned; plain values, to be stored and read back.
+
+    Attributes:
+        evidence: By cell.
+        waits: Measured over predicted latency at the SLO's percentile, by model.
+    """
+
+    evidence: Mapping[Cell, Evidence] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+
+    def measured(self, cell: Cell, time_ratio: float, energy_ratio: float) -> Beliefs:
+        """Return the beliefs after one measurement of a cell; ratios are measured over profile."""
+        grown = self.evidence.get(cell, Evidence(0.0, 0.0, 0.0)).plus(time_ratio, energy_ratio)
+        return replace(self, evidence={**self.evidence, cell: grown})
+
+    def waited(self, model: str, ratio: float) -> Beliefs:
+        """Return the beliefs after a model's latency was seen; measured over predicted."""
+        before = self.waits.get(model, ratio)
+        mean = math.exp(FORGET * math.log(before) + (1.0 - FORGET) * math.log(ratio))
+        return replace(self, waits={**self.waits, model: mean})
+
+    def corrections(self, cells: Iterable[Cell]) -> dict[Cell, Correction]:
+        """Return the correction of each of `cells`, measured or not."""
+        asked = list(dict.fromkeys(cells))
+        seen = list(self.evidence)
+        among_seen = _covariance(seen, seen) + np.diag(
+            [NOISE**2 / self.evidence[cell].weight for cell in seen]
+        )
+        between = _covariance(asked, seen)
+        logs = np.array([[e.log_time, e.log_energy] for e in self.evidence.values()])
+        gain = np.linalg.solve(among_seen, between.T).T if seen else between
+        means = gain @ logs.reshape(len(seen), 2)
+        variances = sum(trust**2 for trust in TRUST) - np.sum(gain * between, axis=1)
+        doubts = np.sqrt(np.maximum(variances, 0.0))
+        return {
+            cell: Correction(math.exp(time), math.exp(energy), float(doubt))
+            for cell, (time, energy), doubt in zip(asked, means, doubts, strict=True)
+        }
+
+
+def _covariance(ones: list[Cell], others: list[Cell]) -> NDArray[np.float64]:
+    """Return how much two cells' errors have in common, shape (ones, others)."""
+    everywhere, variant, slice_kind, own = (trust**2 for trust in TRUST)
+    return np.array(
+        [
+            [
+                everywhere
+                + variant * (one[:2] == other[:2])
+                + slice_kind * (one[2:] == other[2:])
+                + own * (one == other)
+                for other in others
+            ]
+            for one in ones
+        ],
+        dtype=np.float64,
+    ).reshape(len(ones), len(others))

@@ -1,0 +1,136 @@
+"""Which neighbouring units make a stage: exact, by dynamic programming.
+
+The role that AlpaServe (OSDI'23) has in mu-Serve: its inter-operator pass, with clusters as units.
+All stages together take the same time however they are cut, so that "latency" means the least
+transfer between them, and among equals the shortest longest stage; "throughput" means the shortest
+longest stage, and among equals the least transfer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+
+from services.kit.errors import FailedPrecondition
+from services.kit.units import BYTES_PER_MIB
+from services.planner.core.partitioning.model import Objective
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Units:
+    """What stages are made of, in order.
+
+    Attributes:
+        latencies_s: Time of each, s.
+        transfers_bytes: What crosses from each to the next; one fewer.
+        memory_bytes: What a stage of units [i, j) takes.
+        max_memory_bytes: Most that a stage may take; None: anything.
+    """
+
+    latencies_s: Sequence[float]
+    transfers_bytes: Sequence[int]
+    memory_bytes: Callable[[int, int], int]
+    max_memory_bytes: int | None = None
+
+    @cached_property
+    def _before_s(self) -> list[float]:
+        sums = [0.0]
+        for latency_s in self.latencies_s:
+            sums.append(sums[-1] + latency_s)
+        return sums
+
+    def latency_s(self, start: int, stop: int) -> float:
+        """Return the time of a stage, s."""
+        return self._before_s[stop] - self._before_s[start]
+
+    def received_bytes(self, start: int) -> int:
+        """Return what a stage takes over from the one before."""
+        return self.transfers_bytes[start - 1] if start else 0
+
+    def fit(self, start: int, stop: int) -> bool:
+        """Return whether a stage fits its device."""
+        return (
+            self.max_memory_bytes is None or self.memory_bytes(start, stop) <= self.max_memory_bytes
+        )
+
+
+def choose(units: Units, count: int, objective: Objective) -> tuple[int, ...]:
+    """Return where the stages begin, the first at 0.
+
+    Args:
+        units: What they are made of.
+        count: How many, 1 .. units.
+        objective: "latency" or "throughput".
+
+    Raises:
+        FailedPrecondition: There are fewer units, or no cut keeps every stage within its memory.
+    """
+    if not 1 <= count <= len(units.latencies_s):
+        raise FailedPrecondition(
+            f"{count} stages cannot be made of {len(units.latencies_s)} units", field="stages"
+        )
+    longest_s = math.inf
+    if objective == "throughput":
+        longest_s = _least(units, count, Units.latency_s, max, math.inf).key
+    return _least(units, count, _moved_then_longest, _sum_then_max, longest_s).starts
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Found(Generic[Key]):
+    key: Key
+    starts: tuple[int, ...]
+
+
+def _least(
+    units: Units,
+    count: int,
+    key: Callable[[Units, int, int], Key],
+    join: Callable[[Key, Key], Key],
+    longest_s: float,
+) -> _Found[Key]:
+    """Return the stages of the least key, by Bellman's recursion over the last stage's start.
+
+    `best` maps each end to the least that so many stages reach it with. Both keys allow it: a best
+    whole has a best beginning, as `join` grows with either argument.
+    """
+    end = len(units.latencies_s)
+
+    def stage(start: int, stop: int) -> Key | None:
+        fits = units.latency_s(start, stop) <= longest_s and units.fit(start, stop)
+        return key(units, start, stop) if fits else None
+
+    firsts = ((stop, stage(0, stop)) for stop in range(1, end + 1))
+    best: dict[int, _Found[Key]] = {
+        stop: _Found(own, (0,)) for stop, own in firsts if own is not None
+    }
+    for _ in range(1, count):
+        before = best
+        best = {}
+        for stop in range(2, end + 1):
+            options: list[_Found[Key]] = []
+            for start, reached in before.items():
+                own = stage(start, stop) if start < stop else None
+                if own is not None:
+                    options.append(_Found(join(reached.key, own), (*reached.starts, start)))
+            if options:
+                best[stop] = min(options)
+    if end not in best:
+        most_mib = (units.max_memory_bytes or 0) / BYTES_PER_MIB  # without a bound there are stages
+        raise FailedPrecondition(
+            f"no {count} stages keep within {most_mib:g} MiB each",
+            field="memory",
+        )
+    return best[end]
+
+
+def _moved_then_longest(units: Units, start: int, stop: int) -> tuple[int, float]:
+    return units.received_bytes(start), units.latency_s(start, stop)
+
+
+def _sum_then_max(one: tuple[int, float], other: tuple[int, float]) -> tuple[int, float]:
+    return one[0] + other[0], max(one[1], other[1])

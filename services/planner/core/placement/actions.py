@@ -1,0 +1,95 @@
+"""The way to a plan: actions on GPUs and segments, in stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.kit.mig import Placement
+from services.planner.core.model import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class CreateSlice:
+    """Create a slice."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class DestroySlice:
+    """Destroy a slice on which nothing runs."""
+
+    gpu_uuid: str
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class LockClock:
+    """Hold a GPU's SM clock at `clock_mhz`; 0: give it back to the driver."""
+
+    gpu_uuid: str
+    clock_mhz: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartSegment:
+    """Start a segment's workers on an existing slice and wait until they answer."""
+
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class StopSegment:
+    """Drain a segment's workers, then stop them."""
+
+    segment_id: str
+    gpu_uuid: str
+
+
+Action = CreateSlice | DestroySlice | LockClock | StartSegment | StopSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Part of a rollout: first the routes change, then the actions run.
+
+    Attributes:
+        serving: Ids of the segments that take load from before the first action until the next
+            stage. Those that `actions` stop are not among them.
+        actions: Lists of actions by order: the actions of one list may run at the same time, and
+            the next list starts when all have succeeded.
+    """
+
+    serving: frozenset[str]
+    actions: tuple[tuple[Action, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The ordered way from what runs to a plan.
+
+    Attributes:
+        stages: In order. After the last, the plan's segments serve.
+        least_capacity: For each model, least capacity in any stage over its demand; below 1 the
+            rollout cannot keep up with the demand for a while.
+    """
+
+    stages: tuple[Stage, ...]
+    least_capacity: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def actions(self) -> int:
+        """Number of actions."""
+        return sum(len(step) for stage in self.stages for step in stage.actions)
+
+    @property
+    def slice_changes(self) -> int:
+        """Number of slices created or destroyed."""
+        return sum(
+            isinstance(action, CreateSlice | DestroySlice)
+            for stage in self.stages
+            for step in stage.actions
+            for action in step
+        )

@@ -1,0 +1,180 @@
+"""Which GPU takes which layout at which clock, so that least changes.
+
+GPUs in the same state (slices, clock, and what runs on them) are interchangeable, which keeps the
+program small: a count per state, layout and clock. Of all ways to hold the segments it takes those
+that lose the fewest running ones, of these the ones that create the fewest slices, of these those
+that push the fewest running segments aside before their successors run, and of these one that
+changes the fewest clocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import Layout, Placement, full_layouts
+from services.planner.core.model import Gpu, SegmentKind
+from services.planner.core.problem.pricing import Row, row
+from services.planner.core.solver.milp import Goal, Program, Terms
+
+TIME_LIMIT_S = 5.0
+
+Running = Mapping[str, Mapping[Placement, Row]]
+"""What runs where: by GPU uuid and placement."""
+
+
+Site = tuple[Layout, int]
+"""What becomes of a GPU: its slices, and its SM clock in MHz (0: not lowered)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What makes GPUs of one pool interchangeable."""
+
+    slices: frozenset[Placement]
+    running: frozenset[tuple[Placement, Row]]
+    clock_mhz: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A layout and a clock for a GPU in some state.
+
+    Attributes:
+        site: The layout and the clock.
+        slices: How many of each kind.
+        existing: How many of them exist.
+        kept: How many running segments of each row it leaves in place.
+        pushed: How many running segments lie across its slices.
+        reclocked: Whether the GPU changes its clock.
+    """
+
+    site: Site
+    slices: Counter[str]
+    existing: Counter[str]
+    kept: Counter[Row]
+    pushed: int
+    reclocked: bool
+
+    @classmethod
+    def of(cls, site: Site, state: _State) -> _Option:
+        """Say what `site` would keep of `state`."""
+        layout, clock_mhz = site
+        return cls(
+            site,
+            slices=Counter(placement.profile for placement in layout),
+            existing=Counter(place.profile for place in layout if place in state.slices),
+            kept=Counter(what for where, what in state.running if where in layout),
+            pushed=sum(where not in layout for where, _ in state.running),
+            reclocked=clock_mhz != state.clock_mhz,
+        )
+
+    @property
+    def effect(self) -> tuple[object, ...]:
+        """What tells two options apart for the program."""
+        counts = (self.slices, self.existing, self.kept)
+        return (*(frozenset(each.items()) for each in counts), self.pushed, self.site[1])
+
+
+Options = Mapping[int, _Option]
+"""By column: how many GPUs take it."""
+
+
+def choose_sites(
+    gpus: Iterable[Gpu], running: Running, wanted: Mapping[SegmentKind, int], *, most_gpus: int
+) -> dict[str, Site]:
+    """Return layouts and clocks that together hold `wanted`, by GPU uuid.
+
+    GPUs left out stay unused.
+
+    Args:
+        gpus: All of one pool.
+        running: What runs on them.
+        wanted: Segments to place, with their counts.
+        most_gpus: GPUs that may be used.
+
+    Raises:
+        FailedPrecondition: `most_gpus` cannot hold `wanted`.
+    """
+    program = Program()
+    options: dict[int, _Option] = {}
+    groups: list[tuple[list[Gpu], list[int]]] = []
+    clocks = sorted({kind.clock_mhz for kind in wanted})
+    for state, alike in _states(gpus, running).items():
+        columns = {program.column(integer=True): each for each in _options(alike[0], state, clocks)}
+        program.row(dict.fromkeys(columns, 1.0).items(), high=len(alike))
+        groups.append((alike, list(columns)))
+        options |= columns
+    program.row(dict.fromkeys(options, 1.0).items(), high=most_gpus)
+    goals = (
+        _lost(program, options, wanted),
+        _created(program, options, wanted),
+        {column: float(option.pushed) for column, option in options.items() if option.pushed},
+        {column: 1.0 for column, option in options.items() if option.reclocked},
+    )
+    searched = [Goal(terms) for terms in goals if terms]
+    solution = program.minimise(searched, time_limit_s=TIME_LIMIT_S)
+    if solution is None:
+        raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")
+    chosen: dict[str, Site] = {}
+    for alike, column_list in groups:
+        taken = [options[c].site for c in column_list for _ in range(solution.count(c))]
+        chosen |= {gpu.uuid: site for gpu, site in zip(alike, taken, strict=False)}
+    return chosen
+
+
+def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
+    states: dict[_State, list[Gpu]] = {}
+    for gpu in gpus:
+        runs = frozenset(running.get(gpu.uuid, {}).items())
+        state = _State(frozenset(gpu.slices), runs, gpu.clock_mhz)
+        states.setdefault(state, []).append(gpu)
+    return states
+
+
+def _options(gpu: Gpu, state: _State, clocks: Iterable[int]) -> list[_Option]:
+    distinct: dict[object, _Option] = {}
+    for site in product(full_layouts(gpu.pool.type.geometry), clocks):
+        option = _Option.of(site, state)
+        distinct.setdefault(option.effect, option)
+    return list(distinct.values())
+
+
+def _lost(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:
+    """Count running segments that could stay but do not."""
+    keeps: dict[tuple[Row, int], dict[int, float]] = {}
+    for column, option in options.items():
+        for what, count in option.kept.items():
+            keeps.setdefault((what, option.site[1]), {})[column] = float(count)
+    stays = ((keeps.get((row(kind), kind.clock_mhz)), count) for kind, count in wanted.items())
+    return _count_missing(program, ((kept, count) for kept, count in stays if kept))
+
+
+def _created(program: Program, options: Options, wanted: Mapping[SegmentKind, int]) -> Terms:
+    """Count slices to create, having demanded that there are enough."""
+    needed: Counter[tuple[str, int]] = Counter()
+    for kind, count in wanted.items():
+        needed[kind.profile, kind.clock_mhz] += count
+    held: dict[tuple[str, int], dict[int, float]] = {key: {} for key in needed}
+    exist: dict[tuple[str, int], dict[int, float]] = {key: {} for key in needed}
+    for column, option in options.items():
+        for profile, count in option.slices.items():
+            held.setdefault((profile, option.site[1]), {})[column] = float(count)
+        for profile, count in option.existing.items():
+            exist.setdefault((profile, option.site[1]), {})[column] = float(count)
+    for key, count in needed.items():
+        program.row(held[key].items(), low=count)
+    return _count_missing(program, ((exist[key], count) for key, count in needed.items()))
+
+
+def _count_missing(program: Program, counted: Iterable[tuple[Terms, int]]) -> Terms:
+    """Return columns that count by how much each sum stays below its number."""
+    missing = {}
+    for terms, number in counted:
+        column = program.column()
+        missing[column] = 1.0
+        program.row([(column, 1.0), *terms.items()], low=number)
+    return missing

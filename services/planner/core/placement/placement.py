@@ -1,0 +1,170 @@
+"""From counts to places: which segment runs on which slice of which GPU, changing least."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from services.kit.config import Objective
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import Placement
+from services.planner.core.model import Configuration, Gpu, Problem, Queue, Segment, SegmentKind
+from services.planner.core.placement.layout_assignment import Running, Site, choose_sites
+from services.planner.core.placement.power_aware import Sensitivities, Spot, assign, sensitivities
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import Row, row
+
+
+def place(
+    problem: Problem, configuration: Configuration, new_id: Callable[[], str]
+) -> tuple[Segment, ...]:
+    """Return the segments of a plan.
+
+    Segments of one kind are interchangeable, and so are slices of one kind: once layouts are
+    chosen, what runs stays, then existing slices change their segment, then slices are created.
+
+    Args:
+        problem: Its running segments and existing slices are kept where possible.
+        configuration: What shall run.
+        new_id: Gives ids that were never used; segments that stay keep theirs.
+
+    Returns:
+        Segments in order of the problem's GPUs and of placement; those of one GPU have one clock
+        (see `clocks`). Shares follow the configuration's loads, equal among equal segments; those
+        of a queue sum to 1.
+
+    Raises:
+        FailedPrecondition: The configuration does not fit on the fleet.
+    """
+    needed = gpus_needed(problem, configuration.segments)
+    if needed is None:
+        raise FailedPrecondition("the configuration's slices do not fit on the fleet")
+    running = _running(problem)
+    known = sensitivities(problem) if problem.placement == "power_aware" else None
+    spots: dict[Spot, SegmentKind] = {}
+    for pool, fewest in needed.items():
+        gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
+        wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
+        most = fewest if _gathers(problem.objective) else len(gpus)
+        sites = choose_sites(gpus.values(), running, wanted, most_gpus=most)
+        spots |= _fill(sites, gpus, running, wanted, known)
+    return tuple(_segments(problem, configuration, spots, new_id))
+
+
+def clocks(segments: Iterable[Segment]) -> dict[str, int]:
+    """Return the SM clock of each GPU that has segments, by uuid, MHz; 0: not to be lowered."""
+    return {segment.gpu_uuid: segment.kind.clock_mhz for segment in segments}
+
+
+def _gathers(objective: Objective) -> bool:
+    """Tell whether GPUs without segments are worth something."""
+    return objective.park_idle_gpus or objective.goals.fewest_gpus > 0
+
+
+def _running(problem: Problem) -> Running:
+    running: dict[str, dict[Placement, Row]] = {}
+    for segment in problem.running:
+        running.setdefault(segment.gpu_uuid, {})[segment.placement] = row(segment.kind)
+    return running
+
+
+def _fill(
+    sites: Mapping[str, Site],
+    gpus: Mapping[str, Gpu],
+    running: Running,
+    wanted: Mapping[SegmentKind, int],
+    known: Sensitivities | None,
+) -> dict[Spot, SegmentKind]:
+    rows: dict[tuple[Row | None, int], SegmentKind] = {}
+    rows |= {(row(kind), kind.clock_mhz): kind for kind in wanted}
+    left = Counter(wanted)
+    spots: dict[Spot, SegmentKind] = {}
+    free: list[Spot] = []
+    for spot in ((uuid, slot) for uuid, (layout, _) in sites.items() for slot in layout):
+        stays = rows.get((_at(running, spot), sites[spot[0]][1]))
+        if stays is not None and left[stays]:
+            spots[spot] = stays
+            left[stays] -= 1
+        else:
+            free.append(spot)
+    used = {uuid for uuid, _ in spots}
+    free.sort(key=lambda spot: _effort(gpus[spot[0]], spot[1], running, spot[0] in used))
+    if known is not None:
+        clock_mhz = {spot: sites[spot[0]][1] for spot in free}
+        return spots | assign(clock_mhz, tuple(left.elements()), spots, known)
+    return spots | _least_change(free, left, sites, running)
+
+
+def _least_change(
+    free: Iterable[Spot],
+    left: Counter[SegmentKind],
+    sites: Mapping[str, Site],
+    running: Running,
+) -> dict[Spot, SegmentKind]:
+    stock: dict[tuple[str, int], list[SegmentKind]] = {}
+    for kind in left.elements():
+        stock.setdefault((kind.profile, kind.clock_mhz), []).append(kind)
+    spots: dict[Spot, SegmentKind] = {}
+    for spot in free:
+        kinds = stock.get((spot[1].profile, sites[spot[0]][1]))
+        if kinds:
+            before = _at(running, spot)
+            same = (i for i, kind in enumerate(kinds) if before and kind.model == before[0])
+            spots[spot] = kinds.pop(next(same, 0))
+    return spots
+
+
+def _effort(
+    gpu: Gpu, placement: Placement, running: Running, in_use: bool
+) -> tuple[bool, bool, bool]:
+    """Prefer slices that exist, then those on which nothing runs, then GPUs in use."""
+    overlap = gpu.pool.type.geometry.overlap
+    crowded = any(overlap(placement, other) for other in running.get(gpu.uuid, ()))
+    return placement not in gpu.slices, crowded, not in_use
+
+
+def _at(running: Running, spot: Spot) -> Row | None:
+    uuid, placement = spot
+    return running.get(uuid, {}).get(placement)
+
+
+def _segments(
+    problem: Problem,
+    configuration: Configuration,
+    spots: Mapping[Spot, SegmentKind],
+    new_id: Callable[[], str],
+) -> Iterator[Segment]:
+    ids = {
+        (segment.gpu_uuid, segment.placement, row(segment.kind)): segment.segment_id
+        for segment in problem.running
+    }
+    shares = _shares(configuration)
+    places: dict[str, list[Placement]] = {}
+    for uuid, placement in spots:
+        places.setdefault(uuid, []).append(placement)
+    for gpu in problem.gpus:
+        for placement in sorted(places.get(gpu.uuid, ()), key=lambda each: each.start):
+            kind = spots[gpu.uuid, placement]
+            yield Segment(
+                segment_id=ids.get((gpu.uuid, placement, row(kind))) or new_id(),
+                kind=kind,
+                node=gpu.node,
+                gpu_uuid=gpu.uuid,
+                placement=placement,
+                share=shares[kind],
+            )
+
+
+def _shares(configuration: Configuration) -> dict[SegmentKind, float]:
+    """Return the share of what comes to its queue that each segment of a kind gets."""
+    total_rps: defaultdict[Queue, float] = defaultdict(float)
+    instances: Counter[Queue] = Counter()
+    for kind, count in configuration.segments.items():
+        total_rps[kind.queue] += configuration.load_rps.get(kind, 0.0)
+        instances[kind.queue] += count
+    return {
+        kind: configuration.load_rps.get(kind, 0.0) / total_rps[kind.queue] / count
+        if total_rps[kind.queue] > 0
+        else 1.0 / instances[kind.queue]
+        for kind, count in configuration.segments.items()
+    }

@@ -1,0 +1,77 @@
+"""Segments whose latency follows the clock alike share a GPU, so that the others' clocks may drop.
+
+mu-Serve's Algorithm 2 with slots for bins (see `benchmarks.muserve.planning.power_aware`): slices say
+what fits, and what runs already stays where it is; moving it costs more than a clock saves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from services.kit.mig import Placement
+from services.planner.core.model import Problem, SegmentKind
+from services.planner.core.placement.clock_similarity import fitting_score
+
+Spot = tuple[str, Placement]
+"""A place for a segment: GPU uuid and slice."""
+
+_Mix = tuple[float, int]
+"""What is on a GPU: mean sensitivity, and of how many segments."""
+
+_EMPTY: _Mix = (0.0, 0)
+
+Sensitivities = Mapping[tuple[str, str], Sequence[float]]
+"""By model and variant: one per stage."""
+
+
+def sensitivities(problem: Problem) -> Sensitivities:
+    """Return how the latency of all that may run follows the clock, 0..1."""
+    return {
+        (model.name, variant.name): variant.clock_sensitivities
+        for model in problem.models
+        for variant in model.variants
+    }
+
+
+def assign(
+    free: Mapping[Spot, int],
+    kinds: Sequence[SegmentKind],
+    held: Mapping[Spot, SegmentKind],
+    known: Sensitivities,
+) -> dict[Spot, SegmentKind]:
+    """Return where segments go, each where it suits best those on the GPU already.
+
+    Args:
+        free: Places, with the SM clock of their GPU, MHz; the best to use first.
+        kinds: Segments to place; as many places of their slice and clock must be free.
+        held: What stays where.
+        known: Of what may run.
+    """
+    beside: dict[str, _Mix] = {}
+    for (uuid, _), kind in held.items():
+        beside[uuid] = _joined(beside.get(uuid, _EMPTY), _sensitivity(kind, known))
+    open_to: defaultdict[tuple[str, int], list[Spot]] = defaultdict(list)
+    for spot, clock_mhz in free.items():
+        open_to[spot[1].profile, clock_mhz].append(spot)
+    placed = {}
+    for kind in sorted(kinds, key=lambda each: -_sensitivity(each, known)):
+        mine = _sensitivity(kind, known)
+        spots = open_to[kind.profile, kind.clock_mhz]
+        mixes = {beside.get(uuid, _EMPTY) for uuid, _ in spots}  # few, however large the fleet
+        likeliest = max(sorted(mixes), key=lambda mix: fitting_score(mine, [mix]))
+        best = next(spot for spot in spots if beside.get(spot[0], _EMPTY) == likeliest)
+        spots.remove(best)
+        beside[best[0]] = _joined(likeliest, mine)
+        placed[best] = kind
+    return placed
+
+
+def _joined(mix: _Mix, sensitivity: float) -> _Mix:
+    mean, count = mix
+    return (mean * count + sensitivity) / (count + 1), count + 1
+
+
+def _sensitivity(kind: SegmentKind, known: Sensitivities) -> float:
+    stages = known.get((kind.model, kind.variant), ())
+    return stages[kind.stage.index] if kind.stage.index < len(stages) else 1.0

@@ -1,0 +1,161 @@
+"""The safe order from what runs to a plan: create, warm, shift load, drain, destroy.
+
+Three kinds of change, in this order:
+
+1. *grow*: what needs nobody's room. Free slices are created; new segments start, beside the old
+   one where a slice changes its variant and both fit (make before break).
+2. *rebuild*: what needs room. Old and new placements of one GPU that overlap form a component; its
+   segments drain, its slices go, the new ones come. A slice that changes its model counts as one
+   too. As many components at a time as leave every model its demand; where not even one does, the
+   one that leaves most.
+3. *shrink*: what is no longer needed serves until all else is done.
+
+Clocks that rise do so first of all, those that fall last: capacity is never less than it would be
+at the lower clock. Workers run on meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
+from services.planner.core.placement.actions import LockClock, Rollout, Stage
+from services.planner.core.placement.placement import clocks
+from services.planner.core.placement.segment_changes import Change, ordered, sort_changes, starts
+
+Rates = Mapping[Queue, float]
+"""Throughput over the model's demand, by queue."""
+
+ROUNDING = 1e-9
+
+
+def plan_rollout(
+    gpus: Sequence[Gpu],
+    running: Sequence[Segment],
+    target: Sequence[Segment],
+    models: Sequence[Model],
+) -> Rollout:
+    """Return the stages that lead from `running` to `target`.
+
+    Args:
+        gpus: The fleet, with the slices that exist.
+        running: Segments that run; those whose id is in `target` are kept as they are.
+        target: Segments that shall run; valid layouts.
+        models: For their demand, and for what fits beside what.
+    """
+    changes = sort_changes(gpus, running, target, models)
+    rising, falling = _clock_changes(gpus, target)
+    serving = {segment.segment_id: segment for segment in running}
+    grow = ordered(rising, changes.create, starts(changes.warm))
+    stages = [Stage(frozenset(serving), grow)]
+    serving |= {
+        each.segment_id: each for each in (*_raised(rising, target, serving), *changes.warm)
+    }
+    relieved = {segment.segment_id for segment in changes.relieved}
+    rates = _rates((s for s in serving.values() if s.segment_id not in relieved), models)
+    least = dict.fromkeys(rates, math.inf)
+    for change in (
+        Change(stop=tuple(changes.relieved)),
+        *_batches(changes.rebuild, rates, models),
+        Change(stop=tuple(changes.surplus)),
+    ):
+        for segment in change.stop:
+            del serving[segment.segment_id]
+        stages.append(Stage(frozenset(serving), change.actions))
+        least = _least(least, _rates(serving.values(), models))
+        serving |= {segment.segment_id: segment for segment in change.start}
+    if falling:
+        stages.append(Stage(frozenset(serving), ordered(falling)))
+        least = _least(least, _rates(target, models))
+    by_model = {model: rate for (model, _, stage), rate in least.items() if not stage}
+    return Rollout(tuple(stage for stage in stages if stage.actions), by_model)
+
+
+def _clock_changes(
+    gpus: Sequence[Gpu], target: Iterable[Segment]
+) -> tuple[list[LockClock], list[LockClock]]:
+    """Return the clocks that rise and those that fall; a GPU without segments is given back."""
+    wanted_mhz = clocks(target)
+    rising: list[LockClock] = []
+    falling: list[LockClock] = []
+    for gpu in gpus:
+        clock_mhz = wanted_mhz.get(gpu.uuid, 0)
+        if clock_mhz != gpu.clock_mhz:
+            rises = (clock_mhz or math.inf) > (gpu.clock_mhz or math.inf)
+            (rising if rises else falling).append(LockClock(gpu.uuid, clock_mhz))
+    return rising, falling
+
+
+def _raised(
+    rising: Iterable[LockClock], target: Iterable[Segment], serving: Mapping[str, Segment]
+) -> Iterator[Segment]:
+    """Yield the segments that run on and get faster."""
+    gpus = {action.gpu_uuid for action in rising}
+    for segment in target:
+        if segment.gpu_uuid in gpus and segment.segment_id in serving:
+            yield segment
+
+
+def _least(one: Rates, other: Rates) -> dict[Queue, float]:
+    return {name: min(one[name], rate) for name, rate in other.items()}
+
+
+def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -> Iterator[Change]:
+    """Yield the changes in the order in which they shall happen, joined where that is safe."""
+    losses = {change: _rates(change.stop, models) for change in rebuild}
+    gains = {change: _rates(change.start, models) for change in rebuild}
+    now = dict(rates)
+    left = list(rebuild)
+    while left:
+        left.sort(key=lambda each: _urgency(now, losses[each], gains[each]), reverse=True)
+        during = dict(now)
+        batch: list[Change] = []
+        for change in left:
+            after = {name: during[name] - lost for name, lost in losses[change].items()}
+            if not batch or all(after[name] >= min(1.0, during[name]) - ROUNDING for name in after):
+                batch.append(change)
+                during |= after
+        taken = set(batch)
+        left = [change for change in left if change not in taken]
+        for change in batch:
+            for name in now:
+                now[name] += gains[change].get(name, 0.0) - losses[change].get(name, 0.0)
+        yield sum(batch, start=Change())
+
+
+def _urgency(now: Rates, loss: Rates, gain: Rates) -> tuple[float, float, float]:
+    """Prefer what leaves every model its demand, then what helps the tightest, then what adds most.
+
+    Args:
+        now: What serves, by model.
+        loss: What the change takes away while it lasts.
+        gain: What it adds at its end.
+    """
+    left = min((now[name] - lost for name, lost in loss.items() if lost), default=1.0)
+    tightest = min((now[name] for name, added in gain.items() if added), default=math.inf)
+    return min(1.0, left), -tightest, sum(gain.values())
+
+
+def _rates(segments: Iterable[Segment], models: Sequence[Model]) -> dict[Queue, float]:
+    """Return what segments can take over the model's demand, by queue.
+
+    The later stages of a pipeline have queues of their own, which also must not run dry.
+    """
+    demand_rps = {model.name: model.demand_rps for model in models}
+    served_rps = dict.fromkeys(_queues(models), 0.0)
+    for segment in segments:
+        if segment.kind.queue in served_rps:
+            served_rps[segment.kind.queue] += segment.kind.throughput_rps
+    return {
+        queue: rps / demand_rps[queue[0]] if demand_rps[queue[0]] else math.inf
+        for queue, rps in served_rps.items()
+    }
+
+
+def _queues(models: Iterable[Model]) -> Iterator[Queue]:
+    for model in models:
+        yield queue_of(model.name, "", 0)
+        for variant in model.variants:
+            for stage, _ in variant.stages[1:]:
+                yield queue_of(model.name, variant.name, stage.index)

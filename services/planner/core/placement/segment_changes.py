@@ -1,0 +1,194 @@
+"""What differs between what runs and a plan, sorted by the room it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from services.kit.mig import Placement
+from services.planner.core.model import Gpu, Model, Segment
+from services.planner.core.placement.actions import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    StartSegment,
+    StopSegment,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What must happen together. Attributes: segments out, slices out, slices in, segments in."""
+
+    stop: tuple[Segment, ...] = ()
+    destroy: tuple[DestroySlice, ...] = ()
+    create: tuple[CreateSlice, ...] = ()
+    start: tuple[Segment, ...] = ()
+
+    def __add__(self, other: Change) -> Change:
+        return Change(
+            self.stop + other.stop,
+            self.destroy + other.destroy,
+            self.create + other.create,
+            self.start + other.start,
+        )
+
+    @property
+    def actions(self) -> tuple[tuple[Action, ...], ...]:
+        """First break, then make."""
+        return ordered(stops(self.stop), self.destroy, self.create, starts(self.start))
+
+
+@dataclass(slots=True)
+class Changes:
+    """All changes.
+
+    Attributes:
+        create: Slices for which there is room.
+        warm: Segments that can start before any other stops.
+        relieved: Segments whose place others of `warm` take, of the same queue.
+        rebuild: What must break before it makes.
+        surplus: Segments that nothing replaces where they are.
+    """
+
+    create: list[CreateSlice] = field(default_factory=list)
+    warm: list[Segment] = field(default_factory=list)
+    relieved: list[Segment] = field(default_factory=list)
+    rebuild: list[Change] = field(default_factory=list)
+    surplus: list[Segment] = field(default_factory=list)
+
+
+def sort_changes(
+    gpus: Sequence[Gpu],
+    running: Sequence[Segment],
+    target: Sequence[Segment],
+    models: Sequence[Model],
+) -> Changes:
+    """Compare GPU by GPU; see `services.planner.core.placement.rollout.plan_rollout` for the arguments."""
+    changes = Changes()
+    kept = {segment.segment_id for segment in running} & {each.segment_id for each in target}
+    leaving = _by_gpu(segment for segment in running if segment.segment_id not in kept)
+    coming = _by_gpu(segment for segment in target if segment.segment_id not in kept)
+    standing = _by_gpu(running)
+    wanted = _by_gpu(target)
+    for gpu in gpus:
+        site = _Site(
+            gpu,
+            existing=frozenset(gpu.slices) | _slots(standing.get(gpu.uuid, ())),
+            wanted=_slots(wanted.get(gpu.uuid, ())),
+            leaving=tuple(leaving.get(gpu.uuid, ())),
+            coming=tuple(coming.get(gpu.uuid, ())),
+        )
+        site.sort(changes, models)
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """One GPU. Attributes: slices that exist and that are wanted; segments that leave and come."""
+
+    gpu: Gpu
+    existing: frozenset[Placement]
+    wanted: frozenset[Placement]
+    leaving: tuple[Segment, ...]
+    coming: tuple[Segment, ...]
+
+    def sort(self, changes: Changes, models: Sequence[Model]) -> None:
+        """Add this GPU's changes."""
+        overlapped: set[Placement] = set()
+        for create, destroy in self._components():
+            overlapped |= destroy
+            self._add_component(changes, create, destroy)
+        for slot in sorted(self.existing - overlapped):
+            old = [segment for segment in self.leaving if segment.placement == slot]
+            new = [segment for segment in self.coming if segment.placement == slot]
+            _add_slice(changes, old, new, models)
+
+    def _components(self) -> Iterator[tuple[set[Placement], set[Placement]]]:
+        """Yield groups of slices to create, with the existing slices that lie in their way."""
+        span = self.gpu.pool.type.geometry.span
+        missing = self.wanted - self.existing
+        groups: list[set[Placement]] = []
+        end = 0
+        for slot in sorted(missing | self.existing, key=lambda each: span(each).start):
+            if span(slot).start >= end:  # all before it have ended where it begins
+                groups.append(set())
+            groups[-1].add(slot)
+            end = max(end, span(slot).stop)
+        for slots in groups:
+            if create := slots & missing:
+                yield create, slots - missing
+
+    def _add_component(
+        self, changes: Changes, create: set[Placement], destroy: set[Placement]
+    ) -> None:
+        uuid = self.gpu.uuid
+        change = Change(
+            stop=tuple(segment for segment in self.leaving if segment.placement in destroy),
+            destroy=tuple(DestroySlice(uuid, slot) for slot in sorted(destroy)),
+            create=tuple(CreateSlice(uuid, slot) for slot in sorted(create)),
+            start=tuple(segment for segment in self.coming if segment.placement in create),
+        )
+        if destroy:
+            changes.rebuild.append(change)
+        else:
+            changes.create += change.create
+            changes.warm += change.start
+
+
+def _add_slice(
+    changes: Changes, old: list[Segment], new: list[Segment], models: Sequence[Model]
+) -> None:
+    served = {segment.kind.queue for segment in new}
+    if not new:
+        changes.surplus += old
+    elif served.issuperset(s.kind.queue for s in old) and _fit_together([*old, *new], models):
+        changes.warm += new
+        changes.relieved += old
+    else:
+        changes.rebuild.append(Change(stop=tuple(old), start=tuple(new)))
+
+
+def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
+    """Tell whether all of these can be in the memory of their slice at once.
+
+    Asks more than needed: that each variant could host all processes with the largest batch.
+    """
+    processes = sum(segment.kind.processes for segment in segments)
+    batch_size = max(segment.kind.batch_size for segment in segments)
+    variants = {(m.name, v.name): v for m in models for v in m.variants}
+    for segment in segments:
+        kind = segment.kind
+        variant = variants.get((kind.model, kind.variant))
+        shape = kind.pool.type.shape(kind.pool.type.geometry.kind(kind.profile))
+        if variant is None or kind.stage.index >= len(variant.stages):
+            return False
+        if variant.stages[kind.stage.index][1].batch(shape, batch_size, processes) is None:
+            return False
+    return True
+
+
+def _by_gpu(segments: Iterable[Segment]) -> dict[str, list[Segment]]:
+    found: dict[str, list[Segment]] = {}
+    for segment in segments:
+        found.setdefault(segment.gpu_uuid, []).append(segment)
+    return found
+
+
+def _slots(segments: Iterable[Segment]) -> frozenset[Placement]:
+    return frozenset(segment.placement for segment in segments)
+
+
+def starts(segments: Iterable[Segment]) -> tuple[StartSegment, ...]:
+    """Return the actions that start `segments`."""
+    return tuple(StartSegment(segment) for segment in segments)
+
+
+def stops(segments: Iterable[Segment]) -> tuple[StopSegment, ...]:
+    """Return the actions that stop `segments`."""
+    return tuple(StopSegment(segment.segment_id, segment.gpu_uuid) for segment in segments)
+
+
+def ordered(*steps: Iterable[Action]) -> tuple[tuple[Action, ...], ...]:
+    """Return actions by order, steps without actions left out."""
+    return tuple(step for step in map(tuple, steps) if step)

@@ -1,0 +1,133 @@
+"""Decisions as plans, and plans as what was known and wanted when they were made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from services.planner.core.decide import Decision, Snapshot
+from services.planner.core.model import Gpu
+from services.planner.core.plan import (
+    Inputs,
+    LoadForecast,
+    Plan,
+    PlannedSegment,
+    PlanState,
+    Prediction,
+    SegmentSpec,
+)
+from services.planner.core.triggers import Observation
+
+_SAME_SHARE = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a plan records beside the decision.
+
+    Attributes:
+        reason: What caused it, a sentence.
+        snapshot: What it was decided from.
+        load_forecast: What the demand was chosen from, by model.
+        now: When, UTC.
+        solve_s: Time the strategy took, s.
+        staleness_s: Age of what is known of each zone's intensity, grid time.
+    """
+
+    reason: str
+    snapshot: Snapshot
+    load_forecast: Mapping[str, LoadForecast]
+    now: datetime
+    solve_s: float
+    staleness_s: Mapping[str, float] = field(default_factory=dict)
+
+
+def draft(decision: Decision, circumstances: Circumstances) -> Plan:
+    """Return a decision as a plan; its version is 0 until it is stored."""
+    score, snapshot = decision.score, circumstances.snapshot
+    parked = _parked(decision)
+    return Plan(
+        version=0,
+        created_at=circumstances.now,
+        state=PlanState.PROPOSED,
+        strategy=snapshot.strategy,
+        reason=circumstances.reason,
+        inputs=_inputs(circumstances),
+        segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
+        prediction=Prediction(
+            objective=score.objective,
+            accuracy=score.accuracy,
+            latency_s=score.latency_s,
+            unserved_rps=score.unserved_rps,
+            power_w=score.power_w,
+            carbon_gco2e_per_h=score.carbon_gco2e_per_h,
+            gpus=score.powered_gpus,
+            gap=decision.configuration.gap,
+            solve_s=circumstances.solve_s,
+            parked_gpus=tuple(gpu.uuid for gpu in parked),
+            parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
+        ),
+        steps=decision.rollout.actions,
+        slice_changes=decision.rollout.slice_changes,
+        degraded=decision.degraded,
+        clocks_mhz={
+            segment.gpu_uuid: segment.kind.clock_mhz
+            for segment in decision.target
+            if segment.kind.clock_mhz
+        },
+    )
+
+
+def _parked(decision: Decision) -> tuple[Gpu, ...]:
+    """Return the GPUs that nothing shall run on."""
+    used = {segment.gpu_uuid for segment in decision.target}
+    return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
+
+
+def _inputs(circumstances: Circumstances) -> Inputs:
+    snapshot = circumstances.snapshot
+    zones = {gpu.pool.zone for gpu in snapshot.gpus}
+    return Inputs(
+        intensity_gco2e_per_kwh={
+            gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in snapshot.gpus
+        },
+        demand_rps={model.name: model.demand_rps for model in snapshot.models},
+        gpus=Counter(gpu.pool.type.name for gpu in snapshot.gpus),
+        carbon_weight=snapshot.objective.carbon_weight,
+        accuracy_floor=snapshot.objective.accuracy_floor,
+        goals=snapshot.objective.goals,
+        load_forecast=circumstances.load_forecast,
+        staleness_s={
+            zone: age_s for zone, age_s in circumstances.staleness_s.items() if zone in zones
+        },
+    )
+
+
+def same(plan: Plan, active: Plan) -> bool:
+    """Tell whether carrying `plan` out would change nothing worth a plan."""
+    before = {segment.spec: segment.share for segment in active.segments}
+    after = {segment.spec: segment.share for segment in plan.segments}
+    return (
+        plan.steps == 0
+        and before.keys() == after.keys()
+        and all(abs(after[spec] - before[spec]) <= _SAME_SHARE for spec in after)
+    )
+
+
+def specs(plan: Plan) -> frozenset[SegmentSpec]:
+    """Return what a plan asks agents to run."""
+    return frozenset(segment.spec for segment in plan.segments)
+
+
+def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str]) -> Observation:
+    """Return what was known, and wanted, when a plan was made for `gpus`."""
+    return Observation(
+        intensity_gco2e_per_kwh=plan.inputs.intensity_gco2e_per_kwh,
+        demand_rps=plan.inputs.demand_rps,
+        gpus=gpus,
+        segments=specs(plan),
+        strategy=plan.strategy,
+        carbon_weight=plan.inputs.carbon_weight,
+    )

@@ -1,0 +1,157 @@
+"""The catalog: every kind of segment worth considering, from the profiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from services.kit.config import Objective
+from services.kit.mig import SliceKind
+from services.kit.profiles.core.profile import Profile
+from services.planner.core.model import (
+    IN_ONE_PIECE,
+    GpuType,
+    Model,
+    PipelineStage,
+    Pool,
+    Problem,
+    SegmentKind,
+    Variant,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A variant of a model, or a stage of one, on a slice kind of a pool."""
+
+    model: Model
+    variant: Variant
+    pool: Pool
+    slice_kind: SliceKind
+    stage: PipelineStage = IN_ONE_PIECE
+
+    @property
+    def profile(self) -> Profile:
+        """What runs there."""
+        whole = self.stage.of == 1
+        return self.variant.profile if whole else self.variant.stages[self.stage.index][1]
+
+
+def build(  # noqa: PLR0913  # the dimensions of the catalog
+    models: Iterable[Model],
+    pools: Iterable[Pool],
+    objective: Objective,
+    batch_sizes: Sequence[int],
+    max_processes: int,
+    *,
+    clock_ratios: Sequence[float] = (1.0,),
+) -> tuple[SegmentKind, ...]:
+    """Return the segment kinds that a strategy may choose from.
+
+    A kind stays if a full batch with every process busy takes at most theta x SLO (ParvaGPU IV-A),
+    its memory fits, and no other kind of the same variant on the same slice at the same clock is
+    better in throughput, energy and latency alike. The stages of a pipeline share theta x SLO.
+
+    Args:
+        models: What is to be served.
+        pools: Where.
+        objective: Its `latency_share` is theta.
+        batch_sizes: Batch sizes to consider.
+        max_processes: Most processes per segment, >= 1.
+        clock_ratios: SM clocks to consider, as shares of a GPU's highest, 0 < ratio <= 1; where
+            the highest is not known, only the highest.
+    """
+    pools = tuple(pools)
+    found: list[SegmentKind] = []
+    for model in models:
+        for place in _places(model, pools):
+            for ratio in _ratios(place.pool.type, clock_ratios):
+                points = measure(place, batch_sizes, max_processes, clock_ratio=ratio)
+                found.extend(pareto(p for p in points if in_time(objective, model, p)))
+    return tuple(found)
+
+
+def _places(model: Model, pools: Sequence[Pool]) -> Iterator[Place]:
+    for variant, pool in product(model.variants, pools):
+        for stage, _ in variant.stages:
+            for slice_kind in pool.type.geometry.kinds:
+                yield Place(model, variant, pool, slice_kind, stage)
+
+
+def measure(
+    place: Place, batch_sizes: Sequence[int], max_processes: int, *, clock_ratio: float = 1.0
+) -> Iterator[SegmentKind]:
+    """Yield what the profile knows of a place at one clock, whatever the latency."""
+    gpu = place.pool.type
+    shape = gpu.shape(place.slice_kind)
+    clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
+    for processes, batch_size in product(range(1, max_processes + 1), batch_sizes):
+        cost = place.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
+        if cost is not None:
+            yield SegmentKind(
+                model=place.model.name,
+                variant=place.variant.name,
+                pool=place.pool,
+                profile=place.slice_kind.name,
+                batch_size=batch_size,
+                processes=processes,
+                latency_s=cost.latency_s,
+                throughput_rps=processes * batch_size / cost.latency_s,
+                energy_j=cost.energy_j / batch_size,
+                accuracy=place.variant.accuracy,
+                clock_mhz=clock_mhz,
+                stage=place.stage,
+            )
+
+
+def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
+    return dict.fromkeys(clock_ratios) if gpu.max_clock_mhz else (1.0,)
+
+
+def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
+    """Tell whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
+
+    A stage of a pipeline, with what it takes to pass on its answer: at most its share of that.
+    """
+    stage, rule_s = kind.stage, objective.latency_share * model.slo_latency_s
+    return kind.latency_s + stage.transfer_s <= rule_s * stage.budget
+
+
+def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[SegmentKind]:
+    """Return the kinds that no other beats in throughput, energy and (if asked) latency.
+
+    Args:
+        kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.
+        latency: A kind also stays where it is the faster one to answer.
+    """
+    kept: list[SegmentKind] = []
+    for kind in sorted(kinds, key=_best_first):
+        beaten = any(
+            other.energy_j <= kind.energy_j and (other.latency_s <= kind.latency_s or not latency)
+            for other in kept
+        )
+        if not beaten:
+            kept.append(kind)
+    return kept
+
+
+def _best_first(kind: SegmentKind) -> tuple[float, float, float]:
+    return -kind.throughput_rps, kind.energy_j, kind.latency_s
+
+
+def dedicated(problem: Problem, place: Place) -> SegmentKind | None:
+    """Return how one process serves a place by itself; None: it does not fit.
+
+    The batch size is the fastest that keeps the latency rule. Where none does, it is the smallest:
+    such a segment runs, but what it serves counts as late.
+    """
+    points = tuple(measure(place, problem.batch_sizes, 1))
+    fast = [point for point in points if in_time(problem.objective, place.model, point)]
+    smallest = min(points, key=lambda point: point.batch_size, default=None)
+    return max(fast, key=lambda point: point.throughput_rps, default=smallest)
+
+
+def whole(pool: Pool) -> SliceKind:
+    """Return the slice kind that takes a whole GPU of the pool."""
+    return max(pool.type.geometry.kinds, key=lambda kind: (kind.sm_count, kind.memory_bytes))

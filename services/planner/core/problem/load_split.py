@@ -1,0 +1,158 @@
+"""Who gets what: load over segments, and slots over models.
+
+For strategies that decide only what runs; `exact` decides on load as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
+from itertools import permutations
+
+from services.planner.core.model import Configuration, Model, SegmentKind
+from services.planner.core.problem.catalog import in_time
+from services.planner.core.problem.pricing import Prices
+from services.planner.core.problem.serving_paths import Way, ways
+
+ROUNDING = 1e-9
+"""Relative step beyond a price at which two orders are equal."""
+
+
+def with_load(known: Prices, segments: Mapping[SegmentKind, int]) -> Configuration:
+    """Return `segments` with the load that suits the objective best.
+
+    Per model, segments fill up in order of what their load is worth, then of energy; a pipeline's
+    fill up together. Where the accuracy floor is then missed, that split is mixed with the one that
+    fills in order of accuracy, just enough. Load that no segment can take in time goes to all of
+    them by throughput, and will be late.
+    """
+    chosen = {kind: count for kind, count in segments.items() if count > 0}
+    load_rps: dict[SegmentKind, float] = {}
+    for model in known.models.values():
+        own = {kind: count for kind, count in chosen.items() if kind.model == model.name}
+        load_rps |= _split(known, model, own)
+    return Configuration(segments=chosen, load_rps=load_rps)
+
+
+def apportion(
+    slots: Iterable[Callable[[Model], SegmentKind | None]], models: Iterable[Model]
+) -> dict[SegmentKind, int]:
+    """Give each slot to the model that has least capacity for its demand so far.
+
+    Args:
+        slots: For each slot, what a model would run there; None: it does not fit.
+        models: In order of preference where equal.
+    """
+    segments: dict[SegmentKind, int] = {}
+    in_order = sorted(models, key=lambda model: -model.demand_rps)
+    queue = [(0.0, rank, model) for rank, model in enumerate(in_order)]
+    for slot in slots:
+        refused = []
+        while queue:
+            capacity, rank, model = heappop(queue)
+            kind = slot(model)
+            if kind is None:
+                refused.append((capacity, rank, model))
+                continue
+            segments[kind] = segments.get(kind, 0) + 1
+            heappush(queue, (capacity + kind.throughput_rps / model.demand_rps, rank, model))
+            break
+        for entry in refused:
+            heappush(queue, entry)
+    return segments
+
+
+def _split(
+    known: Prices, model: Model, segments: Mapping[SegmentKind, int]
+) -> dict[SegmentKind, float]:
+    objective = known.problem.objective
+    usable = tuple(
+        ways(
+            {
+                kind: objective.max_utilisation * kind.throughput_rps * count
+                for kind, count in segments.items()
+                if in_time(objective, model, kind)
+            }
+        )
+    )
+    points = {way: way.mean(known.load_points) for way in usable}
+    energy_j = {way: way.mean(lambda kind: kind.energy_j) for way in usable}
+    best = _fill(usable, model.demand_rps, lambda way: (points[way], -energy_j[way]))
+    short = {way: way.mean(known.shortfall) for way in usable}
+    if sum(short[way] * rps for way, rps in best.items()) > 0:
+        best = _kept(points, short, model.demand_rps, best)
+    load_rps: dict[SegmentKind, float] = {}
+    for way, rps in best.items():
+        load_rps |= way.loads(rps)
+    left_rps = model.demand_rps - sum(best.values())
+    return _overflow(load_rps, segments, left_rps, model.demand_rps)
+
+
+def _kept(
+    points: Mapping[Way, float],
+    short: Mapping[Way, float],
+    demand_rps: float,
+    best: Mapping[Way, float],
+) -> dict[Way, float]:
+    """Return the best split that keeps the accuracy floor, or misses it least.
+
+    A linear program with one constraint beside the capacities: at its multiplier's value two
+    orders of filling are equal, and the answer is a mixture of the two.
+    """
+    turns = sorted(
+        (points[one] - points[other]) / (short[one] - short[other])
+        for one, other in permutations(points, 2)
+        if short[one] > short[other] and points[one] > points[other]
+    )
+
+    def priced(price: float) -> dict[Way, float]:
+        return _fill(points, demand_rps, lambda way: (points[way] - price * short[way],))
+
+    poor, good = dict(best), _fill(points, demand_rps, lambda way: (way.accuracy,))
+    if sum(short[way] * rps for way, rps in good.items()) > 0:
+        return good
+    low, high = 0, len(turns)
+    while low < high:
+        middle = (low + high) // 2
+        split = priced(turns[middle] * (1 + ROUNDING))
+        if sum(short[way] * rps for way, rps in split.items()) > 0:
+            poor, low = split, middle + 1
+        else:
+            good, high = split, middle
+    missed = sum(short[way] * rps for way, rps in poor.items())
+    spare = -sum(short[way] * rps for way, rps in good.items())
+    weight = missed / (missed + spare)
+    return {way: (1 - weight) * poor[way] + weight * good[way] for way in poor}
+
+
+def _fill(
+    usable: Iterable[Way],
+    demand_rps: float,
+    worth: Callable[[Way], tuple[float, ...]],
+) -> dict[Way, float]:
+    load_rps = {}
+    left_rps = demand_rps
+    for way in sorted(usable, key=worth, reverse=True):
+        load_rps[way] = min(way.capacity_rps, left_rps)
+        left_rps -= load_rps[way]
+    return load_rps
+
+
+def _overflow(
+    load_rps: Mapping[SegmentKind, float],
+    segments: Mapping[SegmentKind, int],
+    left_rps: float,
+    demand_rps: float,
+) -> dict[SegmentKind, float]:
+    """Add the load that nobody can take in time to all, by throughput."""
+    if left_rps <= 1e-9 * demand_rps:
+        return dict(load_rps)
+    found = tuple(ways({kind: count * kind.throughput_rps for kind, count in segments.items()}))
+    total_rps = sum(way.capacity_rps for way in found)
+    late = {
+        kind: rps
+        for way in found
+        for kind, rps in way.loads(left_rps * way.capacity_rps / total_rps).items()
+    }
+    kinds = dict.fromkeys((*load_rps, *late))
+    return {kind: load_rps.get(kind, 0.0) + late.get(kind, 0.0) for kind in kinds}

@@ -1,0 +1,298 @@
+"""The objective as prices, the same for the score and for the MILP.
+
+    objective = w1 * clover + w2 * fewest_gpus + w3 * infadapter - reconfiguration
+
+in percentage points, the weights (`Objective.goals`) scaled to a sum of 1:
+
+    clover      = lambda * dCarbon + (1 - lambda) * dAccuracy                  CLOVER, Eq. 1-3
+    fewest_gpus = -100 * GPUs in use / GPUs of the fleet                       ParvaGPU
+    infadapter  = 100 * (alpha * AA - (beta * RC + gamma * LC))                InfAdapter, Eq. 1
+
+With one model and all load served, CLOVER's are its equations. For several models,
+
+    dAccuracy = sum over requests of (a / A_base(model) - 1) / all demand * 100
+    dCarbon   = (sum over served requests of C_base(model) - emissions)
+                / (sum over all demand of C_base(model)) * 100
+    AA        = sum over requests of a / A_base(model) / all demand
+    RC        = compute slices in use / compute slices of the fleet
+    LC        = longest loading time of a variant that does not run yet for its model, s
+
+so that all but LC is linear in loads, segments and GPUs, and a refused request is worth nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from services.kit.config import Goals
+from services.kit.mig import Geometry, maximal_layouts
+from services.kit.units import carbon_gco2e
+from services.planner.core.model import Model, Pool, Problem, SegmentKind
+from services.planner.core.problem.catalog import Place, dedicated, in_time, whole
+from services.planner.core.problem.validation import check
+
+Row = tuple[str, str, Pool, str, int, int, int]
+"""What makes two segment kinds the same: model, variant, pool, slice, batch size, processes, stage.
+
+Not the clock: a segment whose GPU changes its clock runs on.
+"""
+
+
+def row(kind: SegmentKind) -> Row:
+    """Return the identity of a kind; figures may differ between two plans."""
+    return (
+        kind.model,
+        kind.variant,
+        kind.pool,
+        kind.profile,
+        kind.batch_size,
+        kind.processes,
+        kind.stage.index,
+    )
+
+
+def gpcs(kind: SegmentKind) -> int:
+    """Return the compute slices that a segment takes."""
+    return kind.pool.type.geometry.kind(kind.profile).compute_slices
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a unit of each decision adds to the objective, percentage points.
+
+    Attributes:
+        problem: Of what.
+        goals: Weights, with a sum of 1.
+        models: Those with a demand, by name.
+        demand_rps: All models' demand, req/s.
+        baseline_gco2e_per_s: By model, C_base x demand.
+        running: Segments that run, by row.
+        existing: Slices that exist, by pool and kind.
+        loading_s: How long the variants take to load that do not run for their model, s.
+        servable: Names of the models that some segment could serve in time.
+        fleet_gpcs: Compute slices of the fleet, at least 1.
+    """
+
+    problem: Problem
+    goals: Goals
+    models: Mapping[str, Model]
+    demand_rps: float
+    baseline_gco2e_per_s: Mapping[str, float]
+    running: Mapping[Row, int]
+    existing: Mapping[tuple[Pool, str], int]
+    loading_s: Mapping[tuple[str, str], float]
+    servable: frozenset[str]
+    fleet_gpcs: int
+
+    @property
+    def fewest_only(self) -> bool:
+        """Whether GPUs are all that counts; ties then go to fewer GPCs, and to less energy."""
+        return self.goals.clover == self.goals.infadapter == 0
+
+    @property
+    def tells_energy(self) -> bool:
+        """Whether energy can make a difference."""
+        return self.fewest_only or self.goals.clover * self.problem.objective.carbon_weight > 0
+
+    def weighted(self, goals: Mapping[str, float]) -> float:
+        """Return the weighted sum of the goals' values, by name."""
+        weights = self.goals
+        return (
+            weights.clover * goals["clover"]
+            + weights.fewest_gpus * goals["fewest_gpus"]
+            + weights.infadapter * goals["infadapter"]
+        )
+
+    def carbon_points(self, gco2e_per_s: float) -> float:
+        """Return what emissions cost in CLOVER's f."""
+        weight = self.problem.objective.carbon_weight
+        baseline_gco2e_per_s = sum(self.baseline_gco2e_per_s.values())
+        return 100.0 * weight * gco2e_per_s / baseline_gco2e_per_s if self.models else 0.0
+
+    def clover_points(self, kind: SegmentKind) -> float:
+        """Return what serving all of the model's demand by `kind` adds to f, idle power apart.
+
+        A pipeline's first stage has the merit of the answers; the later ones only emit.
+        """
+        model = self.models[kind.model]
+        emitted = kind.pool.carbon_gco2e(kind.energy_j) * model.demand_rps
+        if kind.stage.index:
+            return -self.carbon_points(emitted)
+        saved = self.carbon_points(self.baseline_gco2e_per_s[kind.model] - emitted)
+        weight = 1.0 - self.problem.objective.carbon_weight
+        lost = kind.accuracy / model.best.accuracy - 1.0
+        return saved + 100.0 * weight * lost * model.demand_rps / self.demand_rps
+
+    def accuracy_share(self, kind: SegmentKind) -> float:
+        """Return what serving all of the model's demand by `kind` adds to AA, 0..1."""
+        if kind.stage.index:
+            return 0.0
+        model = self.models[kind.model]
+        return kind.accuracy / model.best.accuracy * model.demand_rps / self.demand_rps
+
+    def load_points(self, kind: SegmentKind) -> float:
+        """Return what serving all of the model's demand by `kind` adds, idle power apart."""
+        alpha = self.problem.objective.infadapter.accuracy
+        points = self.goals.clover * self.clover_points(kind) if self.goals.clover else 0.0
+        if self.goals.infadapter:
+            points += self.goals.infadapter * 100.0 * alpha * self.accuracy_share(kind)
+        return points
+
+    def idle_points(self, pool: Pool) -> float:
+        """Return what the idle power of one GPU costs in CLOVER's f."""
+        return self.carbon_points(pool.carbon_gco2e(pool.type.idle_power_w))
+
+    def gpu_points(self, pool: Pool) -> float:
+        """Return what using one more GPU costs."""
+        points = self.goals.fewest_gpus * 100.0 / max(1, len(self.problem.gpus))
+        if self.problem.objective.park_idle_gpus:
+            points += self.goals.clover * self.idle_points(pool)
+        return points
+
+    @property
+    def fixed_points(self) -> float:
+        """What the fleet's idle power costs where no decision changes it."""
+        if self.problem.objective.park_idle_gpus:
+            return 0.0
+        pools = self.problem.pools.items()
+        return self.goals.clover * sum(count * self.idle_points(pool) for pool, count in pools)
+
+    @property
+    def gpc_points(self) -> float:
+        """What one compute slice in use costs."""
+        beta = self.problem.objective.infadapter.resources
+        return self.goals.infadapter * 100.0 * beta / self.fleet_gpcs
+
+    @property
+    def loading_points(self) -> float:
+        """What each second of the longest loading time costs."""
+        return self.goals.infadapter * 100.0 * self.problem.objective.infadapter.loading
+
+    def shortfall(self, kind: SegmentKind) -> float:
+        """Return by how much serving all of the demand by `kind` misses the accuracy floor.
+
+        Negative: how much it makes up for others. As a share of the best variant's accuracy. A
+        pipeline's requests count at its first stage.
+        """
+        if kind.stage.index:
+            return 0.0
+        quality = kind.accuracy / self.models[kind.model].best.accuracy
+        return self.problem.objective.accuracy_floor - quality
+
+    @property
+    def switch_points(self) -> float:
+        """Price of one segment that has to be started; nothing runs yet: none."""
+        return self._per_gpu(self.problem.objective.switch_price)
+
+    @property
+    def layout_points(self) -> float:
+        """Price of one slice that has to be created, with all that it displaces."""
+        return self._per_gpu(self.problem.objective.layout_price)
+
+    def _per_gpu(self, price: float) -> float:
+        return price / len(self.problem.gpus) if self.running else 0.0
+
+
+def prices(problem: Problem) -> Prices:
+    """Return the prices of a problem; every strategy starts with them.
+
+    Raises:
+        InvalidArgument: A number in the problem is not finite or negative.
+    """
+    check(problem)
+    demanded = {model.name: model for model in problem.models if model.demand_rps > 0}
+    running = tuple(running_kinds(problem))
+    loaded = {(kind.model, kind.variant) for kind in running}
+    pools = problem.pools
+    return Prices(
+        problem=problem,
+        goals=_scaled(problem.objective.goals),
+        models=demanded,
+        demand_rps=sum(model.demand_rps for model in demanded.values()),
+        baseline_gco2e_per_s={
+            name: model.demand_rps * baseline_gco2e(problem, model)
+            for name, model in demanded.items()
+        },
+        running=Counter(map(row, running)),
+        existing=Counter(
+            (gpu.pool, placement.profile) for gpu in problem.gpus for placement in gpu.slices
+        ),
+        loading_s={
+            (model.name, variant.name): variant.load_s
+            for model in demanded.values()
+            for variant in model.variants
+            if (model.name, variant.name) not in loaded
+        },
+        servable=frozenset(
+            kind.model
+            for kind in (*problem.catalog, *running)
+            if kind.pool in pools and usable(problem, demanded.get(kind.model), kind)
+        ),
+        fleet_gpcs=max(1, sum(n * _most_gpcs(pool.type.geometry) for pool, n in pools.items())),
+    )
+
+
+def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
+    """Yield the kind of every segment that runs on a GPU of the fleet, as that GPU's pool is now.
+
+    Segments know the carbon intensity of when they were placed.
+    """
+    pools = {gpu.uuid: gpu.pool for gpu in problem.gpus}
+    for segment in problem.running:
+        pool = pools.get(segment.gpu_uuid)
+        if pool is not None:
+            yield replace(segment.kind, pool=pool)
+
+
+def usable(problem: Problem, model: Model | None, kind: SegmentKind) -> bool:
+    """Tell whether segments of a kind can serve a model's load in time."""
+    return model is not None and kind.throughput_rps > 0 and in_time(problem.objective, model, kind)
+
+
+def _scaled(goals: Goals) -> Goals:
+    total = goals.clover + goals.fewest_gpus + goals.infadapter
+    return Goals(
+        clover=goals.clover / total,
+        fewest_gpus=goals.fewest_gpus / total,
+        infadapter=goals.infadapter / total,
+    )
+
+
+@lru_cache(maxsize=64)
+def _most_gpcs(geometry: Geometry) -> int:
+    return max(
+        sum(geometry.kind(placement.profile).compute_slices for placement in layout)
+        for layout in maximal_layouts(geometry)
+    )
+
+
+def baseline_gco2e(problem: Problem, model: Model) -> float:
+    """Return C_base: carbon per request of the best variant on GPUs of its own, gCO2e.
+
+    Active energy of a whole GPU that serves only this variant, plus the idle energy of as many as
+    the model's demand needs, at the objective's baseline intensity. The GPUs are of the largest
+    pool; of the variants, the most accurate that fits on one. Of a pipeline, each stage has GPUs of
+    its own.
+    """
+    pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
+    for variant in sorted(model.variants, key=lambda each: -each.accuracy):
+        for pool, _ in pools:
+            places = (
+                Place(model, variant, pool, whole(pool), stage) for stage, _ in variant.stages
+            )
+            kinds = [dedicated(problem, place) for place in places]
+            if all(kinds):
+                return sum(_baseline(problem, model, kind) for kind in kinds if kind is not None)
+    return 1.0  # nothing can serve this model, so that its reference weighs nothing either
+
+
+def _baseline(problem: Problem, model: Model, kind: SegmentKind) -> float:
+    usable_rps = problem.objective.max_utilisation * kind.throughput_rps
+    gpus = max(1, math.ceil(model.demand_rps / usable_rps))
+    idle_j = gpus * kind.pool.type.idle_power_w / model.demand_rps
+    energy_j = (kind.energy_j + idle_j) * kind.pool.pue
+    return carbon_gco2e(energy_j, problem.objective.baseline_intensity_gco2e_per_kwh)

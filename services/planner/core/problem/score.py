@@ -1,0 +1,259 @@
+"""What a configuration is worth: one judge for every strategy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.kit.errors import FailedPrecondition
+from services.kit.units import S_PER_H
+from services.planner.core.model import (
+    Configuration,
+    Model,
+    Pool,
+    Problem,
+    Queue,
+    Score,
+    SegmentKind,
+    queue_of,
+)
+from services.planner.core.problem.catalog import in_time
+from services.planner.core.problem.packing import gpus_needed
+from services.planner.core.problem.pricing import Prices, Row, gpcs, prices, row
+from services.planner.core.problem.queueing import Station, latency_s
+from services.planner.core.problem.serving_paths import ways
+
+Served = Mapping[str, Mapping[SegmentKind, float]]
+"""Load that is served in time, by model and kind, req/s; a pipeline's is in each of its stages."""
+
+
+_NOTHING = 1e-6
+"""Share of a demand that is left over by a solver's tolerance, not by want of capacity."""
+
+
+def score(problem: Problem, configuration: Configuration, known: Prices | None = None) -> Score:
+    """Judge a configuration.
+
+    Load counts as served where its segments keep the latency rule (a batch takes at most theta x
+    SLO), up to rho x their throughput. Idle power counts for every GPU, or with `park_idle_gpus`
+    for the fewest that hold the slices. Emissions are those of all load, late load included.
+
+    Args:
+        problem: The problem.
+        configuration: Its slices must fit on the fleet.
+        known: `prices(problem)`, where the caller scores often.
+
+    Raises:
+        FailedPrecondition: The slices do not fit on the fleet.
+    """
+    known = known or prices(problem)
+    served = {name: _served(problem, model, configuration) for name, model in known.models.items()}
+    use = _Use.of(known, configuration)
+    watts = use.watts
+    goals = _goals(known, served, use)
+    reconfiguration = reconfiguration_points(known, configuration.segments)
+    return Score(
+        unserved_rps={
+            name: _unserved_rps(model, served[name]) for name, model in known.models.items()
+        },
+        objective=known.weighted(goals) - reconfiguration,
+        accuracy={name: _accuracy(load) for name, load in served.items()},
+        latency_s={name: _latency_s(model, configuration) for name, model in known.models.items()},
+        power_w=float(sum(watts.values())),
+        carbon_gco2e_per_h=sum(pool.carbon_gco2e(w * S_PER_H) for pool, w in watts.items()),
+        powered_gpus=sum(use.powered.values()),
+        floor_violation=_floor_violation(known, served),
+        reconfiguration=reconfiguration,
+        worst_unserved=_worst_unserved(known, served),
+        goals=goals,
+        gpus_in_use=use.gpus,
+        gpcs=use.gpcs,
+        loading_s=use.loading_s,
+        active_power_w=use.active_power_w,
+        ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
+    )
+
+
+def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
+    """Return the price of getting from what runs to `segments`.
+
+    Counts, not places: the segments beyond those of the same row that run, and the slices beyond
+    those of the same kind that exist, on each pool. Clocks change without a restart.
+    """
+    slices: Counter[tuple[Pool, str]] = Counter()
+    rows: Counter[Row] = Counter()
+    for kind, count in segments.items():
+        slices[kind.pool, kind.profile] += count
+        rows[row(kind)] += count
+    started = sum(max(0, count - known.running.get(key, 0)) for key, count in rows.items())
+    created = sum(max(0, count - known.existing.get(key, 0)) for key, count in slices.items())
+    return known.switch_points * started + known.layout_points * created
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What a configuration takes.
+
+    Attributes:
+        gpus: The fewest GPUs that hold its slices.
+        gpcs: Compute slices.
+        powered: GPUs whose idle power counts.
+        active_w: Power beyond idle.
+        loading_s: InfAdapter's LC.
+    """
+
+    gpus: int
+    gpcs: int
+    powered: Mapping[Pool, int]
+    active_w: Mapping[Pool, float]
+    loading_s: float
+
+    @classmethod
+    def of(cls, known: Prices, configuration: Configuration) -> _Use:
+        """Count.
+
+        Raises:
+            FailedPrecondition: The slices do not fit on the fleet.
+        """
+        problem = known.problem
+        segments = {kind: count for kind, count in configuration.segments.items() if count > 0}
+        needed = gpus_needed(problem, segments)
+        if needed is None:
+            raise FailedPrecondition("the configuration's slices do not fit on the fleet")
+        variants = {(kind.model, kind.variant) for kind in segments}
+        return cls(
+            gpus=sum(needed.values()),
+            gpcs=sum(count * gpcs(kind) for kind, count in segments.items()),
+            powered=needed if problem.objective.park_idle_gpus else problem.pools,
+            active_w=_active_w(configuration),
+            loading_s=max((known.loading_s.get(each, 0.0) for each in variants), default=0.0),
+        )
+
+    @property
+    def active_power_w(self) -> float:
+        """Power beyond idle of the fleet, W."""
+        return float(sum(self.active_w.values()))
+
+    @property
+    def watts(self) -> dict[Pool, float]:
+        """Power by pool, W."""
+        return {
+            pool: count * pool.type.idle_power_w + self.active_w.get(pool, 0.0)
+            for pool, count in self.powered.items()
+        }
+
+
+def _active_w(configuration: Configuration) -> dict[Pool, float]:
+    """Return the power beyond idle; segments draw no more than they do at full throughput."""
+    watts: dict[Pool, float] = {}
+    for kind, count in configuration.segments.items():
+        rps = min(configuration.load_rps.get(kind, 0.0), count * kind.throughput_rps)
+        watts[kind.pool] = watts.get(kind.pool, 0.0) + rps * kind.energy_j
+    return watts
+
+
+def _goals(known: Prices, served: Served, use: _Use) -> dict[str, float]:
+    """Return what each goal is worth by itself; see `services.planner.core.problem.pricing`."""
+    shares = [
+        (kind, rps / known.models[name].demand_rps)
+        for name, load in served.items()
+        for kind, rps in load.items()
+    ]
+    idle = sum(count * known.idle_points(pool) for pool, count in use.powered.items())
+    weights = known.problem.objective.infadapter
+    return {
+        "clover": sum(known.clover_points(kind) * share for kind, share in shares) - idle,
+        "fewest_gpus": -100.0 * use.gpus / max(1, len(known.problem.gpus)),
+        "infadapter": 100.0
+        * (
+            weights.accuracy * sum(known.accuracy_share(kind) * share for kind, share in shares)
+            - weights.resources * use.gpcs / known.fleet_gpcs
+            - weights.loading * use.loading_s
+        ),
+    }
+
+
+def _served(
+    problem: Problem, model: Model, configuration: Configuration
+) -> dict[SegmentKind, float]:
+    """Return the load of a model that is served in time; demand beyond the model's is refused."""
+    taken = {
+        kind: min(
+            configuration.load_rps.get(kind, 0.0),
+            problem.objective.max_utilisation * kind.throughput_rps * count,
+        )
+        for kind, count in configuration.segments.items()
+        if kind.model == model.name and in_time(problem.objective, model, kind)
+    }
+    served = dict.fromkeys(taken, 0.0)
+    left_rps = model.demand_rps
+    for way in ways(taken):
+        rps = min(way.capacity_rps, left_rps)
+        served |= way.loads(rps)
+        left_rps -= rps
+    return served
+
+
+def _answered_rps(load: Mapping[SegmentKind, float]) -> float:
+    """Return the answers that a load makes: what goes through a pipeline counts once."""
+    return sum(rps for kind, rps in load.items() if not kind.stage.index)
+
+
+def _unserved_rps(model: Model, load: Mapping[SegmentKind, float]) -> float:
+    left_rps = model.demand_rps - _answered_rps(load)
+    return left_rps if left_rps > _NOTHING * model.demand_rps else 0.0
+
+
+def _worst_unserved(known: Prices, served: Served) -> float:
+    served_share = (
+        _answered_rps(served[name]) / known.models[name].demand_rps for name in known.servable
+    )
+    return max(0.0, 1.0 - min(served_share, default=1.0))
+
+
+def _floor_violation(known: Prices, served: Served) -> float:
+    short = {
+        name: sum(known.shortfall(kind) * rps for kind, rps in load.items())
+        for name, load in served.items()
+    }
+    return sum(max(0.0, value) for value in short.values()) / known.demand_rps if short else 0.0
+
+
+def _accuracy(load: Mapping[SegmentKind, float]) -> float:
+    first = {kind: rps for kind, rps in load.items() if not kind.stage.index}
+    total_rps = sum(first.values())
+    return sum(k.accuracy * rps for k, rps in first.items()) / total_rps if total_rps else 0.0
+
+
+def _latency_s(model: Model, configuration: Configuration) -> float:
+    """Return the predicted latency: of the model's queue, and of what the slowest pipeline adds.
+
+    The percentiles of a pipeline's stages are added up, which errs on the long side.
+    """
+    stations: dict[Queue, list[Station]] = {queue_of(model.name, "", 0): []}
+    transfers_s: dict[str, dict[int, float]] = {}
+    for kind, count in configuration.segments.items():
+        if kind.model == model.name and count:
+            stations.setdefault(kind.queue, []).append(_station(kind, count, configuration))
+            if kind.stage.of > 1:
+                transfers_s.setdefault(kind.variant, {})[kind.stage.index] = kind.stage.transfer_s
+    known_s = {
+        queue: latency_s(tuple(served), model.slo_percentile) for queue, served in stations.items()
+    }
+    first_s = known_s.pop(queue_of(model.name, "", 0))
+    further_s = (
+        sum(each for (_, name, _), each in known_s.items() if name == variant)
+        + sum(each for index, each in hops_s.items() if index < len(hops_s) - 1)
+        for variant, hops_s in transfers_s.items()
+    )
+    return first_s + max(further_s, default=0.0)
+
+
+def _station(kind: SegmentKind, count: int, configuration: Configuration) -> Station:
+    return Station(
+        processes=count * kind.processes,
+        capacity_rps=count * kind.throughput_rps,
+        batch_s=kind.latency_s,
+        load_rps=configuration.load_rps.get(kind, 0.0),
+    )

@@ -1,0 +1,80 @@
+"""Ways to answer a model's requests: one kind of segment, or a pipeline's kinds stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from services.planner.core.model import SegmentKind
+
+Capacities = Mapping[SegmentKind, float]
+"""Requests per second that all segments of a kind take together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Way:
+    """A way with its capacity.
+
+    Attributes:
+        parts: By kind, how much of each request it has: 1 where the network is in one piece. The
+            kinds of one stage have them in proportion to what they can take; they sum to 1.
+        capacity_rps: Requests that can go this way, req/s: what the narrowest stage takes.
+    """
+
+    parts: Mapping[SegmentKind, float]
+    capacity_rps: float
+
+    def mean(self, value: Callable[[SegmentKind], float]) -> float:
+        """Return what a request that goes this way amounts to, given what each kind adds."""
+        return sum(part * value(kind) for kind, part in self.parts.items())
+
+    @property
+    def accuracy(self) -> float:
+        """Of the answers."""
+        return self.mean(lambda kind: 0.0 if kind.stage.index else kind.accuracy)
+
+    def loads(self, load_rps: float) -> dict[SegmentKind, float]:
+        """Return what each kind gets of a load that goes this way, req/s."""
+        return {kind: part * load_rps for kind, part in self.parts.items()}
+
+
+def ways(capacity_rps: Capacities) -> Iterator[Way]:
+    """Yield the ways of one model, in the kinds' order; pipelines without some stage are none.
+
+    Args:
+        capacity_rps: Of the kinds of one model.
+    """
+    pipelines: dict[str, list[dict[SegmentKind, float]]] = {}
+    for kind, rps in capacity_rps.items():
+        if kind.stage.of == 1:
+            yield Way({kind: 1.0}, rps)
+        else:
+            stages = pipelines.setdefault(kind.variant, [{} for _ in range(kind.stage.of)])
+            stages[kind.stage.index][kind] = rps
+    for stages in pipelines.values():
+        totals = [sum(stage.values()) for stage in stages]
+        if min(totals) > 0:
+            parts = (
+                (kind, rps / total)
+                for stage, total in zip(stages, totals, strict=True)
+                for kind, rps in stage.items()
+            )
+            yield Way(dict(parts), min(totals))
+
+
+def balances(kinds: Sequence[SegmentKind]) -> Iterator[list[tuple[int, float]]]:
+    """Yield what must be 0, kind by kind, for a pipeline's stages to get equal loads.
+
+    One list for each stage after a first one: positions among `kinds`, and what the load of the
+    kind there counts. A stage that no kind runs has its first stage get nothing.
+    """
+    pipelines: dict[tuple[str, str], list[list[int]]] = {}
+    for position, kind in enumerate(kinds):
+        if kind.stage.of > 1:
+            stages = pipelines.setdefault(
+                (kind.model, kind.variant), [[] for _ in range(kind.stage.of)]
+            )
+            stages[kind.stage.index].append(position)
+    for first, *later in pipelines.values():
+        for stage in later:
+            yield [*((each, 1.0) for each in first), *((each, -1.0) for each in stage)]

@@ -1,0 +1,224 @@
+"""Where requests may go: from segments that serve to a routing table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from services.kit.config import Deployment, Discipline, InstanceChoice, Model
+from services.planner.core.model import Queue, queue_of
+from services.planner.core.plan import PlannedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One worker process.
+
+    Attributes:
+        endpoint: Where to dial.
+        segment_id, variant: What it is.
+        accuracy: The variant's, in the model's unit.
+        share: Of what comes to its queue, 0..1; the shares of a queue sum to 1.
+        credits: Requests that may be in flight.
+        zone: Electricity zone of its node.
+        pue: Wall energy per device energy, >= 1.
+        gpu_idle_power_w: Idle power of the whole GPU it is on, W; 0: not known.
+        stage: Which part of the variant, where it is a pipeline.
+        stages: Of the variant.
+    """
+
+    endpoint: str
+    segment_id: str
+    variant: str
+    accuracy: float
+    share: float
+    credits: int
+    zone: str
+    pue: float
+    gpu_idle_power_w: float = 0.0
+    stage: int = 0
+    stages: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a model's requests are served.
+
+    Attributes:
+        discipline: Which request is the next.
+        instance_choice: Who takes it.
+        intensity_threshold: CARBONDIS' CIT.
+    """
+
+    discipline: Discipline
+    instance_choice: InstanceChoice
+    intensity_threshold: float = 1.0
+
+    @staticmethod
+    def of(model: Model) -> Policy:
+        """Return what the deployment says of a model."""
+        return Policy(model.discipline, model.instance_choice, model.intensity_threshold)
+
+
+_FROM_FILE: Mapping[str, Policy] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What agents told of their hardware.
+
+    Attributes:
+        pues: Of nodes whose PUE is not as the deployment says.
+        idle_power_w: Of whole GPUs, by UUID, W.
+    """
+
+    pues: Mapping[str, float] = field(default_factory=dict)
+    idle_power_w: Mapping[str, float] = field(default_factory=dict)
+
+
+_NOTHING_TOLD = Told()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRoutes:
+    """What a router must know of a model; units as in `plan.proto`."""
+
+    model: str
+    accuracy_unit: str
+    slo_latency_s: float
+    slo_percentile: float
+    instance_choice: str
+    instances: tuple[Instance, ...]
+    discipline: str = "fcfs"
+    intensity_threshold: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTable:
+    """Where requests may go now.
+
+    Attributes:
+        revision: Increases with every change, over restarts too; 0: none yet.
+        plan_version: The plan it serves.
+        models: Every model of the deployment, in its order.
+    """
+
+    revision: int
+    plan_version: int
+    models: tuple[ModelRoutes, ...]
+
+    def endpoints(self) -> dict[str, tuple[str, ...]]:
+        """Return the endpoints of each segment."""
+        found: dict[str, tuple[str, ...]] = {}
+        for routes in self.models:
+            for instance in routes.instances:
+                known = found.get(instance.segment_id, ())
+                found[instance.segment_id] = (*known, instance.endpoint)
+        return found
+
+
+def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:
+    """Return segments with shares in proportion to their throughput, per queue.
+
+    For the time between two plans, when neither plan's shares fit what serves: equal utilisation
+    is what keeps the most capacity.
+    """
+    segments = tuple(segments)
+    total_rps: dict[Queue, float] = {}
+    for segment in segments:
+        queue = segment.spec.queue
+        total_rps[queue] = total_rps.get(queue, 0.0) + segment.throughput_rps
+    return tuple(
+        replace(segment, share=segment.throughput_rps / total_rps[segment.spec.queue])
+        if total_rps[segment.spec.queue] > 0
+        else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
+        for segment in segments
+    )
+
+
+def routes(
+    deployment: Deployment,
+    segments: Iterable[PlannedSegment],
+    endpoints: Mapping[str, Sequence[str]],
+    policies: Mapping[str, Policy] = _FROM_FILE,
+    told: Told = _NOTHING_TOLD,
+) -> tuple[ModelRoutes, ...]:
+    """Return the routes of every model of the deployment.
+
+    Args:
+        deployment: Models, zones, PUE.
+        segments: What serves, with shares.
+        endpoints: Workers of each segment that can take requests; a segment without is left out
+            and the shares of the others of its queue grow in proportion. A segment's share is split
+            equally over its workers.
+        policies: Of models that are not served as the deployment says.
+        told: What agents told.
+    """
+    segments = tuple(segments)
+    found = {name: Policy.of(model) for name, model in deployment.models.items()} | {**policies}
+    return tuple(
+        ModelRoutes(
+            model=name,
+            accuracy_unit=model.accuracy_unit,
+            slo_latency_s=model.slo.latency_s,
+            slo_percentile=model.slo.percentile,
+            instance_choice=found[name].instance_choice,
+            discipline=found[name].discipline,
+            intensity_threshold=found[name].intensity_threshold,
+            instances=_scaled(
+                instance
+                for segment in segments
+                if segment.spec.model == name and segment.spec.variant in model.variants
+                for instance in _instances(
+                    deployment,
+                    segment,
+                    endpoints.get(segment.spec.segment_id, ()),
+                    told,
+                )
+            ),
+        )
+        for name, model in deployment.models.items()
+    )
+
+
+def _instances(
+    deployment: Deployment,
+    segment: PlannedSegment,
+    endpoints: Sequence[str],
+    told: Told,
+) -> Iterable[Instance]:
+    spec, node = segment.spec, deployment.nodes[segment.node]
+    variant = deployment.models[spec.model].variants[spec.variant]
+    for endpoint in endpoints:
+        yield Instance(
+            endpoint=endpoint,
+            segment_id=spec.segment_id,
+            variant=spec.variant,
+            accuracy=variant.accuracy,
+            share=segment.share / len(endpoints),
+            credits=spec.batch_size,
+            zone=node.zone,
+            pue=told.pues.get(segment.node, node.pue),
+            gpu_idle_power_w=told.idle_power_w.get(spec.gpu_uuid, 0.0),
+            stage=spec.stage,
+            stages=max(1, len(variant.stages)),
+        )
+
+
+def _scaled(instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    """Make the shares of each queue sum to 1; where all are 0, make them equal."""
+    instances = tuple(instances)
+    totals: dict[Queue, list[float]] = {}
+    for each in instances:
+        totals.setdefault(_queue(each), []).append(each.share)
+
+    def share(each: Instance) -> float:
+        shares = totals[_queue(each)]
+        return each.share / sum(shares) if sum(shares) > 0 else 1 / len(shares)
+
+    return tuple(replace(each, share=share(each)) for each in instances)
+
+
+def _queue(instance: Instance) -> Queue:
+    return queue_of("", instance.variant, instance.stage)

@@ -1,0 +1,178 @@
+"""Mixed-integer linear programs with several goals.
+
+A thin, typed builder: columns, rows and terms are added one by one or as arrays, and handed over at
+once. Goals are solved in order of importance: each later goal may not worsen the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import highspy
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from services.planner.core.solver.highs import (
+    SLACK,
+    Goal,
+    Numbers,
+    Outcome,
+    Solution,
+    Solver,
+    Terms,
+    Values,
+)
+
+__all__ = ["Goal", "Numbers", "Outcome", "Program", "Solution", "Terms"]
+
+HOPE = 0.2
+"""Share of the time for hoping; mostly a small part of it is needed."""
+
+
+@dataclass(slots=True)
+class Program:
+    """A program under construction. Columns and rows are numbered as they are added."""
+
+    _uppers: list[Values] = field(default_factory=list)
+    _integers: list[NDArray[np.bool_]] = field(default_factory=list)
+    _bounds: list[Values] = field(default_factory=list)
+    _entries: list[tuple[Numbers, Numbers, Values]] = field(default_factory=list)
+    _width: int = 0
+    _height: int = 0
+
+    def columns(
+        self, count: int, *, upper: ArrayLike = highspy.kHighsInf, integer: bool = False
+    ) -> Numbers:
+        """Add variables in 0..`upper`; return their numbers."""
+        self._uppers.append(np.broadcast_to(np.asarray(upper, dtype=float), count))
+        self._integers.append(np.full(count, integer))
+        self._width += count
+        return np.arange(self._width - count, self._width, dtype=np.int32)
+
+    def rows(
+        self,
+        count: int,
+        *,
+        low: ArrayLike = -highspy.kHighsInf,
+        high: ArrayLike = highspy.kHighsInf,
+    ) -> Numbers:
+        """Add constraints `low` <= sum of the row's terms <= `high`; return their numbers."""
+        bounds = np.empty((2, count))
+        bounds[0], bounds[1] = low, high
+        self._bounds.append(bounds)
+        self._height += count
+        return np.arange(self._height - count, self._height, dtype=np.int32)
+
+    def terms(self, rows: ArrayLike, columns: ArrayLike, coefficients: ArrayLike) -> None:
+        """Add coefficient x column to rows; arrays are broadcast, and what meets is summed."""
+        spread = np.broadcast_arrays(rows, columns, np.asarray(coefficients, dtype=float))
+        where, what, by = (np.ravel(each) for each in spread)
+        self._entries.append((where.astype(np.int32), what.astype(np.int32), by))
+
+    def column(self, *, upper: float = highspy.kHighsInf, integer: bool = False) -> int:
+        """Add a variable in 0..`upper`; return its number."""
+        return int(self.columns(1, upper=upper, integer=integer)[0])
+
+    def row(
+        self,
+        terms: Iterable[tuple[int, float]],
+        *,
+        low: float = -highspy.kHighsInf,
+        high: float = highspy.kHighsInf,
+    ) -> None:
+        """Demand `low` <= sum of coefficient x column <= `high`."""
+        given = list(terms)
+        row = self.rows(1, low=low, high=high)
+        self.terms(row, [column for column, _ in given], [by for _, by in given])
+
+    def minimise(
+        self, goals: Sequence[Goal], *, time_limit_s: float, hopes: int = 0
+    ) -> Solution | None:
+        """Minimise the goals in lexicographic order.
+
+        Args:
+            goals: The most important first.
+            time_limit_s: For all goals together, s.
+            hopes: How many of the first goals can mostly be brought to 0 all together, the least
+                they can be; this is then tried before they are minimised one by one.
+
+        Returns:
+            The best answer found, or None where there is none (or none was found in time). Goals
+            after the first whose proof time cut short are not looked at.
+        """
+        solver = self._solver()
+        answer = self._hope(solver, goals[: hopes + 1], time_limit_s) if hopes else None
+        for goal in goals[len(answer.outcomes) if answer else 0 :]:
+            found = self._reach(solver, goal, answer, time_limit_s)
+            if found is None:
+                return answer
+            answer = found
+            if not goal.met(answer.outcomes[-1]):
+                return answer
+            solver.hold(goal, answer.outcomes[-1])
+        return answer
+
+    def _hope(self, solver: Solver, goals: Sequence[Goal], time_limit_s: float) -> Solution | None:
+        """Bring all goals but the last to 0, and the last to its optimum; None: none was found.
+
+        Where they cannot all be 0, that is mostly seen at once, but not always: hence HOPE.
+        """
+        *zeros, goal = goals
+        columns = np.array(sorted({each for zero in zeros for each in zero.terms}), dtype=np.int32)
+        solver.bar(columns)
+        found = solver.search(goal, HOPE * time_limit_s)
+        if found is None:
+            solver.free(columns)
+            return None
+        met = Solution(found.values, (Outcome(0.0, 0.0),) * len(zeros))
+        if goal.met(found.outcomes[0]):
+            met = Solution(found.values, met.outcomes + found.outcomes)
+            solver.hold(goal, found.outcomes[0])
+        return met
+
+    def _reach(
+        self, solver: Solver, goal: Goal, answer: Solution | None, time_limit_s: float
+    ) -> Solution | None:
+        """Return the answer to the next goal, or None where there is none in time."""
+        if answer is None:
+            return solver.search(goal, time_limit_s)
+        if _is_zero(goal, answer):
+            return Solution(answer.values, (*answer.outcomes, Outcome(0.0, 0.0)))
+        if solver.run_time_s >= time_limit_s:
+            return None
+        found = solver.search(goal, time_limit_s, answer)
+        return found and Solution(found.values, answer.outcomes + found.outcomes)
+
+    def _solver(self) -> Solver:
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = self._width, self._height
+        lp.col_cost_, lp.col_lower_ = np.zeros(self._width), np.zeros(self._width)
+        lp.col_upper_ = np.concatenate(self._uppers)
+        lp.row_lower_, lp.row_upper_ = np.hstack([np.zeros((2, 0)), *self._bounds])
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = self._matrix()
+        return Solver(lp, np.concatenate(self._integers))
+
+    def _matrix(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
+        """Return the coefficients by row: where rows start, columns, values; what meets is summed.
+
+        With numpy alone: to import `scipy.sparse` would be a twentieth of the planner's start.
+        """
+        where, what, by = (
+            (np.concatenate(each) for each in zip(*self._entries, strict=True))
+            if self._entries
+            else (np.zeros(0, dtype=np.int32),) * 3
+        )
+        cells, which = np.unique(where.astype(np.int64) * self._width + what, return_inverse=True)
+        starts = np.searchsorted(cells, np.arange(self._height + 1) * self._width)
+        columns = cells % max(1, self._width)
+        values = np.zeros(len(cells))
+        np.add.at(values, which, by)
+        return starts.astype(np.int32), columns.astype(np.int32), values
+
+
+def _is_zero(goal: Goal, answer: Solution) -> bool:
+    """Tell whether an answer cannot be improved, as columns are never below 0."""
+    positive = all(weight >= 0 for weight in goal.terms.values())
+    return positive and goal.value(answer.values) <= SLACK

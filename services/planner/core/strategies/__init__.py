@@ -1,0 +1,45 @@
+"""Strategies: pure functions from a problem to a configuration.
+
+A new one is a module here and a line in _ALL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from services.planner.core.model import Configuration, Problem
+from services.planner.core.strategies.annealing import annealing
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.co2opt import co2opt
+from services.planner.core.strategies.exact import exact
+from services.planner.core.strategies.infadapter import infadapter
+from services.planner.core.strategies.oracle import oracle
+from services.planner.core.strategies.parvagpu.strategy import (
+    parvagpu,
+    parvagpu_single,
+    parvagpu_unoptimized,
+)
+from services.planner.core.strategies.random_search import random_search
+from services.planner.core.strategies.without_pipelines import in_one_piece
+
+Strategy = Callable[[Problem], Configuration]
+
+PIPELINED = frozenset({"exact"})
+"""Those that plan pipelines; the others leave them out."""
+
+_ALL: Mapping[str, Strategy] = {
+    "annealing": annealing,
+    "base": base,
+    "co2opt": co2opt,
+    "exact": exact,
+    "infadapter": infadapter,
+    "oracle": oracle,
+    "parvagpu": parvagpu,
+    "parvagpu-single": parvagpu_single,
+    "parvagpu-unoptimized": parvagpu_unoptimized,
+    "random": random_search,
+}
+
+REGISTRY: Mapping[str, Strategy] = {
+    name: each if name in PIPELINED else in_one_piece(each) for name, each in _ALL.items()
+}

@@ -1,0 +1,118 @@
+"""What the searching strategies share: a configuration, what it is worth, and CLOVER's energy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from services.planner.core.model import Configuration, Problem, Score, SegmentKind
+from services.planner.core.problem.catalog import pareto
+from services.planner.core.problem.load_split import with_load
+from services.planner.core.problem.pricing import Prices, prices
+from services.planner.core.problem.score import score
+
+FLOOR_POINTS = 100.0
+"""What a search takes one percentage point of accuracy below the floor to cost, points of f."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration that was judged.
+
+    Attributes:
+        configuration: What would run.
+        score: What it is worth.
+        energy: CLOVER's h, see `energy`.
+    """
+
+    configuration: Configuration
+    score: Score
+    energy: float
+
+
+@dataclass(slots=True)
+class Judge:
+    """Judges the configurations of one problem; asked again, it remembers.
+
+    Attributes:
+        problem: The problem.
+        asked: Configurations judged so far, each counted once.
+    """
+
+    problem: Problem
+    asked: int = 0
+    _known: Prices = field(init=False)
+    _memory: dict[frozenset[tuple[SegmentKind, int]], Candidate] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = prices(self.problem)
+
+    def __call__(self, segments: Mapping[SegmentKind, int]) -> Candidate:
+        """Return what `segments` are worth with the load that suits them best.
+
+        Raises:
+            FailedPrecondition: They do not fit on the fleet.
+        """
+        key = frozenset(segments.items())
+        if key not in self._memory:
+            self._memory[key] = self._judge(segments)
+            self.asked += 1
+        return self._memory[key]
+
+    def _judge(self, segments: Mapping[SegmentKind, int]) -> Candidate:
+        configuration = with_load(self._known, segments)
+        found = score(self.problem, configuration, self._known)
+        return Candidate(configuration, found, energy(found, self.problem))
+
+
+def energy(found: Score, problem: Problem) -> float:
+    """Return CLOVER's h (Eq. 6), repaired; smaller is better.
+
+    h = -f * min(1, L_tail / L) rewards a violated SLO where f < 0. With m = min(1, L_tail / L) we
+    use h = -f + (1 - m) * max(|f|, 1), which is Eq. 6 for f >= 1 and a penalty everywhere. Load
+    that cannot be served scales m as well; accuracy below the floor costs FLOOR_POINTS.
+    """
+    demand_rps = sum(model.demand_rps for model in problem.models)
+    served = 1.0 - sum(found.unserved_rps.values()) / demand_rps if demand_rps else 1.0
+    slos = {model.name: model.slo_latency_s for model in problem.models}
+    slowest = max(
+        (latency_s / slos[name] for name, latency_s in found.latency_s.items()), default=1.0
+    )
+    kept = served if math.isinf(slowest) else served * min(1.0, 1.0 / slowest)
+    penalty = (1.0 - kept) * max(abs(found.objective), 1.0)
+    return -found.objective + penalty + FLOOR_POINTS * 100.0 * found.floor_violation
+
+
+def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
+    """Tell whether load is predicted to be refused or late, or a percentile to miss its SLO.
+
+    Args:
+        found: Of a configuration.
+        problem: Its SLOs and its demand.
+        share: Share of the demand that may be refused, 0..1.
+    """
+    slos = {model.name: model.slo_latency_s for model in problem.models}
+    late = any(latency_s > slos[name] for name, latency_s in found.latency_s.items())
+    demand_rps = sum(model.demand_rps for model in problem.models)
+    return late or found.shortage[1] > share * demand_rps
+
+
+def trimmed(configuration: Configuration) -> Configuration:
+    """Return a configuration without the kinds that get no load."""
+    load_rps = {kind: rps for kind, rps in configuration.load_rps.items() if rps > 0}
+    segments = {kind: n for kind, n in configuration.segments.items() if kind in load_rps}
+    return Configuration(segments, load_rps, configuration.gap)
+
+
+def distinct(catalog: Iterable[SegmentKind]) -> tuple[SegmentKind, ...]:
+    """Return the kinds that an objective can tell apart.
+
+    Latency is a rule that the catalog keeps already, so that of one variant on one slice only
+    throughput and energy count.
+    """
+    groups: dict[tuple[object, ...], list[SegmentKind]] = {}
+    for kind in catalog:
+        place = (kind.model, kind.variant, kind.pool, kind.profile, kind.clock_mhz)
+        groups.setdefault(place, []).append(kind)
+    return tuple(kept for group in groups.values() for kept in pareto(group, latency=False))

@@ -1,0 +1,91 @@
+"""The exact strategy: one mixed-integer program for every objective, solved by HiGHS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
+from services.planner.core.problem.catalog import pareto
+from services.planner.core.problem.pricing import Prices, prices, row, running_kinds, usable
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.annealing import annealing
+from services.planner.core.strategies.base import base
+from services.planner.core.strategies.co2opt import co2opt
+from services.planner.core.strategies.exact_program import TINY, Formulation
+from services.planner.core.strategies.without_pipelines import without_pipelines
+
+FEW_GPUS = 32
+RELATIVE_GAP = 1e-3
+"""Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure."""
+
+WIDE_GAP = 1e-2
+"""Gap on a large fleet that a search might close which knows nothing of the program."""
+
+
+def exact(problem: Problem) -> Configuration:
+    """Solve one mixed-integer program: the best configuration there is, with its proven gap.
+
+    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies are asked as well,
+    so that none of them is better. Above, the proof may stop at RELATIVE_GAP, and others are asked
+    where more than WIDE_GAP is left.
+
+    Raises:
+        InvalidArgument: A number in the problem is not finite or negative.
+    """
+    known = prices(problem)
+    kinds = tuple(candidates(known))
+    if not kinds:
+        return Configuration({}, {}, gap=0.0)
+    tolerance = 0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP
+    found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
+    wide = WIDE_GAP if tolerance else 0.0
+    if found is not None and found.gap is not None and found.gap <= wide:
+        return found
+    plain = without_pipelines(problem)
+    return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
+
+
+def candidates(known: Prices) -> Iterator[SegmentKind]:
+    """Yield the catalog's kinds that the objective can tell apart, and those that run.
+
+    Latency is a rule, not a goal, so that a kind that only answers faster is left out; so is energy
+    where it does not count. What runs need not be in the catalog: another may be better, but not by
+    more than the price of changing.
+    """
+    problem, pools = known.problem, known.problem.pools
+    groups: dict[tuple[str, str, int, Pool, str, int], list[SegmentKind]] = {}
+    for kind in problem.catalog:
+        if kind.pool in pools and usable(problem, known.models.get(kind.model), kind):
+            part = (kind.model, kind.variant, kind.stage.index)
+            place = (*part, kind.pool, kind.profile, kind.clock_mhz)
+            groups.setdefault(place, []).append(kind)
+    most = None if known.tells_energy else 1
+    found = [kind for group in groups.values() for kind in pareto(group, latency=False)[:most]]
+    yield from found
+    clocks = {(kind.pool, kind.clock_mhz) for kind in found} | {(pool, 0) for pool in pools}
+    chosen = {(row(kind), kind.clock_mhz) for kind in found}
+    for kind in dict.fromkeys(running_kinds(problem)):
+        clocked = (row(kind), kind.clock_mhz)
+        allowed = (kind.pool, kind.clock_mhz) in clocks and clocked not in chosen
+        if allowed and usable(problem, known.models.get(kind.model), kind):
+            chosen.add(clocked)
+            yield kind
+
+
+def _best(
+    known: Prices, found: Configuration | None, rivals: Sequence[Configuration]
+) -> Configuration:
+    """Return the best of all. What is proven for `found` bounds its rivals as well."""
+    judged = [(score(known.problem, each, known), each) for each in rivals]
+    best_score, best = max(judged, key=lambda each: each[0].worth)
+    if found is None:
+        return best
+    found_score = score(known.problem, found, known)
+    if found_score.worth >= best_score.worth:
+        return found
+    if found.gap is None or found_score.shortage != best_score.shortage:
+        return best
+    bound = found_score.objective + found.gap * max(abs(found_score.objective), TINY)
+    distance = max(0.0, bound - best_score.objective)
+    return replace(best, gap=distance / max(abs(best_score.objective), TINY))

@@ -1,0 +1,314 @@
+"""The one formulation: a mixed-integer program for every mix of goals.
+
+Variables, per segment kind s (row r: the same at any clock), model m, pool p, slice kind k, clock
+h, maximal layout c and variant w that does not run yet:
+
+    n_s   segments (integer)             x_s  load, as a share of the model's demand
+    y_phc GPUs in layout c (integer)     u_m  share of the demand that is not served; z: the worst
+    v_m   accuracy short of the floor    d_r, q_pk  segments to start, slices to create
+    b_w   whether it is to be loaded     t    longest time to load, s
+
+    x_s * demand <= rho * throughput_s * n_s          sum_s x_s + u_m = 1, u_m <= z   (s: stage 0)
+    sum of x_s over a pipeline's stage i = over its stage 0, for every i > 0
+    sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc <= N_p
+    sum_s x_s * shortfall_s <= v_m                    sum_{s of w} x_s <= b_w, load_w * b_w <= t
+    d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
+
+Goals, one after the other: the least z, the least unserved load, the least accuracy below the
+floor, the best objective; where GPUs are all that counts, then the fewest compute slices, then the
+least energy. z leaves out models that nothing can serve. u and v make every input feasible, so that
+overload degrades and never fails, and is shared out before it is made small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from services.kit.mig import maximal_layouts
+from services.planner.core.model import Configuration, Pool, SegmentKind
+from services.planner.core.problem.pricing import Prices, gpcs, row
+from services.planner.core.problem.serving_paths import balances, ways
+from services.planner.core.solver.milp import Goal, Numbers, Program, Solution, Terms
+
+SHORTAGES = 3
+"""Goals before the objective."""
+
+GPC_GAP = 0.02
+"""Relative gap at which the search for fewer compute slices ends in a large fleet; else exact."""
+
+ENERGY_GAP = 0.02
+"""The same for energy among plans with equally many GPUs and compute slices."""
+
+TINY = 1e-9
+"""Keeps a relative gap finite where the objective is 0, points."""
+
+ROUNDING = 1e-6
+"""Share of a segment that floating point may add to a load."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(slots=True)
+class Formulation:
+    """The program of one problem.
+
+    Attributes:
+        known: The problem and its prices.
+        kinds: Those to choose from.
+        program: The program.
+        counts, loads: Columns of n and x, in order of `kinds`.
+    """
+
+    known: Prices
+    kinds: Sequence[SegmentKind]
+    program: Program = field(default_factory=Program)
+    counts: Numbers = field(init=False)
+    loads: Numbers = field(init=False)
+    _worst: int = field(init=False)
+    _unserved: Terms = field(init=False)
+    _short: Terms = field(default_factory=dict)
+    _cost: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._add_segments()
+        self._add_pipelines()
+        self._add_demand()
+        self._add_floor()
+        self._add_gpus()
+        self._add_changes()
+        self._add_loading()
+
+    def goals(self, tolerance: float) -> Sequence[Goal]:
+        """Return what to minimise, the most important first; the objective is in points.
+
+        Args:
+            tolerance: Gap that each may keep, as a share of the objective or of all demand.
+        """
+        shortages = ({self._worst: 1.0}, self._unserved, self._short)
+        nodes = 1 if tolerance else 0  # a shortage known to a tolerance does, proven or not
+        goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
+        if not self.known.fewest_only:
+            return [*goals, Goal(self._cost, tolerance)]
+        if not tolerance:
+            return [*goals, Goal(self._with_slices()), self._energy()]
+        slices = Goal(_terms(self.counts, map(gpcs, self.kinds)), GPC_GAP, nodes=1)
+        return [*goals, Goal(self._cost, tolerance), slices, self._energy()]
+
+    def _with_slices(self) -> Terms:
+        """Return the cost, with compute slices to tell equal costs apart.
+
+        All slices together weigh less than one GPU: one search instead of two.
+        """
+        tie = max(self._cost.values(), default=0.0) / (self.known.fleet_gpcs + 1)
+        return self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
+
+    def _energy(self) -> Goal:
+        watts = np.array([self._demand_rps(kind) * kind.energy_j for kind in self.kinds])
+        return Goal(_terms(self.loads, watts / max(watts.sum(), TINY)), ENERGY_GAP, nodes=1)
+
+    def solve(self, *, time_limit_s: float, tolerance: float) -> Configuration | None:
+        """Return the best configuration found, with its proven gap; None: none was found in time.
+
+        Args:
+            time_limit_s: Longest the search may take, s.
+            tolerance: Relative gap at which the search may end.
+        """
+        solution = self.program.minimise(
+            self.goals(tolerance), time_limit_s=time_limit_s, hopes=SHORTAGES
+        )
+        return None if solution is None else self.configuration(solution)
+
+    def configuration(self, solution: Solution) -> Configuration:
+        """Return the configuration that a solution stands for, without idle segments."""
+        load_rps: dict[SegmentKind, float] = {}
+        segments: dict[SegmentKind, int] = {}
+        for kind, count, load in zip(self.kinds, self.counts, self.loads, strict=True):
+            rps = self._demand_rps(kind) * float(solution.values[load])
+            needed = min(self._needed(kind, rps), solution.count(count))
+            if needed > 0:
+                segments[kind], load_rps[kind] = needed, rps
+        self._top_up(segments, load_rps)
+        return Configuration(segments, load_rps, gap=self._gap(solution))
+
+    def _gap(self, solution: Solution) -> float | None:
+        """Return the gap of the objective, or None where time ended before it was looked at.
+
+        Where shortages, which are shares of the demand, are proven to a tolerance only, the largest
+        of all gaps.
+        """
+        if len(solution.outcomes) <= SHORTAGES:
+            return None
+        *shortages, cost = solution.outcomes[: SHORTAGES + 1]
+        if not math.isfinite(cost.distance):
+            return None
+        objective = self.known.fixed_points + cost.value
+        gaps = (each.distance for each in shortages)
+        return max(cost.distance / max(abs(objective), TINY), *gaps)
+
+    def _top_up(
+        self, segments: Mapping[SegmentKind, int], load_rps: dict[SegmentKind, float]
+    ) -> None:
+        """Give the load that the solver's tolerances left over to whoever has room."""
+        left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
+        room_rps: dict[str, dict[SegmentKind, float]] = {}
+        for kind, count in segments.items():
+            left_rps[kind.model] -= 0.0 if kind.stage.index else load_rps[kind]
+            room = max(0.0, self._usable_rps(kind) * count - load_rps[kind])
+            room_rps.setdefault(kind.model, {})[kind] = room
+        for model, rooms in room_rps.items():
+            for way in ways(rooms):
+                more_rps = max(0.0, min(left_rps[model], way.capacity_rps))
+                left_rps[model] -= more_rps
+                for kind, rps in way.loads(more_rps).items():
+                    load_rps[kind] += rps
+
+    def _add_segments(self) -> None:
+        """Let loads go to segments, up to what these can take."""
+        size, program = len(self.kinds), self.program
+        most = [self._needed(kind, self._demand_rps(kind)) for kind in self.kinds]
+        taken = [-self._share(kind) for kind in self.kinds]
+        self.counts = program.columns(size, upper=most, integer=True)
+        self.loads = program.columns(size, upper=1.0)
+        capacity = program.rows(size, high=0.0)
+        program.terms(capacity, self.loads, 1.0)
+        program.terms(capacity, self.counts, taken)
+        self._cost |= _terms(self.loads, (-self.known.load_points(kind) for kind in self.kinds))
+        if gpc_points := self.known.gpc_points:
+            self._cost |= _terms(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
+
+    def _add_pipelines(self) -> None:
+        """Have what a pipeline's first stage takes go through each of the others."""
+        for terms in balances(self.kinds):
+            self.program.row(((int(self.loads[at]), by) for at, by in terms), low=0.0, high=0.0)
+
+    def _add_demand(self) -> None:
+        """Have every model's demand served, or say what is not."""
+        program, names = self.program, list(self.known.models)
+        at = self._models(names)
+        unserved = program.columns(len(names), upper=1.0)
+        demand = program.rows(len(names), low=1.0, high=1.0)
+        program.terms(demand, unserved, 1.0)
+        answers = [float(not kind.stage.index) for kind in self.kinds]
+        program.terms(demand[at], self.loads, answers)
+        cover = program.rows(len(names), low=1.0)  # implied, but the solver cuts better with it
+        program.terms(cover, unserved, 1.0)
+        shares = np.array([self._share(kind) for kind in self.kinds])
+        program.terms(cover[at], self.counts, shares * answers)
+        self._worst = program.column(upper=1.0)
+        fair = [index for index, name in enumerate(names) if name in self.known.servable]
+        worst = program.rows(len(fair), high=0.0)
+        program.terms(worst, unserved[fair], 1.0)
+        program.terms(worst, self._worst, -1.0)
+        self._unserved = _terms(unserved, self._weights())
+
+    def _add_floor(self) -> None:
+        """Have every model's mean accuracy keep the floor, or say by how much it does not."""
+        if self.known.problem.objective.accuracy_floor > 0:
+            program, names = self.program, list(self.known.models)
+            short = program.columns(len(names))
+            floor = program.rows(len(names), high=0.0)
+            program.terms(floor, short, -1.0)
+            missed = [self.known.shortfall(kind) for kind in self.kinds]
+            program.terms(floor[self._models(names)], self.loads, missed)
+            self._short = _terms(short, self._weights())
+
+    def _add_gpus(self) -> None:
+        """Have GPUs hold the segments' slices; each has one layout and one clock."""
+        program = self.program
+        groups, at = _distinct((kind.pool, kind.clock_mhz, kind.profile) for kind in self.kinds)
+        slices = program.rows(len(groups), high=0.0)
+        program.terms(slices[at], self.counts, 1.0)
+        rows = dict(zip(groups, slices, strict=True))
+        fleet: dict[Pool, Numbers] = {}
+        for pool, clock_mhz in dict.fromkeys(group[:2] for group in groups):
+            owned = self.known.problem.pools[pool]
+            layouts = maximal_layouts(pool.type.geometry)
+            columns = program.columns(len(layouts), upper=owned, integer=True)
+            if pool not in fleet:
+                fleet[pool] = program.rows(1, high=owned)
+            program.terms(fleet[pool], columns, 1.0)
+            self._cost |= dict.fromkeys(columns.tolist(), self.known.gpu_points(pool))
+            for column, layout in zip(columns, layouts, strict=True):
+                places = ((pool, clock_mhz, placement.profile) for placement in layout)
+                program.terms([rows[each] for each in places if each in rows], column, -1.0)
+
+    def _add_changes(self) -> None:
+        """Price segments to start and slices to create."""
+        known = self.known
+        if known.switch_points:
+            rows, at = _distinct(map(row, self.kinds))
+            self._price_excess(known.switch_points, at, [known.running.get(r, 0) for r in rows])
+        if known.layout_points:
+            groups, at = _distinct((kind.pool, kind.profile) for kind in self.kinds)
+            there = [known.existing.get(group, 0) for group in groups]
+            self._price_excess(known.layout_points, at, there)
+
+    def _price_excess(self, points: float, at: Numbers, free: Sequence[int]) -> None:
+        """Price what each group of segments has above what is free."""
+        excess = self.program.columns(len(free))
+        rows = self.program.rows(len(free), low=np.negative(free))
+        self.program.terms(rows, excess, 1.0)
+        self.program.terms(rows[at], self.counts, -1.0)
+        self._cost |= dict.fromkeys(excess.tolist(), points)
+
+    def _add_loading(self) -> None:
+        """Price the longest time to load a variant."""
+        points, times = self.known.loading_points, self.known.loading_s
+        pairs = [(kind.model, kind.variant) for kind in self.kinds]
+        new = [  # a pipeline's load is that of its first stage
+            index
+            for index, pair in enumerate(pairs)
+            if times.get(pair, 0.0) > 0 and not self.kinds[index].stage.index
+        ]
+        if not points or not new:
+            return
+        variants, at = _distinct(pairs[index] for index in new)
+        program, size = self.program, len(variants)
+        loaded = program.columns(size, upper=1.0, integer=True)
+        longest = program.column()
+        uses = program.rows(size, high=0.0)
+        program.terms(uses[at], self.loads[new], 1.0)
+        program.terms(uses, loaded, -1.0)
+        waits = program.rows(size, high=0.0)
+        program.terms(waits, loaded, [times[pair] for pair in variants])
+        program.terms(waits, longest, -1.0)
+        self._cost[longest] = points
+
+    def _models(self, names: Sequence[str]) -> list[int]:
+        """Return the position of each kind's model among `names`."""
+        position = {name: index for index, name in enumerate(names)}
+        return [position[kind.model] for kind in self.kinds]
+
+    def _weights(self) -> list[float]:
+        models = self.known.models.values()
+        return [model.demand_rps / self.known.demand_rps for model in models]
+
+    def _demand_rps(self, kind: SegmentKind) -> float:
+        return self.known.models[kind.model].demand_rps
+
+    def _usable_rps(self, kind: SegmentKind) -> float:
+        return self.known.problem.objective.max_utilisation * kind.throughput_rps
+
+    def _share(self, kind: SegmentKind) -> float:
+        """Return the share of its model's demand that one segment can take."""
+        return self._usable_rps(kind) / self._demand_rps(kind)
+
+    def _needed(self, kind: SegmentKind, load_rps: float) -> int:
+        """Return how many segments of a kind a load takes."""
+        return math.ceil(load_rps / self._usable_rps(kind) - ROUNDING)
+
+
+def _terms(columns: Numbers, weights: Iterable[float]) -> dict[int, float]:
+    return dict(zip(columns.tolist(), map(float, weights), strict=True))
+
+
+def _distinct(keys: Iterable[Key]) -> tuple[list[Key], Numbers]:
+    """Return the distinct keys in order, and the position of each key among them."""
+    positions: dict[Key, int] = {}
+    at = [positions.setdefault(key, len(positions)) for key in keys]
+    return list(positions), np.array(at, dtype=np.int32)

@@ -1,0 +1,226 @@
+"""When to plan anew, and the sentence that says why.
+
+Pure: compares what was known at the last decision with what is known now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from services.kit.config import Triggers
+from services.planner.core.plan import SegmentSpec
+from services.planner.core.service_level import Violation
+
+
+class Kind(StrEnum):
+    """What caused a plan, most urgent first."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    OBJECTIVE = "objective"
+    FLEET = "fleet"
+    SLA = "sla"
+    ACCURACY = "accuracy"
+    DEMAND = "demand"
+    CARBON = "carbon"
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """A cause. Attributes: kind, reason (a sentence for people)."""
+
+    kind: Kind
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What can cause a plan.
+
+    Attributes:
+        intensity_gco2e_per_kwh: By zone.
+        steady_gco2e_per_kwh: Its lowest and highest within the settings' dwell, by zone; left
+            out: it has not changed within.
+        demand_rps: By model.
+        gpus: GPU type by (node, GPU UUID).
+        segments: What runs; in an observation of the past: what was wanted.
+        strategy: Strategy in use.
+        carbon_weight: CLOVER's lambda in use.
+        distrusted: Variants that agents gave up on, as (model, variant).
+        late: Models of which more requests are late than the SLO allows.
+        inaccurate: Models whose answers are less accurate than the floor.
+    """
+
+    intensity_gco2e_per_kwh: Mapping[str, float]
+    demand_rps: Mapping[str, float]
+    gpus: Mapping[tuple[str, str], str]
+    segments: frozenset[SegmentSpec]
+    strategy: str
+    carbon_weight: float
+    distrusted: frozenset[tuple[str, str]] = frozenset()
+    late: tuple[Violation, ...] = ()
+    inaccurate: tuple[Violation, ...] = ()
+    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
+    """Return why to plan anew, or None where nothing has changed enough.
+
+    Args:
+        before: Known at the last decision, with the segments it wanted; None: no plan yet.
+        now: Known now.
+        settings: Thresholds.
+
+    Returns:
+        The most urgent kind, with the sentences of all of them, so that changes that come
+        together are told together.
+    """
+    if before is None:
+        return Trigger(Kind.FIRST, f"first plan: {_fleet_size(now)}")
+    found = [
+        *_objective(before, now),
+        *_fleet(before, now),
+        *_broken(now),
+        *_relative(Kind.DEMAND, before.demand_rps, now.demand_rps, "req/s", settings.demand_change),
+        *_carbon(before, now, settings.intensity_change),
+    ]
+    if not found:
+        return None
+    return Trigger(found[0].kind, "; ".join(trigger.reason for trigger in found))
+
+
+def disturbance(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
+    """Return why a pinned plan may not be held any more; arguments as for `cause`.
+
+    Only what runs and what it runs on counts: whatever else changes, the plan stays.
+    """
+    if before is None:
+        return cause(before, now, settings)
+    return cause(before, replace(before, gpus=now.gpus, segments=now.segments), settings)
+
+
+def wait_s(kind: Kind, since_last_s: float, settings: Triggers) -> float:
+    """Return how long a cause must still wait, s; 0: plan now.
+
+    Args:
+        kind: The cause.
+        since_last_s: Time since the last decision, s; infinite where there was none.
+        settings: `min_interval_s` binds all but first plans, new objectives and retries (which
+            have a backoff of their own).
+    """
+    if kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
+        return 0.0
+    return max(0.0, settings.min_interval_s - since_last_s)
+
+
+def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
+    if before.strategy != now.strategy:
+        yield Trigger(Kind.OBJECTIVE, f"objective: strategy {before.strategy} -> {now.strategy}")
+    if before.carbon_weight != now.carbon_weight:
+        yield Trigger(
+            Kind.OBJECTIVE,
+            f"objective: carbon_weight {before.carbon_weight:g} -> {now.carbon_weight:g}",
+        )
+
+
+def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
+    for node in sorted({node for node, _ in before.gpus.keys() | now.gpus.keys()}):
+        old, new = _count(before, node), _count(now, node)
+        if old != new:
+            yield Trigger(Kind.FLEET, f"fleet: {node} {_gpus(old)} -> {_gpus(new)}")
+        elif before.gpus.items() ^ now.gpus.items() and _uuids(before, node) != _uuids(now, node):
+            yield Trigger(Kind.FLEET, f"fleet: {node} has other GPUs")
+    missing, extra = before.segments - now.segments, now.segments - before.segments
+    if missing:
+        yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
+    if extra:
+        yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
+    for model, variant in sorted(now.distrusted - before.distrusted):
+        yield Trigger(Kind.FLEET, f"fleet: an agent gave up on {variant} of {model}")
+    for model, variant in sorted(before.distrusted - now.distrusted):
+        yield Trigger(Kind.FLEET, f"fleet: {variant} of {model} may be tried again")
+
+
+def _broken(now: Observation) -> Iterator[Trigger]:
+    """Yield broken promises; the reconciler begins to count anew with each plan."""
+    for late in now.late:
+        seen = f"{_share(late.seen)} of {late.model} late ({_share(late.promised)} may)"
+        yield Trigger(Kind.SLA, f"sla: {late.why or seen}")
+    for poor in now.inaccurate:
+        yield Trigger(
+            Kind.ACCURACY,
+            f"accuracy: {poor.model} at {_share(poor.seen)} of its best variant, "
+            f"below the floor of {_share(poor.promised)}",
+        )
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def _relative(
+    kind: Kind, before: Mapping[str, float], now: Mapping[str, float], unit: str, limit: float
+) -> Iterator[Trigger]:
+    for name in sorted(now):
+        old, new = before.get(name), now[name]
+        if old is None or abs(_change(old, new)) > limit:
+            if old is None:
+                yield Trigger(kind, f"{kind}: {name} {new:.1f} {unit} (new)")
+            else:
+                change = _change(old, new)
+                share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
+                yield Trigger(kind, f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})")
+
+
+def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:
+    """Yield zones whose intensity has been different throughout the dwell.
+
+    Its value nearest to the old one must be beyond the limit: then all of them are, on one side.
+    """
+    old, new = before.intensity_gco2e_per_kwh, now.intensity_gco2e_per_kwh
+    lasting = dict(new)
+    for zone, (low, high) in now.steady_gco2e_per_kwh.items():
+        if zone in old and zone in new:
+            lasting[zone] = min(max(old[zone], low), high)
+    changed = {
+        zone: new[zone]
+        for zone, value in lasting.items()
+        if zone not in old or abs(_change(old[zone], value)) > limit
+    }
+    yield from _relative(Kind.CARBON, old, changed, "gCO2e/kWh", limit)
+
+
+def _change(old: float, new: float) -> float:
+    if old == new:
+        return 0.0
+    return (new - old) / old if old > 0 else math.inf
+
+
+def _count(seen: Observation, node: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for (name, _), kind in sorted(seen.gpus.items()):
+        if name == node:
+            counts[kind] = counts.get(kind, 0) + 1
+    return counts
+
+
+def _uuids(seen: Observation, node: str) -> set[str]:
+    return {uuid for name, uuid in seen.gpus if name == node}
+
+
+def _gpus(counts: Mapping[str, int]) -> str:
+    return " + ".join(f"{count} x {kind}" for kind, count in sorted(counts.items())) or "away"
+
+
+def _names(specs: frozenset[SegmentSpec]) -> str:
+    names = sorted(f"{spec.variant} on {spec.placement}" for spec in specs)
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{names[0]}{more}"
+
+
+def _fleet_size(seen: Observation) -> str:
+    nodes = {node for node, _ in seen.gpus}
+    return f"{len(nodes)} node(s), {len(seen.gpus)} GPU(s)"

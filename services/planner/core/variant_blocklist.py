@@ -1,0 +1,68 @@
+"""Variants that agents gave up on: no plan offers them until they have had time to be mended.
+
+An agent quarantines a segment whose workers fail again and again, as with a model file that cannot
+be loaded. The plan that trusted it has less capacity than it promises, and the same numbers would
+lead to the same plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.model import Model
+
+_FIRST_S = 600.0
+_MOST_S = 14_400.0
+
+Name = tuple[str, str]
+"""Model and variant."""
+
+
+@dataclass(slots=True)
+class _Failure:
+    segments: set[str]
+    until_s: float
+    pause_s: float
+
+
+@dataclass(slots=True)
+class Distrust:
+    """What failed, and how long it is left out: ten minutes, doubled each time, at most 4 h."""
+
+    _failures: dict[Name, _Failure] = field(default_factory=dict)
+
+    def learn(self, segments: Iterable[RunningSegment], now_s: float) -> None:
+        """Take in what runs; each quarantined segment counts once."""
+        for each in segments:
+            if each.state is not SegmentState.QUARANTINED:
+                continue
+            name = (each.spec.model, each.spec.variant)
+            known = self._failures.setdefault(name, _Failure(set(), now_s, _FIRST_S / 2))
+            if each.spec.segment_id in known.segments:
+                continue
+            known.segments.add(each.spec.segment_id)
+            if known.until_s <= now_s:
+                known.pause_s = min(2 * known.pause_s, _MOST_S)
+                known.until_s = now_s + known.pause_s
+
+    def names(self, now_s: float) -> frozenset[Name]:
+        """Return the variants that are left out now."""
+        return frozenset(name for name, each in self._failures.items() if each.until_s > now_s)
+
+
+def trusted(models: Iterable[Model], distrusted: frozenset[Name]) -> tuple[Model, ...]:
+    """Return models without the variants named; one that would have none left keeps all."""
+    return tuple(
+        replace(
+            model,
+            variants=tuple(
+                variant
+                for variant in model.variants
+                if (model.name, variant.name) not in distrusted
+            )
+            or model.variants,
+        )
+        for model in models
+    )

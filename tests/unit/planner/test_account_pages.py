@@ -1,0 +1,120 @@
+"""Pages of the account add up in the database: SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, text
+
+from services.planner.adapters.store import Store, open_store, opening
+from services.planner.core.accounting.account import Account, Spent
+from services.planner.core.accounting.accountant import Page
+from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.entries import Figures, Key
+from services.planner.core.plan import Outcome
+
+HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NEXT = HOUR + timedelta(hours=1)
+ENTRIES = {
+    Key(HOUR, "Z", "a", ""): Figures(energy_j=5.0, idle_j=4.0, unattributed_j=1.0),
+    Key(HOUR, "Z", "a", "m"): Figures(energy_j=10.0, base_energy_j=30.0, requests=7),
+    Key(HOUR, "Z", "b", "m"): Figures(energy_j=1.5, requests=2),
+    Key(HOUR, "Y", "c", "n"): Figures(energy_j=2.5, embodied_gco2e=0.25),
+    Key(HOUR, "", "", "m"): Figures(input_tokens=2**40, output_tokens=3),
+    Key(NEXT, "Y", "c", "n"): Figures(energy_j=100.0),
+}
+OUTCOME = Outcome(HOUR)
+
+
+@pytest.fixture
+async def store(database: Path | str) -> AsyncIterator[Store]:
+    async with open_store(database) as opened:
+        yield opened
+
+
+def page(number: int) -> Page:
+    return Page(Account(Spent(number, 0.0), page=number), ENTRIES)
+
+
+async def test_entries_come_back_as_they_were_and_pages_add_up(store: Store) -> None:
+    for number in (1, 2):
+        await store.pages.save(page(number), 0, OUTCOME)
+
+    found = dict(await store.pages.read(HOUR, NEXT + timedelta(hours=1)))
+
+    assert found == {key: figures + figures for key, figures in ENTRIES.items()}
+
+
+async def test_a_page_written_twice_is_written_once(store: Store) -> None:
+    """The commit was done and the connection broke before it was told: it is written again."""
+    for number in (1, 1, 2, 1):
+        await store.pages.save(page(number), 0, OUTCOME)
+
+    total = sum((each for _, each in await store.pages.read(HOUR, NEXT)), Figures())
+
+    assert total.energy_j == 2 * 19.0
+    assert (await store.pages.account()).page == 2
+
+
+async def test_hours_are_added_up_by_model_node_or_zone(store: Store) -> None:
+    await store.pages.save(page(1), 0, OUTCOME)
+
+    by_model = dict(await store.pages.read(HOUR, NEXT, "model"))
+    by_node = dict(await store.pages.read(HOUR, NEXT, "node"))
+    by_zone = dict(await store.pages.read(HOUR, NEXT, "zone"))
+
+    assert by_model == {
+        Key(HOUR, "", "", ""): ENTRIES[Key(HOUR, "Z", "a", "")],
+        Key(HOUR, "", "", "m"): Figures(
+            energy_j=11.5, base_energy_j=30.0, requests=9, input_tokens=2**40, output_tokens=3
+        ),
+        Key(HOUR, "", "", "n"): ENTRIES[Key(HOUR, "Y", "c", "n")],
+    }
+    assert {key: each.energy_j for key, each in by_node.items()} == {
+        Key(HOUR, "Z", "a", ""): 15.0,
+        Key(HOUR, "Z", "b", ""): 1.5,
+        Key(HOUR, "Y", "c", ""): 2.5,
+    }
+    assert {key.zone: each.energy_j for key, each in by_zone.items()} == {"Y": 2.5, "Z": 16.5}
+
+
+async def test_hours_that_are_too_old_are_forgotten(store: Store) -> None:
+    await store.pages.save(page(1), 0, OUTCOME)
+    assert await store.pages.oldest() == HOUR
+
+    await store.pages.save(Page(Account(page=2)), 0, OUTCOME, keep_from=NEXT)
+
+    assert await store.pages.oldest() == NEXT
+    assert [key.hour for key, _ in await store.pages.read(HOUR, NEXT + timedelta(hours=1))] == [
+        NEXT
+    ]
+
+
+async def test_a_database_of_before_hours_keeps_its_total(tmp_path: Path) -> None:
+    """Its planner wrote totals and meters; hours begin with the first page."""
+    path = tmp_path / "planner.sqlite3"
+    account = '{"energy_j": 5.0, "carbon_gco2e": 1.0, "meters_j": {"GPU-a": 9.0}}'
+    with create_engine(f"sqlite:///{path}").begin() as connection:
+        config = Config()
+        config.set_main_option(
+            "script_location", str(opening.__file__).replace("opening.py", "migrations")
+        )
+        config.set_main_option("path_separator", "os")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text("INSERT INTO meta VALUES ('account', :it)"), {"it": account.encode()}
+        )
+
+    async with open_store(path) as store:
+        before = await store.pages.account()
+        await store.pages.save(page(1), 0, OUTCOME)
+        found = await store.pages.read(HOUR, NEXT)
+
+    assert before == Account(Spent(5.0, 1.0), {"GPU-a": Counters(0.0, 0.0, 9.0, models=None)})
+    assert len(found) == 5

@@ -1,0 +1,68 @@
+"""Several routers' reports are taken in as those of one."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.kit.clock import RealClock
+from services.planner.adapters.router_sessions import Link, LoadReport, Routers
+from services.planner.change_event import Notice
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.online_search.counter_readings import Tally
+from services.planner.core.service_level import Aim, ServiceLevel
+
+NOW_S = 1000.5
+
+
+class Planner:
+    """What routers report to."""
+
+    def __init__(self) -> None:
+        self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
+        self.level = ServiceLevel({"m": Aim(0.05, {"v": 0.9})})
+        self.tally = Tally()
+        self.routers = Routers(self.demand, self.level, self.tally, RealClock(), Notice())
+
+
+def report(name: str, answered: int, *, latency_s: float = 0.1, late: int = 0) -> LoadReport:
+    return LoadReport(
+        router_id=name,
+        revision=1,
+        window_s=1.0,
+        arrivals={"m": answered},
+        answered=answered,
+        latency_s={"m": latency_s} if answered else {},
+        late={"m": late},
+        by_variant={"m": {"v": answered}},
+    )
+
+
+def test_counts_of_several_routers_are_those_of_one_that_saw_it_all() -> None:
+    """Load, late answers and latency: three parts of one window against the whole."""
+    parts, whole = Planner(), Planner()
+    for name, answered, late in (("a", 60, 12), ("b", 30, 6), ("c", 10, 2)):
+        parts.routers.report(Link(), report(name, answered, late=late))
+    whole.routers.report(Link(), report("a", 100, late=20))
+
+    assert parts.demand.rates_rps() == pytest.approx(whole.demand.rates_rps())
+    (violation,), (same,) = parts.level.late(), whole.level.late()
+    assert violation.seen == pytest.approx(same.seen) == pytest.approx(0.2)
+    assert parts.tally.reading(0.0).answers["m"].count == 100
+    assert parts.routers.latency_s() == pytest.approx(whole.routers.latency_s())
+
+
+def test_latency_is_the_mean_of_the_newest_windows_weighted_by_answers() -> None:
+    routers, busy, idle = Planner().routers, Link(), Link()
+    routers.report(busy, report("busy", 90, latency_s=0.2))
+    routers.report(busy, report("busy", 90, latency_s=0.1))
+    routers.report(idle, report("idle", 10, latency_s=1.1))
+    assert routers.latency_s() == {"m": pytest.approx(0.2)}
+
+    routers.leave(idle)
+    assert routers.latency_s() == {"m": pytest.approx(0.1)}
+
+
+def test_a_router_without_answers_says_nothing_of_latency() -> None:
+    routers = Planner().routers
+    routers.report(Link(), report("idle", 0))
+    assert routers.latency_s() == {}

@@ -1,0 +1,80 @@
+"""Variants that agents gave up on are left out of plans, and tried again later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.config import Triggers
+from services.kit.mig import Placement
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.plan import SegmentSpec
+from services.planner.core.triggers import Kind, Observation, cause
+from services.planner.core.variant_blocklist import Distrust, trusted
+from tests.unit.planner.fleets import model
+
+BEST = ("vision", "v3")
+SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), "exact", 0.5)
+
+
+def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> RunningSegment:
+    spec = SegmentSpec(segment_id, *BEST, 8, 1, "GPU-a", Placement("1g.5gb", 0))
+    return RunningSegment(spec, state, ())
+
+
+def test_a_quarantined_variant_is_left_out_for_ten_minutes() -> None:
+    distrust = Distrust()
+    distrust.learn([running("s-1")], now_s=100.0)
+
+    assert distrust.names(699.0) == {BEST}
+    assert distrust.names(700.0) == frozenset()
+
+
+def test_the_same_segment_reported_again_does_not_make_it_longer() -> None:
+    distrust = Distrust()
+    for now_s in (100.0, 400.0, 800.0):
+        distrust.learn([running("s-1")], now_s)
+
+    assert distrust.names(701.0) == frozenset()
+
+
+def test_a_variant_that_fails_again_is_left_out_twice_as_long() -> None:
+    distrust = Distrust()
+    distrust.learn([running("s-1")], now_s=0.0)
+    distrust.learn([running("s-2")], now_s=1000.0)
+
+    assert distrust.names(2199.0) == {BEST}
+    assert distrust.names(2200.0) == frozenset()
+
+
+def test_segments_that_work_are_no_cause_for_distrust() -> None:
+    distrust = Distrust()
+    distrust.learn([running(str(state), state) for state in SegmentState if state < 5], 0.0)
+
+    assert distrust.names(0.0) == frozenset()
+
+
+@given(failed=st.sets(st.integers(0, 3)))
+def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
+    """A variant that may fail is better than a model that nobody serves."""
+    whole = model()
+    names = [variant.name for variant in whole.variants]
+
+    (left,) = trusted([whole], frozenset((whole.name, names[index]) for index in failed))
+
+    kept = {names[index] for index in range(4)} - {names[index] for index in failed}
+    assert {variant.name for variant in left.variants} == (kept or set(names))
+
+
+def test_both_ways_are_causes_to_plan() -> None:
+    failed = replace(SEEN, distrusted=frozenset({BEST}))
+
+    told = [cause(SEEN, failed, Triggers()), cause(failed, SEEN, Triggers())]
+
+    assert [each.reason for each in told if each] == [
+        "fleet: an agent gave up on v3 of vision",
+        "fleet: v3 of vision may be tried again",
+    ]
+    assert {each.kind for each in told if each} == {Kind.FLEET}

@@ -1,0 +1,87 @@
+"""The present under other circumstances."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from services.kit import config
+from services.kit.errors import InvalidArgument
+from services.planner.core.model import Period
+from services.planner.core.what_if import AddedGpus, Changes, alter
+from tests.unit.planner.decide_world import snapshot
+
+NODES = {
+    "node-a": config.Node(zone="Z", pue=1.2),
+    "node-b": config.Node(zone="Y", pue=1.5),
+}
+
+
+def test_without_changes_it_is_the_present() -> None:
+    assert not Changes()
+    assert alter(snapshot(), Changes(), NODES) == snapshot()
+
+
+def test_every_change_is_taken_over() -> None:
+    changes = Changes(
+        demand_rps={"digits": 5.0},
+        intensity_gco2e_per_kwh={"Z": 7.0, "Y": 9.0},
+        objective={"carbon_weight": 1.0, "goals": {"fewest_gpus": 1.0}},
+        strategy="co2opt",
+        without_gpus=frozenset({"GPU-0"}),
+        added_gpus=(AddedGpus("a100-40gb", "node-b", 2),),
+    )
+    found = alter(snapshot(), changes, NODES)
+
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-1", "added-1-1", "added-1-2"]
+    assert [
+        (gpu.pool.zone, gpu.pool.pue, gpu.pool.intensity_gco2e_per_kwh) for gpu in found.gpus
+    ] == [
+        ("Z", 1.2, 7.0),
+        ("Y", 1.5, 9.0),
+        ("Y", 1.5, 9.0),
+    ]
+    assert found.models[0].demand_rps == 5.0
+    assert found.strategy == "co2opt"
+    assert found.objective.carbon_weight == 1.0
+    assert (found.objective.goals.clover, found.objective.goals.fewest_gpus) == (1.0, 1.0)
+
+
+def test_a_forecast_does_not_outlive_the_intensity_it_belongs_to() -> None:
+    seen = replace(snapshot(), forecast=(Period(60.0, {"Z": 100.0}),))
+
+    assert alter(seen, Changes(demand_rps={"digits": 5.0}), NODES).forecast == seen.forecast
+    assert alter(seen, Changes(intensity_gco2e_per_kwh={"Z": 1.0}), NODES).forecast == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        (Changes(demand_rps={"letters": 1.0}), "what_if.demand_rps"),
+        (Changes(demand_rps={"digits": -1.0}), "what_if.demand_rps[digits]"),
+        (Changes(demand_rps={"digits": math.nan}), "what_if.demand_rps[digits]"),
+        (Changes(intensity_gco2e_per_kwh={"X": 1.0}), "what_if.intensity_gco2e_per_kwh"),
+        (Changes(intensity_gco2e_per_kwh={"Z": math.inf}), "what_if.intensity_gco2e_per_kwh[Z]"),
+        (Changes(objective={"carbon_weight": 2.0}), "what_if.carbon_weight"),
+        (Changes(objective={"accuracy_floor": -0.1}), "what_if.accuracy_floor"),
+        (Changes(objective={"goals": {"clover": 0.0}}), "what_if.goals"),
+        (Changes(objective={"magic": 1.0}), "what_if.magic"),
+        (Changes(strategy="magic"), "what_if.strategy"),
+        (Changes(without_gpus=frozenset({"GPU-9"})), "what_if.without_gpus"),
+        (Changes(added_gpus=(AddedGpus("v100", "node-a", 1),)), "what_if.added_gpus[0].type"),
+        (Changes(added_gpus=(AddedGpus("a100-40gb", "x", 1),)), "what_if.added_gpus[0].node"),
+        (Changes(added_gpus=(AddedGpus("a100-40gb", "node-a", 0),)), "what_if.added_gpus[0].count"),
+        (
+            Changes(added_gpus=(AddedGpus("a100-40gb", "node-b", 1),)),
+            "what_if.intensity_gco2e_per_kwh",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_name(changes: Changes, field: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        alter(snapshot(), changes, NODES)
+
+    assert caught.value.field == field
+    assert caught.value.message.startswith(field)
