@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
 from services.kit.mig import Geometry, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -26,7 +26,7 @@ EFFICIENTNET = {
 
 def gpu_type(name: str) -> GpuType:
     """Return a GPU type as its agent reports it."""
-    model = gpu_table.load(name)
+    model = gpu_types.load(name)
     kinds = tuple(kind for kind in model.geometry.kinds if "+" not in kind.name)
     geometry = Geometry(model.geometry.memory_slices, kinds)
     return GpuType(

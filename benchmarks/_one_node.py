@@ -24,7 +24,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.cli.demo import family
-from services.gpuagent.simulator import gpu_uuid
+from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit.net import free_port
 
 NODE, GPU_TYPE = "node-0", "a100-40gb"

@@ -18,8 +18,8 @@ import onnx
 from benchmarks._networks import light, light_names, minilm
 from benchmarks.harness import Figures, main, timed_s
 from services.cli.demo import family
-from services.gpuagent import gpu_table
-from services.gpuagent.sensitivity.roofline import Roofline
+from services.gpuagent.core import gpu_types
+from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.core.clock_sensitivity import INSENSITIVE, Cost, total
 from services.kit.operators.core.graph import Graph
@@ -30,7 +30,7 @@ from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Objective
 from services.planner.core.partitioning.partition import THRESHOLD, Wanted, partition
 
-GPU: Final = Roofline.of(gpu_table.load("v100"))
+GPU: Final = Roofline.of(gpu_types.load("v100"))
 SIZES: Final = Sizes(batch=8, other=128)
 STAGES: Final = (2, 3, 4)
 LARGE_BYTES: Final = 200e6

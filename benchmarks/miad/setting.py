@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.gpuagent.blueprint import shape_of, tabulate
-from services.gpuagent.device import GpuInfo
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.gpu_table import load
-from services.gpuagent.worker.costs import Costs
+from services.gpuagent.core.batch_costs import Costs
+from services.gpuagent.core.gpu_types import load
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_config import shape_of, tabulate
+from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.config import Node
 from services.kit.mig import WHOLE, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile

@@ -18,9 +18,9 @@ from benchmarks.miad.setting import (
     TABLE,
     Served,
 )
-from services.gpuagent.latencies import SIZES, Counts, size_of
-from services.gpuagent.miad.decide import RULES, Move, Rules
-from services.gpuagent.miad.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.clock_loop.core.decide import RULES, Move, Rules
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 
 Rate = Callable[[float], float]
 """Requests per second at a time, s."""

@@ -26,7 +26,7 @@ from benchmarks.harness import Row
 from benchmarks.miad.live import Live, request
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
 from services.cli.demo import family
-from services.gpuagent.simulator import gpu_uuid
+from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit.config import Deployment, PlacementRule
 from services.kit.net import free_port
 from services.planner.adapters.model_loader import load_models

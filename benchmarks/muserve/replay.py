@@ -12,8 +12,8 @@ from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
 from benchmarks.muserve.planning.deployment import Deployment, Method
 from benchmarks.muserve.planning.model import Served
 from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
-from services.gpuagent.latencies import SIZES, Counts, size_of
-from services.gpuagent.miad.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import power_ratio
 
 IDLE_W: Final = TABLE.idle_power_w

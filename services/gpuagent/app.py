@@ -12,24 +12,24 @@ from prometheus_client.registry import Collector
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.gpuagent import software
 from services.gpuagent.assembly import Eyes, Ground, Hands, Hardware
-from services.gpuagent.blueprint import Drafter
-from services.gpuagent.collector import AgentCollector
-from services.gpuagent.files import held
-from services.gpuagent.hardware import gpus_of
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.mailbox import Mailbox
-from services.gpuagent.miad.collector import ClockCollector
-from services.gpuagent.modes import kept_off
+from services.gpuagent.clock_loop.metrics import ClockCollector
+from services.gpuagent.core.worker_config import Drafter
+from services.gpuagent.devices import software_versions
+from services.gpuagent.devices.hardware import gpus_of
+from services.gpuagent.devices.mig_mode import kept_off
+from services.gpuagent.metrics import AgentCollector
+from services.gpuagent.planner_link.node_report import View
+from services.gpuagent.planner_link.report_outbox import Mailbox
+from services.gpuagent.planner_link.uplink import Uplink
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
     NodePlace,
     drafter_of,
     place_of,
 )
-from services.gpuagent.uplink import Uplink
-from services.gpuagent.view import View
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.state_files import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.rpc import dial, serving
@@ -86,7 +86,9 @@ async def run(
             )
         )
         gpus = await device.call(lambda d: d.list())
-        versions = await device.call(software.of_cpu if place.settings.cpu else software.read)
+        versions = await device.call(
+            software_versions.of_cpu if place.settings.cpu else software_versions.read
+        )
         ledgers_of = {gpu.uuid: ledger(gpu.uuid) for gpu in gpus}
         hardware = Hardware(device, gpus, ledgers_of, versions)
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))

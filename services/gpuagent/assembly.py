@@ -7,30 +7,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from services.gpuagent.accounts import Accounts
-from services.gpuagent.actions import Actions
-from services.gpuagent.blueprint import Drafter
-from services.gpuagent.changes import Changes
-from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import GpuInfo
-from services.gpuagent.device_thread import DeviceThread
-from services.gpuagent.drift_watch import DriftWatch
-from services.gpuagent.hardware import control_of
-from services.gpuagent.inventory import Inventory
-from services.gpuagent.journal import ChangeJournal, Journal
-from services.gpuagent.keeper import Surroundings
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.mailbox import Mailbox
-from services.gpuagent.metering import GpuMeter
-from services.gpuagent.miad.build import governors, promises
-from services.gpuagent.miad.loop import ClockLoop
-from services.gpuagent.modes import MigModes
-from services.gpuagent.places import Places
-from services.gpuagent.presence import Presence
-from services.gpuagent.probe import answers
-from services.gpuagent.reconfigurer import Reconfigurer
-from services.gpuagent.reservations import Reservations
-from services.gpuagent.segments import Segments
+from services.gpuagent.clock_loop.build import governors, promises
+from services.gpuagent.clock_loop.loop import ClockLoop
+from services.gpuagent.core.worker_config import Drafter
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.hardware import control_of
+from services.gpuagent.devices.mig_mode import MigModes
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.devices.software_versions import Software
+from services.gpuagent.energy.metering import GpuMeter
+from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.wall_power import WallPower
+from services.gpuagent.planner_link.report_outbox import Mailbox
+from services.gpuagent.profile_drift.drift_watch import DriftWatch
+from services.gpuagent.reconfigure.actions import Actions
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
+from services.gpuagent.reconfigure.reservations import Reservations
+from services.gpuagent.reconfigure.step_executor import Steps
+from services.gpuagent.reconfigure.transactions import Changes
 from services.gpuagent.settings import (
     NodePlace,
     home_of,
@@ -38,9 +34,13 @@ from services.gpuagent.settings import (
     patience_of,
     sharing_of,
 )
-from services.gpuagent.software import Software
-from services.gpuagent.steps import Steps
-from services.gpuagent.wall_power import WallPower
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.supervision.gpu_loss_watch import Presence
+from services.gpuagent.supervision.journal import ChangeJournal, Journal
+from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.worker_allocation import Places
+from services.gpuagent.supervision.worker_probe import answers
+from services.gpuagent.supervision.worker_supervisor import Surroundings
 from services.kit.clock import Clock
 from services.kit.config import Deployment
 

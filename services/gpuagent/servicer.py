@@ -10,9 +10,9 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
-from services.gpuagent import convert_change
-from services.gpuagent.reconfigurer import Reconfigurer
-from services.gpuagent.view import View
+from services.gpuagent.planner_link import convert_transaction
+from services.gpuagent.planner_link.node_report import View
+from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -38,11 +38,11 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
         self, request: pb.ReconfigureRequest, context: Context
     ) -> pb.ReconfigureResponse:
         """Bring GPUs to a desired state."""
-        desired = convert_change.desired(request)
+        desired = convert_transaction.desired(request)
         done = await self._reconfigurer.apply(
             desired, dry_run=request.dry_run, allow_gap=request.allow_gap
         )
-        return convert_change.reconfigured(done)
+        return convert_transaction.reconfigured(done)
 
     async def Reserve(
         self, request: pb.ReserveRequest, context: Context

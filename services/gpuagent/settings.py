@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.gpuagent.blueprint import Drafter, Variant
-from services.gpuagent.gpu_table import GpuModel
-from services.gpuagent.metering import Metered
-from services.gpuagent.mps.legacy import LegacyMps
-from services.gpuagent.mps.sharing import MpsSharing, Sharing, Unshared
-from services.gpuagent.patience import Patience
-from services.gpuagent.places import Home
-from services.gpuagent.worker.spec import External, Generative, TlsFiles
+from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.restart_policy import Patience
+from services.gpuagent.core.worker_config import Drafter, Variant
+from services.gpuagent.core.worker_spec import External, Generative, TlsFiles
+from services.gpuagent.devices.mps.control_program import LegacyMps
+from services.gpuagent.energy.metering import Metered
+from services.gpuagent.supervision.slice_sharing import MpsSharing, Sharing, Unshared
+from services.gpuagent.supervision.worker_allocation import Home
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.config import (

@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 import pynvml
 
-from services.gpuagent import simulator
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.journal import Journal
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.nvml import listing
-from services.gpuagent.nvml.errors import translated
-from services.gpuagent.nvml.listing import GpuInstance, MigDevice, Profile
+from services.gpuagent.devices import fake_nvml
+from services.gpuagent.devices.nvml import listing
+from services.gpuagent.devices.nvml.errors import translated
+from services.gpuagent.devices.nvml.listing import GpuInstance, MigDevice, Profile
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.supervision.journal import Journal
 from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.units import BYTES_PER_MIB
@@ -123,20 +123,20 @@ def _opened(name: str, node: config.Node, folder: Path) -> Iterator[None]:
     """Start NVML, real or simulated, while the block runs."""
     with ExitStack() as stack:
 
-        def work_on(uuid: str) -> simulator.ActivityMeter:
+        def work_on(uuid: str) -> fake_nvml.ActivityMeter:
             with suppress(NotFound):
                 return stack.enter_context(_watched(folder, uuid))
-            return simulator.NoActivity()
+            return fake_nvml.NoActivity()
 
         if node.simulated is not None:
-            library = simulator.SimulatedNvml(
+            library = fake_nvml.SimulatedNvml(
                 name,
                 node.simulated,
                 state_dir=folder / "hardware",
                 activity=work_on,
                 read_only=True,
             )
-            stack.callback(simulator.install(library))
+            stack.callback(fake_nvml.install(library))
         stack.enter_context(NvmlGpus())
         yield
 

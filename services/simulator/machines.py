@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from services.gpuagent import gpu_table
-from services.gpuagent.blueprint import tabulate
-from services.gpuagent.domain import SegmentSpec as AgentSpec
-from services.gpuagent.worker.costs import Costs
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.batch_costs import Costs
+from services.gpuagent.core.model import SegmentSpec as AgentSpec
+from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
@@ -172,7 +172,7 @@ def _devices(nodes: Mapping[str, NodeSettings], *, parks: bool) -> Iterator[Devi
 @lru_cache
 def gpu_type(name: str) -> GpuType:
     """Return a GPU type in the planner's words, as a simulated node reports it."""
-    table = gpu_table.load(name)
+    table = gpu_types.load(name)
     return GpuType(
         name=table.name,
         geometry=table.geometry,

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from services.carbon.core.sources.source import Source
 from services.carbon.sources.factory import build
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.config import Deployment, LiveSource
 from services.kit.config.loader import (
     ConfigError,
@@ -141,8 +141,8 @@ def _hardware(deployment: Deployment) -> Iterator[Finding]:
         if not node.simulated:
             yield where, "a simulation must know the GPU types; list them here"
         for gpu in node.simulated or ():
-            if gpu not in gpu_table.names():
-                yield where, f"no GPU type {gpu!r}; known are {', '.join(gpu_table.names())}"
+            if gpu not in gpu_types.names():
+                yield where, f"no GPU type {gpu!r}; known are {', '.join(gpu_types.names())}"
 
 
 def _live(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

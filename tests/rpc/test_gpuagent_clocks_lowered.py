@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from services.gpuagent.clocks import Clocks
-from services.gpuagent.device_thread import DeviceThread
-from services.gpuagent.domain import LockClock
-from services.gpuagent.hardware import gpus_of
-from services.gpuagent.ledger import opened
+from services.gpuagent.core.model import LockClock
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.hardware import gpus_of
+from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
 from services.kit.errors import InvalidArgument
 

@@ -13,7 +13,7 @@ import yaml
 
 from services.cli.profile import command
 from services.cli.profile.request import Request
-from services.gpuagent.profiler.samples import Effort
+from services.gpuagent.profiling.core.samples import Effort
 from services.kit import config
 from services.kit.net import free_port
 from services.kit.profiles.table import TableProfile

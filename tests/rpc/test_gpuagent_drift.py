@@ -15,9 +15,9 @@ from cinquefoil.planner.v1.planner_pb2 import FleetNode
 from services.cli.status import convert
 from services.cli.status.render import render
 from services.cli.status.view import Status
-from services.gpuagent import drift_watch
-from services.gpuagent.profiler.drive import drive
-from services.gpuagent.profiler.samples import Effort
+from services.gpuagent.profile_drift import drift_watch
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.profiler.load_driver import drive
 from services.kit import config
 from services.kit.clock import RealClock
 from tests.rpc.agent_world import NODE, Agent, Planner, agent, deployment, planning, segment_spec

@@ -15,10 +15,10 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.domain import MpsLimit
-from services.gpuagent.mps import process_table
-from services.gpuagent.mps.driver import Seat
-from services.gpuagent.mps.legacy import LegacyMps
+from services.gpuagent.core.model import MpsLimit
+from services.gpuagent.devices.mps import process_table
+from services.gpuagent.devices.mps.control_program import LegacyMps
+from services.gpuagent.devices.mps.driver_port import Seat
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from tests.rpc.agent_process_world import agent_process, killed

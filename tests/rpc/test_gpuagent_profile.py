@@ -15,13 +15,13 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from services.cli.profile import command
 from services.cli.profile.request import Request
 from services.cli.sensitivity.on_gpu import Place, measured
-from services.gpuagent.blueprint import shape_of
-from services.gpuagent.device import GpuInfo
-from services.gpuagent.gpu_table import load
-from services.gpuagent.profiler.rig import reserved
-from services.gpuagent.profiler.samples import Effort
-from services.gpuagent.profiler.sweep import Point
-from services.gpuagent.sensitivity.database import Database
+from services.gpuagent.core.gpu_types import load
+from services.gpuagent.core.worker_config import shape_of
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.core.sweep import Point
+from services.gpuagent.profiling.profiler.rig import reserved
+from services.gpuagent.profiling.sensitivity.database import Database
 from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied
 from services.kit.net import free_port

@@ -9,7 +9,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.simulator import SimulatedNvml
+from services.gpuagent.devices.fake_nvml import SimulatedNvml
 from services.kit.config import Node
 from tests.rpc.agent_world import (
     GPU,

@@ -15,7 +15,7 @@ import pytest
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.gpuagent.worker.spec import External
+from services.gpuagent.core.worker_spec import External
 from tests.rpc.router_world import running, until
 from tests.rpc.worker_world import worker, worker_spec
 

@@ -17,9 +17,9 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.slots import Grant
-from services.gpuagent.worker.costs import CostCurve, Costs
-from services.gpuagent.worker.spec import ADDRESS_TAKEN
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.core.worker_spec import ADDRESS_TAKEN
 from services.kit.rpc import dial
 from tests.rpc.worker_world import (
     Running,

@@ -17,7 +17,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.worker.spec import External
+from services.gpuagent.core.worker_spec import External
 from services.kit import config
 from services.kit.net import free_port
 from tests.rpc.agent_world import NODE, agent, planning, segment_spec

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.keeper import Keeper, Surroundings
-from services.gpuagent.ledger import opened
-from services.gpuagent.probe import answers
+from services.gpuagent.shared_memory.shared_counters import opened
+from services.gpuagent.supervision.worker_probe import answers
+from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
 from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition
 from tests.rpc.worker_world import routed, save_model, worker_spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.gpuagent.latencies import largest_s
+from services.gpuagent.shared_memory.latency_counters import largest_s
 from tests.rpc.worker_world import Running, infer_request, routed, until, work, worker, worker_spec
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.worker.spec import External
+from services.gpuagent.core.worker_spec import External
 from tests.rpc.worker_world import output, routed, worker, worker_spec
 
 VERSION = "1.7.1"

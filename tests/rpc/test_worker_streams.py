@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.worker.spec import External, WorkerSpec
+from services.gpuagent.core.worker_spec import External, WorkerSpec
 from tests.rpc.worker_world import output, routed, work, worker, worker_spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,15 +13,15 @@ from typing import Any
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.slots import Grant
-from services.gpuagent.worker.batcher import Batcher
-from services.gpuagent.worker.credits import Credits, Share
-from services.gpuagent.worker.device import Device
-from services.gpuagent.worker.engine import Engine
-from services.gpuagent.worker.executor import Executor
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.worker.batch_executor import Executor
+from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.credits import Credits, Share
+from services.gpuagent.worker.gpu_slot import Device
 from services.gpuagent.worker.intake import INTAKE_BYTES, Job
-from services.gpuagent.worker.local import LocalModel
+from services.gpuagent.worker.onnx_engine import Engine
+from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer
 from services.kit.clock import RealClock
 from services.kit.rpc import serving

@@ -19,10 +19,10 @@ from onnx import TensorProto, helper
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.slots import Grant
-from services.gpuagent.worker.costs import CostCurve, Costs
-from services.gpuagent.worker.spec import WorkerSpec
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
 from services.kit.net import free_port
 from services.kit.rpc import dial
 

@@ -9,8 +9,8 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import NoActivity, SimulatedNvml, install
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Problem, Segment, Variant

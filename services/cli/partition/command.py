@@ -14,11 +14,11 @@ from rich.console import Console
 
 from services.cli.partition import render
 from services.cli.partition.document import document, file_name
-from services.gpuagent import gpu_table
-from services.gpuagent.sensitivity.database import Database
-from services.gpuagent.sensitivity.measure import Measured, missing
-from services.gpuagent.sensitivity.roofline import Roofline
-from services.gpuagent.sensitivity.study import Study, study
+from services.gpuagent.core import gpu_types
+from services.gpuagent.profiling.core.roofline import Roofline
+from services.gpuagent.profiling.sensitivity.database import Database
+from services.gpuagent.profiling.sensitivity.measure import Measured, missing
+from services.gpuagent.profiling.sensitivity.study import Study, study
 from services.kit.errors import InvalidArgument
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load, read
@@ -100,7 +100,7 @@ def partition(request: Request, *, as_json: bool) -> None:
 
 def _times(graph: Graph, request: Request) -> Study:
     """Return measured times where all are known, else the data sheet's: never some of each."""
-    table = gpu_table.load(request.gpu)
+    table = gpu_types.load(request.gpu)
     with Database(request.database) as database:
         if not missing(graph, lambda bucket: database.find(bucket, table.name, "measured")):
             return study(graph, Measured(table.name, {}), database, reuse=True)

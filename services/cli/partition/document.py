@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from services.gpuagent.sensitivity.study import Study
+from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph
 from services.planner.adapters.onnx_stages.chain_verification import Agreement
 from services.planner.core.partitioning.model import Objective, Partition, Partitioning

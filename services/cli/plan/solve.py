@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from services.cli.plan.solve_render import Solution, document, tables
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Geometry
 from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
@@ -84,7 +84,7 @@ def gpu_type(name: str) -> GpuType:
     Raises:
         NotFound: There is none.
     """
-    table = gpu_table.load(name)
+    table = gpu_types.load(name)
     kinds = tuple(kind for kind in table.geometry.kinds if "+" not in kind.name)
     return GpuType(
         name=name,

@@ -19,12 +19,12 @@ from services.cli.profile import render
 from services.cli.profile.compare import differences
 from services.cli.profile.progress import Progress
 from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
-from services.gpuagent.profiler import logbook
-from services.gpuagent.profiler.logbook import Logbook
-from services.gpuagent.profiler.profiler import Profiler
-from services.gpuagent.profiler.rig import Rig, reserved
-from services.gpuagent.profiler.samples import Effort
-from services.gpuagent.profiler.sweep import Sweep
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.core.sweep import Sweep
+from services.gpuagent.profiling.profiler import logbook
+from services.gpuagent.profiling.profiler.logbook import Logbook
+from services.gpuagent.profiling.profiler.profiler import Profiler
+from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import load

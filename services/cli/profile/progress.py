@@ -10,7 +10,7 @@ from rich.console import Console
 
 from services.cli.profile.render import point, result
 from services.cli.profile.request import Target
-from services.gpuagent.profiler.profiler import Step
+from services.gpuagent.profiling.profiler.profiler import Step
 
 
 class Progress:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from services.cli.profile.compare import Difference
 from services.cli.tables import table
-from services.gpuagent.profiler.sweep import Point
+from services.gpuagent.profiling.core.sweep import Point
 from services.kit.profiles.core.measurement import Measurement
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu
-from services.gpuagent.profiler.samples import Effort
-from services.gpuagent.profiler.sweep import Grid, Limits
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.core.sweep import Grid, Limits
 from services.kit.config import Deployment, Model, Planner
 from services.kit.errors import InvalidArgument, NotFound
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from services.gpuagent.sensitivity.study import Study
+from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.clock_sensitivity import INSENSITIVE, MOST
 
 _MOST_KINDS: Final = 12

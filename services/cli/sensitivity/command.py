@@ -11,10 +11,10 @@ from rich.console import Console
 
 from services.cli.sensitivity import chart, render
 from services.cli.sensitivity.on_gpu import Place, measured
-from services.gpuagent import gpu_table
-from services.gpuagent.sensitivity.database import Database
-from services.gpuagent.sensitivity.roofline import Roofline
-from services.gpuagent.sensitivity.study import Study, study
+from services.gpuagent.core import gpu_types
+from services.gpuagent.profiling.core.roofline import Roofline
+from services.gpuagent.profiling.sensitivity.database import Database
+from services.gpuagent.profiling.sensitivity.study import Study, study
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 
@@ -46,7 +46,7 @@ def modelled(request: Request, gpu: str) -> None:
     """
     graph = read(load(request.file), request.file.stem, request.sizes)
     with Database(request.database) as database:
-        found = study(graph, Roofline.of(gpu_table.load(gpu)), database, reuse=False)
+        found = study(graph, Roofline.of(gpu_types.load(gpu)), database, reuse=False)
     _show(found, request)
 
 

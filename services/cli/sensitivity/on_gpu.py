@@ -18,10 +18,10 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
 from services.cli.client import TIMEOUT_S, ask
 from services.cli.profile.request import chosen_gpu
-from services.gpuagent.profiler.rig import reserved
-from services.gpuagent.sensitivity.bucket import Bucket
-from services.gpuagent.sensitivity.database import Database
-from services.gpuagent.sensitivity.measure import Bench, Effort, Measured, missing
+from services.gpuagent.profiling.core.operator_bucket import Bucket
+from services.gpuagent.profiling.profiler.rig import reserved
+from services.gpuagent.profiling.sensitivity.database import Database
+from services.gpuagent.profiling.sensitivity.measure import Bench, Effort, Measured, missing
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost

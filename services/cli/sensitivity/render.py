@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from services.cli.tables import table
-from services.gpuagent.sensitivity.study import Study
+from services.gpuagent.profiling.sensitivity.study import Study
 
 
 def kinds(study: Study) -> Table:

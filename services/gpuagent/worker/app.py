@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.worker.batcher import Batcher
-from services.gpuagent.worker.credits import Credits
-from services.gpuagent.worker.device import Device
-from services.gpuagent.worker.engine import Engine
-from services.gpuagent.worker.executor import Executor
-from services.gpuagent.worker.external import external_model
-from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.core.worker_spec import Generative, WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.worker.batch_executor import Executor
+from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.external_model import external_model
 from services.gpuagent.worker.generative.executor import SlotExecutor
 from services.gpuagent.worker.generative.llama import Llama
 from services.gpuagent.worker.generative.model import LanguageModel
+from services.gpuagent.worker.generative.shared_device import SharedDevice
+from services.gpuagent.worker.gpu_slot import Device
 from services.gpuagent.worker.intake import Intake, Job
-from services.gpuagent.worker.local import LocalModel
-from services.gpuagent.worker.model import Model, Reader
+from services.gpuagent.worker.model_port import Model, Reader
+from services.gpuagent.worker.onnx_engine import Engine
+from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer
-from services.gpuagent.worker.spec import Generative, WorkerSpec
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import serving

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Generic
 
-from services.gpuagent.worker.batcher import Batcher, Pending
-from services.gpuagent.worker.credits import Credits
-from services.gpuagent.worker.device import Device
-from services.gpuagent.worker.model import R, Reader
+from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.gpu_slot import Device
+from services.gpuagent.worker.model_port import R, Reader
 from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable

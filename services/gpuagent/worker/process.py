@@ -8,8 +8,8 @@ from pathlib import Path
 
 import uvloop
 
+from services.gpuagent.core.worker_spec import ADDRESS_TAKEN, WorkerSpec, load
 from services.gpuagent.worker.app import AddressTaken, ModelLost, run
-from services.gpuagent.worker.spec import ADDRESS_TAKEN, WorkerSpec, load
 from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom
 from services.kit.rpc import serve_until

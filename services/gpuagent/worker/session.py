@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.gpuagent.worker.credits import Share
+from services.gpuagent.worker.core.credits import Share
 from services.kit.errors import InvalidArgument, ServiceError
 
 

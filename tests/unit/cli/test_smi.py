@@ -13,12 +13,12 @@ import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.journal import Journal
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.simulator import SimulatedNvml, gpu_uuid, install
-from services.gpuagent.slots import Slot
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.devices.fake_nvml import SimulatedNvml, gpu_uuid, install
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.supervision.journal import Journal
 from services.kit.mig import Placement
 
 NODE, TYPES = "node-0", ["a100-40gb", "t4"]

@@ -18,23 +18,23 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from services.gpuagent import processes
-from services.gpuagent.actions import Actions
-from services.gpuagent.blueprint import Drafter, Variant
-from services.gpuagent.changes import Changes
-from services.gpuagent.clocks import Clocks
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.device_thread import DeviceThread
-from services.gpuagent.domain import Change, Node, Outcome, SegmentSpec
-from services.gpuagent.inventory import Inventory
-from services.gpuagent.journal import ChangeJournal, Journal
-from services.gpuagent.keeper import Surroundings
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.modes import MigModes
-from services.gpuagent.places import Home, Places
-from services.gpuagent.segments import Segments
-from services.gpuagent.simulator import SimulatedNvml, install
-from services.gpuagent.steps import Steps
+from services.gpuagent.core.model import Change, Node, Outcome, SegmentSpec
+from services.gpuagent.core.worker_config import Drafter, Variant
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
+from services.gpuagent.devices.mig_mode import MigModes
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.reconfigure.actions import Actions
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.reconfigure.step_executor import Steps
+from services.gpuagent.reconfigure.transactions import Changes
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.supervision import processes
+from services.gpuagent.supervision.journal import ChangeJournal, Journal
+from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.worker_allocation import Home, Places
+from services.gpuagent.supervision.worker_supervisor import Surroundings
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -238,7 +238,7 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     with ExitStack() as stack:
         tapped: Any = Tapped(library, death)
         stack.callback(install(tapped))
-        stack.enter_context(mock.patch("services.gpuagent.files.os.fsync", death.at_disk))
+        stack.enter_context(mock.patch("services.gpuagent.state_files.os.fsync", death.at_disk))
         stack.enter_context(mock.patch.object(processes, "start", table.start))
         stack.enter_context(mock.patch.object(processes, "running", table.running))
         ledgers = {

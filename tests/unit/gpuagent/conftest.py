@@ -10,8 +10,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.simulator import SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 
 Start = Callable[..., SimulatedNvml]
 Open = Callable[..., NvmlGpus]

@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from services.gpuagent.attribution import IdleShare
-from services.gpuagent.blueprint import Blueprint
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.keeper import Keeper, Surroundings
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.meter import MeterReading
-from services.gpuagent.metering import GpuMeter, Metered
-from services.gpuagent.running import Running
-from services.gpuagent.slots import Slot
-from services.gpuagent.worker.spec import WorkerSpec
+from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.energy.core.attribution import IdleShare
+from services.gpuagent.energy.metering import GpuMeter, Metered
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost

@@ -7,11 +7,11 @@ from typing import Any
 
 import pynvml
 
-from services.gpuagent import gpu_table
-from services.gpuagent.gpu_table import GpuTable
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.mig import Layout, Placement, SliceKind
 
-A100 = gpu_table.load("a100-40gb")
+A100 = gpu_types.load("a100-40gb")
 
 
 def gpu(index: int = 0) -> Any:

@@ -10,18 +10,18 @@ from typing import Final
 
 from structlog.testing import capture_logs
 
-from services.gpuagent.accounts import Accounts
-from services.gpuagent.device import NvmlGpus
-from services.gpuagent.device_thread import DeviceThread
-from services.gpuagent.journal import Journal
-from services.gpuagent.keeper import Surroundings
-from services.gpuagent.ledger import opened
-from services.gpuagent.metering import GpuMeter, Metered
-from services.gpuagent.places import Home, Places
-from services.gpuagent.segments import Segments
-from services.gpuagent.simulator import SimulatedNvml
-from services.gpuagent.simulator.faults import Code
-from services.gpuagent.simulator.injection import Order
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.fake_nvml import SimulatedNvml
+from services.gpuagent.devices.fake_nvml.core.fault_injection import Order
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from services.gpuagent.energy.metering import GpuMeter, Metered
+from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.shared_memory.shared_counters import opened
+from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.worker_allocation import Home, Places
+from services.gpuagent.supervision.worker_supervisor import Surroundings
 from services.kit.clock import RealClock
 
 POWER: Final = "nvmlDeviceGetPowerUsage"

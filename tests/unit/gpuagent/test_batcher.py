@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.worker.batcher import Batcher, Next, Pending
+from services.gpuagent.worker.core.batcher import Batcher, Next, Pending
 from services.kit.errors import InvalidArgument, ResourceExhausted
 
 REQUESTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["a", "b", None])), max_size=30)

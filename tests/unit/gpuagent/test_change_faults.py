@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.domain import (
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.model import (
     Change,
     CreateSlice,
     DestroySlice,
@@ -25,8 +25,8 @@ from services.gpuagent.domain import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.reconcile import DesiredGpu, reconcile
-from services.gpuagent.simulator import Code, Order
+from services.gpuagent.core.reconcile import DesiredGpu, reconcile
+from services.gpuagent.devices.fake_nvml import Code, Order
 from services.kit.mig import WHOLE, Placement, layouts
 from tests.unit.gpuagent.change_world import CHANGING, TYPES, Agent, State, World, live, machine
 
@@ -34,7 +34,7 @@ LAYOUTS = {
     # Media extensions are not offered for inference.
     name: sorted(
         layout
-        for layout in layouts(gpu_table.load(name).geometry)
+        for layout in layouts(gpu_types.load(name).geometry)
         if not any("+" in placement.profile for placement in layout)
     )
     for name in TYPES
@@ -110,7 +110,7 @@ def plan(rng: random.Random, node: Node, world: World) -> list[DesiredGpu]:
 def _merged(
     gpu_type: str, kept: Sequence[Placement], wanted: Sequence[Placement], rng: random.Random
 ) -> tuple[Placement, ...]:
-    geometry = gpu_table.load(gpu_type).geometry
+    geometry = gpu_types.load(gpu_type).geometry
     found = [each for each in kept if rng.random() < 0.7]
     for placement in wanted:
         if not geometry.problem([*found, placement]):
@@ -138,7 +138,7 @@ def after(change: Change, before: State, world: World) -> State:
     """Return the state that a change asks for."""
     slices, segments = set(before.slices), set(before.segments)
     mig, clocks_mhz = dict(before.mig), dict(before.clocks_mhz)
-    tables = dict(zip(world.library.gpu_uuids, map(gpu_table.load, TYPES), strict=True))
+    tables = dict(zip(world.library.gpu_uuids, map(gpu_types.load, TYPES), strict=True))
     for action in change.actions:
         match action:
             case CreateSlice(uuid, placement):

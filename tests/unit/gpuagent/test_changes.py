@@ -9,8 +9,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from services.gpuagent.change_rules import UNDO_GRACE_S, Before, undo
-from services.gpuagent.domain import (
+from services.gpuagent.core.gpu_types import load
+from services.gpuagent.core.model import (
     Change,
     CreateSlice,
     DestroySlice,
@@ -20,9 +20,9 @@ from services.gpuagent.domain import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.gpu_table import load
-from services.gpuagent.nvml import reading
-from services.gpuagent.simulator import Code, Order
+from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, Before, undo
+from services.gpuagent.devices.fake_nvml import Code, Order
+from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
 from tests.unit.gpuagent.change_world import Agent, World, live, machine
 

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.blueprint import Drafter, Variant
-from services.gpuagent.control import GRANTED, Control
-from services.gpuagent.cpu import geometry, opening, speed
-from services.gpuagent.cpu.cores import CpuCores, Gauge
-from services.gpuagent.cpu.power import PowerModel, busy_s
-from services.gpuagent.devices import IN_USE, Devices
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.gpu_table import GpuModel
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.meter import MeterReading
+from services.gpuagent.core import cpu_geometry
+from services.gpuagent.core.device_port import IN_USE, Devices
+from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.permissions import GRANTED, Control
+from services.gpuagent.core.worker_config import Drafter, Variant
+from services.gpuagent.devices.cpu import opening, speed
+from services.gpuagent.devices.cpu.cores import CpuCores, Gauge
+from services.gpuagent.devices.cpu.power import PowerModel, busy_s
+from services.gpuagent.shared_memory.shared_counters import Ledger
 from services.kit.config import Cpu
 from services.kit.errors import (
     FailedPrecondition,
@@ -64,7 +65,7 @@ class Machine:
             model=GpuModel(
                 name="cpu-4",
                 product_name="Test",
-                geometry=geometry.geometry(4, 2**30),
+                geometry=cpu_geometry.geometry(4, 2**30),
                 sm_count=4,
                 memory_bytes=2**30,
                 idle_power_w=4.0,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.cpu.geometry import geometry
+from services.gpuagent.core.cpu_geometry import geometry
 from services.kit.mig import full_layouts, maximal_layouts
 
 GIB = 2**30

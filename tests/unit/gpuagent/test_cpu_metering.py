@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.meter import MeterReading
+from services.gpuagent.core.energy_meter import MeterReading
 from tests.unit.gpuagent.metering_world import IDLE_W, Bench
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent import gpu_table
-from services.gpuagent.device import GpuInfo, NvmlGpus
-from services.gpuagent.simulator import Code, SimulatedNvml
+from services.gpuagent.core import gpu_types
+from services.gpuagent.devices.fake_nvml import Code, SimulatedNvml
+from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Open, Start, Work
 
 THREE, FOUR, ONE = Placement("3g.20gb", 4), Placement("4g.20gb", 0), Placement("1g.5gb", 6)
-MIG_TYPES = [name for name in gpu_table.names() if gpu_table.load(name).mig_capable]
-UNCUT_TYPES = [name for name in gpu_table.names() if name not in MIG_TYPES]
+MIG_TYPES = [name for name in gpu_types.names() if gpu_types.load(name).mig_capable]
+UNCUT_TYPES = [name for name in gpu_types.names() if name not in MIG_TYPES]
 
 
 def info(port: NvmlGpus, uuid: str) -> GpuInfo:
@@ -36,7 +36,7 @@ def placements(port: NvmlGpus, uuid: str) -> list[Placement]:
 
 
 def offered(name: str) -> Geometry:
-    whole = gpu_table.load(name).geometry
+    whole = gpu_types.load(name).geometry
     plain = tuple(kind for kind in whole.kinds if "+" not in kind.name)
     return Geometry(whole.memory_slices, plain)
 
@@ -50,7 +50,7 @@ def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
 ) -> None:
     """All that the port tells comes through NVML, and is what the simulator was given."""
     (uuid,) = start(name).gpu_uuids
-    port, table = gpus(), gpu_table.load(name)
+    port, table = gpus(), gpu_types.load(name)
     port.enable_mig(uuid)
     model = info(port, uuid).model
 
@@ -63,7 +63,7 @@ def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
     assert info(port, uuid).slices == ()
 
 
-@pytest.mark.parametrize("name", gpu_table.names())
+@pytest.mark.parametrize("name", gpu_types.names())
 def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     start: Start, gpus: Open, name: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     found = info(gpus(), uuid)
 
     assert found.slices == ((Placement(WHOLE, 0), uuid),)
-    assert found.model.geometry == gpu_table.whole(gpu_table.load(name))
+    assert found.model.geometry == gpu_types.whole(gpu_types.load(name))
     assert not found.mig_enabled
 
 

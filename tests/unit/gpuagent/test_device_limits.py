@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from services.gpuagent.control import Control
-from services.gpuagent.device import GpuInfo, NvmlGpus
-from services.gpuagent.meter import NO_METER
-from services.gpuagent.nvml.errors import translated
-from services.gpuagent.nvml.integral import PowerIntegral
-from services.gpuagent.simulator import UNPRIVILEGED, Code, Order, SimulatedNvml
+from services.gpuagent.core.energy_meter import NO_METER
+from services.gpuagent.core.permissions import Control
+from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, Order, SimulatedNvml
+from services.gpuagent.devices.nvml.errors import translated
+from services.gpuagent.devices.nvml.power_integral import PowerIntegral
+from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,

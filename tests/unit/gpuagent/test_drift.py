@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.drift import Rules, Seen, Track
+from services.gpuagent.profile_drift.core.drift import Rules, Seen, Track
 from services.kit.errors import InvalidArgument
 
 RULES = Rules(latency=0.2, energy=0.3, least_batches=50, half_life_batches=100)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.attribution import (
+from services.gpuagent.energy.core.account import KEPT_ENDED, Account, SegmentAccount, Used, Work
+from services.gpuagent.energy.core.attribution import (
     MOST_STEERED,
     IdleShare,
     Window,
@@ -17,7 +18,6 @@ from services.gpuagent.attribution import (
     share_idle,
     steered_w,
 )
-from services.gpuagent.energy import KEPT_ENDED, Account, SegmentAccount, Used, Work
 from services.kit.errors import InvalidArgument
 
 JOULES = st.floats(0.0, 1e6)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
+from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative import prompts
-from services.gpuagent.worker.spec import Generative
 from services.kit.errors import InvalidArgument, ServiceError
 
 HOW = Generative(context_tokens=128, max_tokens=32)

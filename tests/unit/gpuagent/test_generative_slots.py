@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as oip
-from services.gpuagent.ledger import opened
-from services.gpuagent.worker.batcher import Batcher
-from services.gpuagent.worker.credits import Credits
-from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.core.worker_spec import Generative, WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import opened
+from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.generative.executor import SlotExecutor
 from services.gpuagent.worker.generative.llama import Heard, Step
 from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Timing
-from services.gpuagent.worker.spec import Generative, WorkerSpec
 from services.kit.clock import RealClock
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent import gpu_table
-from services.gpuagent.gpu_table import GpuTable
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.errors import NotFound
 from services.kit.mig import WHOLE, Placement
 
-TABLES = [gpu_table.load(name) for name in gpu_table.names()]
+TABLES = [gpu_types.load(name) for name in gpu_types.names()]
 CLOCKS = Path(__file__).parents[3] / "../shared/data/gpu_power/supported_clocks_v100_a100_h100.csv"
 
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -22,23 +22,23 @@ every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.n
 def test_the_gpu_types_of_the_papers_have_tables() -> None:
     wanted = {"a100-40gb", "a100-80gb", "h100-80gb", "a30", "v100", "t4", "p4"}
 
-    assert wanted <= set(gpu_table.names())
+    assert wanted <= set(gpu_types.names())
 
 
 def test_an_unknown_type_is_refused_with_the_list_of_known_ones() -> None:
     with pytest.raises(NotFound, match=r"'a1000'.*a100-40gb.*v100"):
-        gpu_table.load("a1000")
+        gpu_types.load("a1000")
 
 
 @every_table
 def test_a_table_is_named_after_its_file_and_found_by_every_product_name(table: GpuTable) -> None:
     for product_name in (table.product_name, *table.other_names):
-        assert gpu_table.by_product_name(product_name) is table
-    assert gpu_table.load(table.name) is table
+        assert gpu_types.by_product_name(product_name) is table
+    assert gpu_types.load(table.name) is table
 
 
 def test_an_unknown_product_has_no_table() -> None:
-    assert gpu_table.by_product_name("NVIDIA GeForce RTX 9090") is None
+    assert gpu_types.by_product_name("NVIDIA GeForce RTX 9090") is None
 
 
 @every_table
@@ -102,12 +102,12 @@ def test_clocks_are_those_that_a_driver_listed(name: str, gpu: str) -> None:
     with CLOCKS.open() as file:
         listed = {int(row["sm_clock_mhz"]) for row in csv.DictReader(file) if row["gpu"] == gpu}
 
-    assert gpu_table.load(name).clocks_mhz == tuple(sorted(listed, reverse=True))
+    assert gpu_types.load(name).clocks_mhz == tuple(sorted(listed, reverse=True))
 
 
 @every_table
 def test_an_uncut_gpu_is_one_whole_slice(table: GpuTable) -> None:
-    (kind,) = gpu_table.whole(table).kinds
+    (kind,) = gpu_types.whole(table).kinds
 
     assert (kind.name, kind.starts, kind.memory_slices) == (WHOLE, (0,), 1)
     assert (kind.sm_count, kind.memory_bytes) == (table.sm_count, table.memory_bytes)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.change_rules import Before
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.files import held, read_json, write_json
-from services.gpuagent.journal import ChangeJournal, Journal
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.state_files import held, read_json, write_json
+from services.gpuagent.supervision.journal import ChangeJournal, Journal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 

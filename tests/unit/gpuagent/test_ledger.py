@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.ledger import SLOTS, Ledger, opened
-from services.gpuagent.records import Record
-from services.gpuagent.slots import Grant, Slot
+from services.gpuagent.core.worker_slot import Grant, Slot
+from services.gpuagent.shared_memory.records import Record
+from services.gpuagent.shared_memory.shared_counters import SLOTS, Ledger, opened
 from services.kit.errors import InvalidArgument
 
 WRITER = """

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.attribution import IdleShare
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.meter import MeterReading
-from services.gpuagent.metering import GpuMeter, Metered
-from services.gpuagent.slots import Slot
+from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.energy.core.attribution import IdleShare
+from services.gpuagent.energy.metering import GpuMeter, Metered
+from services.gpuagent.shared_memory.shared_counters import Ledger
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.profile import BatchCost
 from tests.unit.gpuagent.metering_world import IDLE_W, Bench

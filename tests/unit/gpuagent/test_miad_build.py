@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.blueprint import Blueprint
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.miad.build import promises
-from services.gpuagent.miad.governor import Tenant
+from services.gpuagent.clock_loop.build import promises
+from services.gpuagent.clock_loop.core.governor import Tenant
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_config import Blueprint
 from services.kit.config import Deployment
 from services.kit.mig import Placement
 

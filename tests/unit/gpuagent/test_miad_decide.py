@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.gpu_table import load
-from services.gpuagent.miad.decide import (
+from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
     Failure,
@@ -23,6 +22,7 @@ from services.gpuagent.miad.decide import (
     decide,
     moved,
 )
+from services.gpuagent.core.gpu_types import load
 from services.kit.errors import InvalidArgument
 
 V100 = load("v100").clocks_mhz

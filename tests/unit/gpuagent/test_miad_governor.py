@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.miad.setting import served
-from services.gpuagent.gpu_table import load
-from services.gpuagent.latencies import SIZES, Counts, size_of
-from services.gpuagent.miad import thrift
-from services.gpuagent.miad.decide import Move
-from services.gpuagent.miad.governor import SAMPLE_S, Governor, ScaleOut, Tenant
-from services.gpuagent.miad.thrift import Work
+from services.gpuagent.clock_loop.core import energy_floor
+from services.gpuagent.clock_loop.core.decide import Move
+from services.gpuagent.clock_loop.core.energy_floor import Work
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, Tenant
+from services.gpuagent.core.gpu_types import load
+from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import thriftiest
 
 V100 = load("v100").clocks_mhz
@@ -178,8 +178,8 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     work = partial(Work, tenant.sensitivity, costs=tenant.costs, processes=tenant.processes)
     ratios = tuple(mhz / 1380 for mhz in V100)
 
-    assert thrift.floor([work(rate_rps=0.1 * batching.capacity_rps)], ratios) == pytest.approx(
-        thriftiest(1.0), abs=0.05
-    )
-    assert thrift.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios) == 0.5
-    assert thrift.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios) >= 0.8
+    assert energy_floor.floor(
+        [work(rate_rps=0.1 * batching.capacity_rps)], ratios
+    ) == pytest.approx(thriftiest(1.0), abs=0.05)
+    assert energy_floor.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios) == 0.5
+    assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios) >= 0.8

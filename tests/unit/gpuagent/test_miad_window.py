@@ -9,9 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.latencies import SHORTEST_S, SIZES, Counts, largest_s, size_of
-from services.gpuagent.ledger import Ledger, opened
-from services.gpuagent.miad.window import Window
+from services.gpuagent.clock_loop.core.latency_window import Window
+from services.gpuagent.shared_memory.latency_counters import (
+    SHORTEST_S,
+    SIZES,
+    Counts,
+    largest_s,
+    size_of,
+)
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
 
 
 def counted(*latencies_s: float) -> Counts:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.domain import MpsLimit, SegmentSpec
-from services.gpuagent.mps.limits import ceiling_of, limits_of, memory_value
+from services.gpuagent.core.model import MpsLimit, SegmentSpec
+from services.gpuagent.core.mps_limits import ceiling_of, limits_of, memory_value
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 

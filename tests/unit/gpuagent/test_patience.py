@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.patience import Failures, Patience
+from services.gpuagent.core.restart_policy import Failures, Patience
 
 PATIENCE = Patience(max_failures=3, window_s=100.0)
 

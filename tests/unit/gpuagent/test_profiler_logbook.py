@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.profiler.logbook import opened
+from services.gpuagent.profiling.profiler.logbook import opened
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
 

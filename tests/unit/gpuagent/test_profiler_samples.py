@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.profiler.samples import Effort, Samples, Timed
+from services.gpuagent.profiling.core.samples import Effort, Samples, Timed
 from services.kit.errors import InvalidArgument
 
 EFFORT = Effort(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.profiler.sweep import Grid, Limits, Point, Sweep
+from services.gpuagent.profiling.core.sweep import Grid, Limits, Point, Sweep
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.measurement import Measurement
 

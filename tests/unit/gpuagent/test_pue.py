@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.pue import HIGHEST, LOWEST, PueMeter, told
+from services.gpuagent.energy.core.pue import HIGHEST, LOWEST, PueMeter, told
 
 
 def metered(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from services.gpuagent.rapl import Rapl
+from services.gpuagent.devices.rapl import Rapl
 from services.kit.errors import Unavailable
 
 RANGE_UJ = 262_143_328_850

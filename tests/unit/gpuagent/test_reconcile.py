@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.device import GpuInfo
-from services.gpuagent.domain import (
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.model import (
     Change,
     ClockState,
     CreateSlice,
@@ -25,11 +24,12 @@ from services.gpuagent.domain import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.reconcile import DesiredGpu, gaps, reconcile
+from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
+from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import Placement, layouts
 
-MODEL = gpu_table.load("a30")
+MODEL = gpu_types.load("a30")
 LAYOUTS = sorted(
     layout
     for layout in layouts(MODEL.geometry)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from services.cli.demo import convnet
 from services.cli.sensitivity.on_gpu import at_both
-from services.gpuagent import gpu_table
-from services.gpuagent.sensitivity.bucket import Bucket
-from services.gpuagent.sensitivity.database import Database
-from services.gpuagent.sensitivity.measure import CPU, Bench, Effort, Measured, missing
-from services.gpuagent.sensitivity.roofline import Roofline
-from services.gpuagent.sensitivity.study import study
+from services.gpuagent.core import gpu_types
+from services.gpuagent.profiling.core.operator_bucket import Bucket
+from services.gpuagent.profiling.core.roofline import Roofline
+from services.gpuagent.profiling.sensitivity.database import Database
+from services.gpuagent.profiling.sensitivity.measure import CPU, Bench, Effort, Measured, missing
+from services.gpuagent.profiling.sensitivity.study import study
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.core.clock_sensitivity import Cost
 from services.kit.operators.core.graph import Operator, Work
@@ -28,7 +28,7 @@ CONV = Operator(
     shapes=((1, 64, 56, 56), (64, 64, 3, 3), (1, 64, 56, 56)), datatype="float32",
     work=Work(1e9, 1e6),
 )  # fmt: skip
-V100 = Roofline.of(gpu_table.load("v100"))
+V100 = Roofline.of(gpu_types.load("v100"))
 SIZES = Sizes(batch=4)
 
 amounts = st.floats(1.0, 1e13)
@@ -39,10 +39,10 @@ def model() -> onnx.ModelProto:
     return onnx.load_from_string(convnet.build(16))
 
 
-@pytest.mark.parametrize("name", gpu_table.names())
+@pytest.mark.parametrize("name", gpu_types.names())
 def test_a_data_sheet_promises_no_more_than_its_cores_can_do(name: str) -> None:
     """Each core multiplies and adds once a cycle; the P4's sheet has a clock below its highest."""
-    gpu = gpu_table.load(name)
+    gpu = gpu_types.load(name)
     cores_tflops = 2 * gpu.sm_count * gpu.cores_per_sm * gpu.max_clock_mhz * 1e-6
 
     assert 0.65 * cores_tflops < gpu.peak.fp32_tflops < 1.05 * cores_tflops

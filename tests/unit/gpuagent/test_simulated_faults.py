@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.simulator import Code, Order, SimulatedNvml, install
-from services.gpuagent.simulator.injection import Injector
+from services.gpuagent.devices.fake_nvml import Code, Order, SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml.core.fault_injection import Injector
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from tests.unit.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, mig_uuids, read_layout

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.gpu_table import GpuTable
-from services.gpuagent.simulator import SimulatedNvml, install
+from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
 from services.kit.mig import Placement, layouts
 from tests.unit.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start
 
-MIG_TABLES = [t for t in map(gpu_table.load, gpu_table.names()) if t.mig_capable]
+MIG_TABLES = [t for t in map(gpu_types.load, gpu_types.names()) if t.mig_capable]
 
 every_mig_table = pytest.mark.parametrize("table", MIG_TABLES, ids=lambda table: table.name)
 

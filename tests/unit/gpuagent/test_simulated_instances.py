@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.mig import Placement
 from tests.unit.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, mig_uuids, read_layout
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start, Work
 
-UNCUT = [name for name in gpu_table.names() if not gpu_table.load(name).mig_capable]
+UNCUT = [name for name in gpu_types.names() if not gpu_types.load(name).mig_capable]
 
 
 def test_an_illegal_start_size_or_profile_is_an_invalid_argument(start: Start) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.simulator import UNPRIVILEGED, Code, SimulatedNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, SimulatedNvml, gpu_uuid, install
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from tests.unit.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, mig_uuids, read_layout

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.simulator import NoActivity, SimulatedNvml, install
+from services.gpuagent.core import gpu_types
+from services.gpuagent.devices.fake_nvml import NoActivity, SimulatedNvml, install
 from tests.unit.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start, Time, Work
 
 
-AVERAGES = {name: gpu_table.load(name).averages_power for name in gpu_table.names()}
+AVERAGES = {name: gpu_types.load(name).averages_power for name in gpu_types.names()}
 
 
 class Burnt(NoActivity):
@@ -61,10 +61,10 @@ def test_clock_ranges_that_make_no_sense_are_refused(start: Start) -> None:
             pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), least, most)
 
 
-@pytest.mark.parametrize("name", gpu_table.names())
+@pytest.mark.parametrize("name", gpu_types.names())
 def test_supported_clocks_and_limits_are_the_tables(start: Start, name: str) -> None:
     start(name)
-    table, handle = gpu_table.load(name), gpu()
+    table, handle = gpu_types.load(name), gpu()
     (memory_mhz,) = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
     clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory_mhz)
     limits_mw = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
@@ -122,13 +122,13 @@ def test_the_energy_counter_moves_once_per_tick(start: Start, work: Work, clock:
     assert seen[4] - seen[0] == pytest.approx((55 * 0.1 + 400) * 1000, abs=2)
 
 
-@pytest.mark.parametrize("name", [t for t in gpu_table.names() if AVERAGES[t]])
+@pytest.mark.parametrize("name", [t for t in gpu_types.names() if AVERAGES[t]])
 def test_since_ampere_power_is_the_mean_of_the_last_second(
     start: Start, work: Work, clock: Time, name: str
 ) -> None:
     """nvml.h on nvmlDeviceGetPowerUsage and fields 185 and 186."""
     start(name, activity=lambda _: work, clock=clock)
-    idle_w = gpu_table.load(name).idle_power_w
+    idle_w = gpu_types.load(name).idle_power_w
     for _ in range(4):  # 100 W for a second, looked at every half
         pynvml.nvmlDeviceGetPowerUsage(gpu())
         work.joules += 50.0
@@ -141,10 +141,10 @@ def test_since_ampere_power_is_the_mean_of_the_last_second(
     assert instant.value.uiVal == pytest.approx((idle_w + 300) * 1000, abs=2)
 
 
-@pytest.mark.parametrize("name", [t for t in gpu_table.names() if not AVERAGES[t]])
+@pytest.mark.parametrize("name", [t for t in gpu_types.names() if not AVERAGES[t]])
 def test_on_ga100_and_older_power_is_the_instants(start: Start, work: Work, name: str) -> None:
     start(name, activity=lambda _: work)
-    idle_w = gpu_table.load(name).idle_power_w
+    idle_w = gpu_types.load(name).idle_power_w
     work.watts = 100.25
     average, instant = pynvml.nvmlDeviceGetFieldValues(gpu(), [185, 186])
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.simulator import NoActivity
-from services.gpuagent.simulator.governor import WINDOW_S, LoadWindow, allowed_mhz
+from services.gpuagent.core import gpu_types
+from services.gpuagent.devices.fake_nvml import NoActivity
+from services.gpuagent.devices.fake_nvml.core.power_capping import WINDOW_S, LoadWindow, allowed_mhz
 from services.kit.profiles.core.clock_curve import power_ratio
 from tests.unit.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
     from tests.unit.gpuagent.conftest import Start, Time
 
-H100 = gpu_table.load("h100-80gb")
+H100 = gpu_types.load("h100-80gb")
 
 
 @dataclass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from services.gpuagent.simulator import ROOT, UNPRIVILEGED, Right, install
+from services.gpuagent.devices.fake_nvml import ROOT, UNPRIVILEGED, Right, install
 from services.kit.mig import Placement
 from tests.unit.gpuagent.nvml_calls import A100, create_a100, gpu, mig_gpu, read_layout
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
-from services.gpuagent.blueprint import CLOCK_RATIOS, Drafter, Variant, shape_of, tabulate
-from services.gpuagent.device import GpuInfo
-from services.gpuagent.domain import SegmentSpec
-from services.gpuagent.worker import spec as worker_spec
-from services.gpuagent.worker.costs import CostCurve, Costs
-from services.gpuagent.worker.spec import TlsFiles, WorkerSpec
+from services.gpuagent.core import gpu_types, worker_spec
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_config import CLOCK_RATIOS, Drafter, Variant, shape_of, tabulate
+from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
+from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -25,7 +24,7 @@ from services.kit.profiles.core.profile import BatchCost, SliceShape
 A100 = GpuInfo(
     uuid="GPU-1",
     index=0,
-    model=gpu_table.load("a100-40gb"),
+    model=gpu_types.load("a100-40gb"),
     mig_enabled=True,
     slices=((Placement("3g.20gb", 0), "MIG-1"), (Placement("1g.5gb", 4), "MIG-2")),
     clock_mhz=1410,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from services.gpuagent.worker.credits import PERIOD_S, Credits, Share, quotas
+from services.gpuagent.worker.core.credits import PERIOD_S, Credits, Share, quotas
 from services.kit.errors import InvalidArgument
 
 DEMANDS = st.lists(st.floats(0.0, 1e4), min_size=1, max_size=8)

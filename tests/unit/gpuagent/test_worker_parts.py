@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from services.gpuagent.worker.credits import Share
+from services.gpuagent.worker.core.credits import Share
 from services.gpuagent.worker.session import Answer, News, Session
 
 

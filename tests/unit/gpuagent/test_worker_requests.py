@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 
 from inference import grpc_service_pb2 as pb
 from services.gpuagent.worker import tensors
-from services.gpuagent.worker.engine import Signature, TensorSpec
-from services.gpuagent.worker.requests import metadata, parse, response
+from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
+from services.gpuagent.worker.tensor_messages import metadata, parse, response
 from services.kit.errors import InvalidArgument, NotFound
 
 SIGNATURE = Signature(

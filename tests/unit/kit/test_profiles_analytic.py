@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit import config
 from services.kit.profiles.core.analytic import REFERENCE_GMACS, AnalyticProfile
 from services.kit.profiles.core.clock_curve import power_ratio, stretch, time_ratio
@@ -20,7 +20,7 @@ INCEPTION = AnalyticProfile(REFERENCE_GMACS, memory_mib=1024, memory_mib_per_ite
 
 def shape(gpu: str, kind: str) -> SliceShape:
     """A slice as the agent's tables describe it."""
-    model = gpu_table.load(gpu)
+    model = gpu_types.load(gpu)
     found = model.geometry.kind(kind)
     return SliceShape(
         gpu=gpu,
@@ -96,7 +96,7 @@ def active_j(batch_size: int) -> float:
 @pytest.mark.parametrize("gpu", ["p4", "t4"])
 def test_power_on_small_gpus_ends_at_their_limit(gpu: str) -> None:
     """CARBONDIS' figures lie above the boards' limits (75 W, 70 W); ours may not, so miss 18 %."""
-    model = gpu_table.load(gpu)
+    model = gpu_types.load(gpu)
     found = [model.idle_power_w + cost(gpu, "whole", size).power_w for size in range(1, 7)]
     assert max(found) <= model.max_power_w
     assert found == pytest.approx(CARBONDIS_POWER_W[gpu], rel=0.18)

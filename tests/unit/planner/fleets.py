@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.config import Objective
 from services.kit.mig import Geometry, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -16,7 +16,7 @@ from services.planner.core.problem import catalog
 
 def gpu_type(name: str = "a100-40gb") -> GpuType:
     """A GPU type from the agent's own table, without the media-engine kinds."""
-    model = gpu_table.load(name)
+    model = gpu_types.load(name)
     kinds = tuple(kind for kind in model.geometry.kinds if "+" not in kind.name)
     return GpuType(
         name=name,

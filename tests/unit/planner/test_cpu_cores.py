@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gpuagent.cpu import geometry
+from services.gpuagent.core import cpu_geometry
 from services.kit.config import Goals, Objective
 from services.planner.core.model import Gpu, GpuType, Pool, Problem
 from services.planner.core.placement.placement import place
@@ -23,8 +23,8 @@ INFADAPTER = Objective(goals=Goals(clover=0, infadapter=1))
 
 def machine(cores: int) -> Pool:
     kind = GpuType(
-        name=geometry.name(cores),
-        geometry=geometry.geometry(cores, cores * 4 * 2**30),
+        name=cpu_geometry.name(cores),
+        geometry=cpu_geometry.geometry(cores, cores * 4 * 2**30),
         sm_count=cores,
         idle_power_w=0.74 * cores,
         max_power_w=3.5 * cores,

@@ -11,8 +11,8 @@ from onnx import numpy_helper
 
 from benchmarks._networks import light, minilm
 from services.cli.demo import convnet
-from services.gpuagent import gpu_table
-from services.gpuagent.sensitivity.roofline import Roofline
+from services.gpuagent.core import gpu_types
+from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
@@ -21,7 +21,7 @@ from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Partitioning
 from services.planner.core.partitioning.partition import Wanted, partition
 
-V100 = Roofline.of(gpu_table.load("v100"))
+V100 = Roofline.of(gpu_types.load("v100"))
 
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "squeezenet": lambda: light("squeezenet"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent import gpu_table
+from services.gpuagent.core import gpu_types
 from services.kit.mig import Placement
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.configurator import Triplet, match, split, triplets
@@ -124,10 +124,10 @@ def test_the_paper_s_slot_preferences_follow_from_one_rule() -> None:
     assert [spot.start for spot in SIZES["3g.40gb"].thrifty] == [4]
 
 
-@pytest.mark.parametrize("name", gpu_table.names())
+@pytest.mark.parametrize("name", gpu_types.names())
 def test_every_spot_is_a_place_that_the_driver_allows(name: str) -> None:
     """And free memory slices alone tell where a slice fits, on every GPU type."""
-    geometry = gpu_table.load(name).geometry
+    geometry = gpu_types.load(name).geometry
     known = sizes(geometry)
     assert known
     for size in known.values():

@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from services.gpuagent.worker.batcher import Batcher, Pending
-from services.gpuagent.worker.credits import Credits
-from services.gpuagent.worker.device import Ran
-from services.gpuagent.worker.generative.device import SharedDevice
+from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.generative.generation import Generation
 from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
+from services.gpuagent.worker.generative.shared_device import SharedDevice
+from services.gpuagent.worker.gpu_slot import Ran
 from services.gpuagent.worker.intake import Intake, Job
-from services.gpuagent.worker.model import ModelFailed
+from services.gpuagent.worker.model_port import ModelFailed
 from services.gpuagent.worker.session import Answer, Cost, Session, Usage
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError

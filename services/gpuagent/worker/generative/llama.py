@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative.prompts import Prompt
-from services.gpuagent.worker.model import ModelFailed
-from services.gpuagent.worker.spec import Generative
+from services.gpuagent.worker.model_port import ModelFailed
 from services.kit.errors import InvalidArgument
 
 _PROMPT_BATCH: Final = 64

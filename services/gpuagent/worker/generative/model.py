@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import Executor
 
+from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.llama import Heard, Llama
 from services.gpuagent.worker.generative.prompts import Prompt
-from services.gpuagent.worker.spec import Generative
 
 
 class LanguageModel:

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from inference import grpc_service_pb2 as pb
-from services.gpuagent.worker import requests
-from services.gpuagent.worker.engine import Signature, TensorSpec
-from services.gpuagent.worker.requests import Inference
-from services.gpuagent.worker.spec import Generative
+from services.gpuagent.core.worker_spec import Generative
+from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
+from services.gpuagent.worker.tensor_messages import Inference
 from services.kit.errors import InvalidArgument
 
 PLATFORM: Final = "llama.cpp"
@@ -75,7 +75,7 @@ class Prompt:
                 "": it does not.
         """
         said = np.array([text], dtype=object)
-        body = requests.response(self.inference, _SIGNATURE, [said])
+        body = tensor_messages.response(self.inference, _SIGNATURE, [said])
         if not finish_reason:
             return body
         # Serialized messages merge by concatenation.
@@ -89,9 +89,9 @@ def read(data: bytes, how: Generative) -> Prompt:
         InvalidArgument: It is not one, or asks for what cannot be; `field` says where.
         NotFound: It asks for another version of the model.
     """
-    request = requests.decode(data)
+    request = tensor_messages.decode(data)
     named = request.inputs[0].name if request.inputs else ""
-    inference = requests.check(request, _SIGNATURES.get(named, _SIGNATURE))
+    inference = tensor_messages.check(request, _SIGNATURES.get(named, _SIGNATURE))
     given = request.parameters
     max_tokens = _whole(given, "max_tokens", 1, how.context_tokens)
     return Prompt(
@@ -107,7 +107,7 @@ def read(data: bytes, how: Generative) -> Prompt:
 
 def metadata() -> bytes:
     """Return a serialized ModelMetadataResponse without the model's name."""
-    described = pb.ModelMetadataResponse.FromString(requests.metadata(_SIGNATURE))
+    described = pb.ModelMetadataResponse.FromString(tensor_messages.metadata(_SIGNATURE))
     described.platform = PLATFORM
     return described.SerializeToString()
 

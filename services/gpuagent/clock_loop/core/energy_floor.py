@@ -1,0 +1,78 @@
+"""The clock below which a segment's work takes more energy again.
+
+mu-Serve (ATC'24) drops the clock for as long as objectives hold. But a lower clock draws less power
+for longer: one request by itself takes least energy somewhere between a half and two thirds of the
+highest clock. Where requests share batches, slower batches are fuller, and it pays to go lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+
+import numpy as np
+
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.kit.profiles.core.clock_curve import thriftiest
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a segment does.
+
+    Attributes:
+        sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
+        rate_rps: Requests per second.
+        costs: What batches cost; None: not known, and requests are taken to come one by one.
+        processes: That serve it.
+    """
+
+    sensitivity: float
+    rate_rps: float = 0.0
+    costs: Costs | None = None
+    processes: int = 1
+
+
+def floor(works: Iterable[Work], ratios: tuple[float, ...]) -> float:
+    """Return the least clock that saves energy, of the segment that wants the highest.
+
+    Args:
+        works: Of the segments on a GPU.
+        ratios: Clocks that it supports, over its highest.
+
+    Returns:
+        Over the highest clock; 0: nothing runs.
+    """
+    return max((_thriftiest(work, ratios) for work in works), default=0.0)
+
+
+def _thriftiest(work: Work, ratios: tuple[float, ...]) -> float:
+    if work.costs is None:
+        return _by_curve(work.sensitivity, ratios)
+    curves = work.costs.curves
+    best = min(curves, key=lambda each: (energy_j(each, work), -each.clock_ratio))
+    return best.clock_ratio
+
+
+@cache
+def _by_curve(sensitivity: float, ratios: tuple[float, ...]) -> float:
+    return thriftiest(sensitivity, ratios)
+
+
+def energy_j(curve: CostCurve, work: Work) -> float:
+    """Return the active energy of one request at one clock, J; inf: that is too slow for the load.
+
+    A batch holds what came during the one before: the size at which all processes together just
+    keep up, but at least one request.
+    """
+    sizes = range(1, len(curve.latency_s) + 1)
+    costs = [curve.at(size, work.processes) for size in sizes]
+    keeps_up_rps = [
+        size * work.processes / cost.latency_s for size, cost in zip(sizes, costs, strict=True)
+    ]
+    each_j = [cost.energy_j / size for size, cost in zip(sizes, costs, strict=True)]
+    if work.rate_rps > keeps_up_rps[-1]:
+        return inf
+    return float(np.interp(work.rate_rps, keeps_up_rps, each_j))

@@ -1,0 +1,207 @@
+"""One GPU's clock: from its segments' latencies to the clock it shall have."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.gpuagent.clock_loop.core import energy_floor
+from services.gpuagent.clock_loop.core.decide import (
+    RULES,
+    Bounds,
+    Look,
+    Move,
+    Partition,
+    Rules,
+    State,
+    bounds,
+    decide,
+    moved,
+)
+from services.gpuagent.clock_loop.core.energy_floor import Work
+from services.gpuagent.clock_loop.core.latency_window import Window
+from services.gpuagent.core.batch_costs import Costs
+from services.gpuagent.shared_memory.latency_counters import Counts
+from services.kit.profiles.core.clock_curve import stretch
+
+SAMPLE_S: Final = 0.5
+"""Time between looks, s (mu-Serve, section 3.4)."""
+
+LOOKS_PER_DECISION: Final = 2
+"""The clock goes down once a second (ibid.); up at once, for a backlog grows meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A segment on the GPU, and what its requests were promised.
+
+    Attributes:
+        segment_id, model: Which.
+        percentile: Share of the requests that must be in time, percent.
+        objective_s: How long they may take, s.
+        sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
+        costs: What its batches cost; None: not known, or its requests share no batches.
+        processes: That serve it.
+    """
+
+    segment_id: str
+    model: str
+    percentile: float
+    objective_s: float
+    sensitivity: float = 1.0
+    costs: Costs | None = field(default=None, compare=False)
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOut:
+    """More load than the highest clock can serve.
+
+    Attributes:
+        gpu_uuid: The GPU.
+        models: Those without slack.
+        reason: What was seen, for a person.
+    """
+
+    gpu_uuid: str
+    models: tuple[str, ...]
+    reason: str
+
+
+class Governor:
+    """Decides on one GPU's clock. Reads no clock itself, and touches nothing.
+
+    Args:
+        gpu_uuid: The GPU.
+        supported_mhz: SM clocks that it supports, MHz.
+        floor: Least clock over its highest; nor does the loop go below the one at which the
+            segment that wants the highest takes the least energy (see `thrift`).
+        rules: How the loop behaves.
+
+    Attributes:
+        moves: Moves made so far.
+        slack: By model, the least of its segments; of those that were asked lately.
+        scale_out: There is more load than the highest clock can serve, as of the last look.
+    """
+
+    def __init__(
+        self, gpu_uuid: str, supported_mhz: Sequence[int], floor: float, rules: Rules = RULES
+    ) -> None:
+        self._gpu_uuid = gpu_uuid
+        self._supported_mhz = tuple(supported_mhz)
+        self._ratios = tuple(clock_mhz / max(supported_mhz) for clock_mhz in supported_mhz)
+        self._floor = floor
+        self._rules = rules
+        self._ceiling_mhz = 0
+        self._limits = bounds(self._supported_mhz, 0, floor, rules)
+        self._state = State(self._limits.highest_mhz)
+        self._windows: dict[Tenant, Window] = {}
+        self._looks = 0
+        self.moves: Counter[Move] = Counter()
+        self.slack: dict[str, float] = {}
+        self.scale_out: ScaleOut | None = None
+
+    @property
+    def clock_mhz(self) -> int:
+        """The clock that the GPU shall have, MHz."""
+        return self._state.clock_mhz
+
+    @property
+    def at_ceiling(self) -> bool:
+        """Whether that is as high as the plan lets it: nothing needs to be lowered."""
+        return self.clock_mhz >= self._limits.highest_mhz
+
+    def look(self, at_s: float, ceiling_mhz: int, counts: Mapping[Tenant, Counts]) -> None:
+        """Take in a sample, every SAMPLE_S, and decide.
+
+        Args:
+            at_s: When it was taken, s.
+            ceiling_mhz: The plan's clock; 0: the GPU's highest. Another one starts the loop anew,
+                from there.
+            counts: Requests by latency since ever, of each segment. Other segments than before
+                start the loop anew.
+        """
+        self.scale_out = None
+        if ceiling_mhz != self._ceiling_mhz or counts.keys() != self._windows.keys():
+            self._start(ceiling_mhz, counts)
+        for tenant, found in counts.items():
+            self._windows[tenant].add(at_s, found)
+        partitions = [_partition(tenant, window) for tenant, window in self._windows.items()]
+        self._note(partitions)
+        self._looks += 1
+        is_decision = self._looks % LOOKS_PER_DECISION == 0
+        look = Look(partitions, self._thrifty(partitions) if is_decision else self._limits, at_s)
+        move = decide(self._state, look, self._rules)
+        if is_decision or (move is Move.UP and not self.at_ceiling):
+            self._move(move, look)
+
+    def start_again(self) -> None:
+        """Begin at the ceiling: the GPU's clock is not what it was thought to be."""
+        self._start(self._ceiling_mhz, {})
+
+    def _start(self, ceiling_mhz: int, tenants: Mapping[Tenant, Counts]) -> None:
+        self._ceiling_mhz = ceiling_mhz
+        self._limits = self._bounds(self._floor)
+        self._state = State(self._limits.highest_mhz)
+        self._windows = {
+            tenant: Window(tenant.percentile, self._stretch(tenant)) for tenant in tenants
+        }
+        self._looks = 0
+
+    def _bounds(self, floor: float) -> Bounds:
+        return bounds(self._supported_mhz, self._ceiling_mhz, floor, self._rules)
+
+    def _stretch(self, tenant: Tenant) -> float:
+        return stretch(tenant.sensitivity, self.clock_mhz / max(self._supported_mhz))
+
+    def _thrifty(self, partitions: Sequence[Partition]) -> Bounds:
+        """Return the clocks that save energy; where the clock is below them already, it stays."""
+        if not self._rules.thrifty:
+            return self._limits
+        works = (
+            Work(tenant.sensitivity, partition.rate_rps, tenant.costs, tenant.processes)
+            for tenant, partition in zip(self._windows, partitions, strict=True)
+        )
+        return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios)))
+
+    def _move(self, move: Move, look: Look) -> None:
+        before_mhz = self.clock_mhz
+        self._state = moved(self._state, move, look, self._rules)
+        self.moves[move] += 1
+        if self.clock_mhz != before_mhz:
+            for tenant, window in self._windows.items():
+                window.restart(self._stretch(tenant))
+        wanting = self._state.wanting
+        if wanting and wanting % self._rules.patience == 0:
+            self.scale_out = self._more()
+
+    def _more(self) -> ScaleOut:
+        late = {model: left for model, left in self.slack.items() if left < self._rules.slack}
+        worst = min(late, key=lambda model: late[model])
+        seconds = self._state.wanting * SAMPLE_S * LOOKS_PER_DECISION
+        reason = (
+            f"{worst} takes {1 - late[worst]:.0%} of its objective since {seconds:g} s on "
+            f"{self._gpu_uuid}, which runs at {self.clock_mhz} MHz and may run no faster"
+        )
+        return ScaleOut(self._gpu_uuid, tuple(sorted(late)), reason.replace("%", " %"))
+
+    def _note(self, partitions: Sequence[Partition]) -> None:
+        self.slack = {}
+        for tenant, partition in zip(self._windows, partitions, strict=True):
+            if partition.proven_s is not None:
+                known = self.slack.get(tenant.model, 1.0)
+                self.slack[tenant.model] = min(known, partition.slack)
+
+
+def _partition(tenant: Tenant, window: Window) -> Partition:
+    seen = window.seen()
+    return Partition(
+        name=tenant.segment_id,
+        objective_s=tenant.objective_s,
+        proven_s=seen.proven_s,
+        latency_s=seen.latency_s,
+        rate_rps=seen.rate_rps,
+        sensitivity=tenant.sensitivity,
+    )

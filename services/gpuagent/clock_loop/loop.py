@@ -1,0 +1,88 @@
+"""The clock loop of a node: reads latencies from the ledgers, and lowers clocks where it may."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, Tenant
+from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
+from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("clock_loop")
+
+
+@dataclass(slots=True, kw_only=True)
+class ClockLoop:
+    """Governs the clocks of a node's GPUs.
+
+    Attributes:
+        governors: By GPU.
+        promised: What the requests of a segment were promised.
+        segments: What runs.
+        clocks: Holds clocks.
+        clock: Time.
+        scale_out: Called when the highest clock is not enough for a GPU's load.
+        reserved: GPUs on which somebody measures: their clocks are as plans say.
+    """
+
+    governors: Mapping[str, Governor]
+    promised: Callable[[Blueprint], Tenant]
+    segments: Segments
+    clocks: Clocks
+    clock: Clock
+    scale_out: Callable[[ScaleOut], None]
+    reserved: Callable[[], Collection[str]] = frozenset
+    _refused: set[str] = field(default_factory=set)
+
+    async def run(self) -> None:
+        """Govern for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for gpu_uuid in self.governors:
+                tasks.create_task(self._govern(gpu_uuid), name=f"clock {gpu_uuid}")
+
+    async def look(self, gpu_uuid: str) -> None:
+        """Look at one GPU, and give it the clock that it shall have."""
+        governor = self.governors[gpu_uuid]
+        ceiling_mhz = self.clocks.state.held_mhz.get(gpu_uuid, 0)
+        governor.look(self.clock.monotonic(), ceiling_mhz, self._counts(gpu_uuid))
+        if gpu_uuid in self.reserved():
+            governor.start_again()
+        if governor.scale_out is not None:
+            _log.warning("the highest clock is not enough", reason=governor.scale_out.reason)
+            self.scale_out(governor.scale_out)
+        clock_mhz = 0 if governor.at_ceiling else governor.clock_mhz
+        try:
+            await self.clocks.lower(gpu_uuid, clock_mhz, ceiling_mhz)
+        except ServiceError as error:
+            if gpu_uuid not in self._refused:
+                _log.warning("clock does not follow", gpu=gpu_uuid, error=error.message)
+            self._refused.add(gpu_uuid)
+            governor.start_again()
+        else:
+            self._refused.discard(gpu_uuid)
+
+    async def _govern(self, gpu_uuid: str) -> None:
+        while True:
+            await self.look(gpu_uuid)
+            await self.clock.sleep(SAMPLE_S)
+
+    def _counts(self, gpu_uuid: str) -> dict[Tenant, Counts]:
+        running = self.segments.on(gpu_uuid)
+        return {self.promised(each.blueprint): _counts_of(each) for each in running}
+
+
+def _counts_of(running: Running) -> Counts:
+    counts: Counts = np.zeros(SIZES, np.uint64)
+    for keeper in running.keepers:
+        counts = counts + keeper.ledger.latencies(keeper.spec.slot).read()
+    return counts

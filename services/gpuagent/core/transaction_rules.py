@@ -1,0 +1,206 @@
+"""What a change may say, what it touches, and what takes it back. Pure.
+
+Every action asks for a state, not for a move: "exists", "runs", "is held at". So the way back from
+anywhere inside a change is itself a change, made of what it touches as that was before, and can be
+tried again and again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.gpuagent.core.model import (
+    Action,
+    Change,
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    Node,
+    SegmentSpec,
+    SegmentState,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
+)
+from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
+from services.kit.mig import WHOLE, Placement
+
+UNDO_GRACE_S: Final = 1.0
+"""For segments that a change started: nobody was told of them yet."""
+
+Slot = tuple[str, Placement]
+"""A place for a slice: (GPU, placement)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a change touches, as it was.
+
+    Attributes:
+        slices: Did the slice exist?
+        segments: What ran under this id; None: nothing.
+        clocks_mhz: SM clock held, by GPU, MHz; 0: none.
+        mig_modes: MIG mode in force, by GPU.
+    """
+
+    slices: Mapping[Slot, bool] = field(default_factory=dict)
+    segments: Mapping[str, SegmentSpec | None] = field(default_factory=dict)
+    clocks_mhz: Mapping[str, int] = field(default_factory=dict)
+    mig_modes: Mapping[str, bool] = field(default_factory=dict)
+
+
+def check(change: Change, node: Node) -> None:
+    """Refuse a change that cannot be, before anything is done.
+
+    Raises:
+        InvalidArgument: It names a thing twice, or a clock that the GPU does not have.
+        NotFound: The node has no such GPU.
+        FailedPrecondition: A slice is divided by somebody else.
+    """
+    named = Counter(_thing(action) for action in change.actions)
+    twice = next((thing for thing, count in named.items() if count > 1), None)
+    if twice is not None:
+        raise InvalidArgument(f"change: names {' '.join(map(str, twice))} twice", field="change")
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    for action in change.actions:
+        uuid = gpu_of(action)
+        if uuid and uuid not in gpus:
+            raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
+        if isinstance(action, LockClock) and action.clock_mhz:
+            gpus[uuid].model.check_clock(action.clock_mhz)
+        if (
+            isinstance(action, CreateSlice | DestroySlice)
+            and action.placement in gpus[uuid].divided
+        ):
+            raise FailedPrecondition(
+                f"{action.placement} on {uuid} is divided into compute instances that are not ours",
+                reason="SLICE_DIVIDED",
+            )
+
+
+def outstanding(change: Change, node: Node) -> Change:
+    """Return what is still to be done; empty where the node is as the change asks."""
+    there = _slots(node)
+    running = {each.spec.segment_id for each in node.segments}
+    answering = (each for each in node.segments if each.state is SegmentState.READY)
+    ready = {each.spec.segment_id: each.spec for each in answering}
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+
+    def done(action: Action) -> bool:
+        match action:
+            case CreateSlice(uuid, placement):
+                return (uuid, placement) in there
+            case DestroySlice(uuid, placement):
+                return (uuid, placement) not in there and placement not in gpus[uuid].leftovers
+            case StartSegment(spec):
+                return ready.get(spec.segment_id) == spec
+            case StopSegment(segment_id):
+                return segment_id not in running
+            case LockClock(uuid, clock_mhz):
+                return node.clocks.held_mhz.get(uuid, 0) == clock_mhz
+            case SetMigMode(uuid, enabled):
+                return gpus[uuid].mig_enabled == gpus[uuid].mig_pending == enabled
+
+    groups = (tuple(each for each in group if not done(each)) for group in change.groups)
+    return Change(tuple(filter(None, (_swept(change, node), *groups))))
+
+
+def before(change: Change, node: Node) -> Before:
+    """Return what `change` touches as it is on `node`."""
+    there = _slots(node)
+    running = {each.spec.segment_id: each.spec for each in node.segments}
+    modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
+    return Before(
+        slices={
+            (each.gpu_uuid, each.placement): (each.gpu_uuid, each.placement) in there
+            for each in change.actions
+            if isinstance(each, CreateSlice | DestroySlice)
+        },
+        segments={name: running.get(name) for name in _segment_ids(change.actions)},
+        clocks_mhz={
+            each.gpu_uuid: node.clocks.held_mhz.get(each.gpu_uuid, 0)
+            for each in change.actions
+            if isinstance(each, LockClock)
+        },
+        mig_modes={
+            each.gpu_uuid: modes[each.gpu_uuid]
+            for each in change.actions
+            if isinstance(each, SetMigMode)
+        },
+    )
+
+
+def undo(then: Before) -> Change:
+    """Return the change that leads back to `then` from wherever a change has got to."""
+    absent = (slot for slot, existed in then.slices.items() if not existed)
+    present = (slot for slot, existed in then.slices.items() if existed)
+    groups: tuple[tuple[Action, ...], ...] = (
+        tuple(StopSegment(name, UNDO_GRACE_S) for name, spec in then.segments.items() if not spec),
+        tuple(DestroySlice(*slot) for slot in absent),
+        tuple(SetMigMode(uuid, enabled) for uuid, enabled in then.mig_modes.items()),
+        tuple(CreateSlice(*slot) for slot in present),
+        tuple(LockClock(uuid, clock_mhz) for uuid, clock_mhz in then.clocks_mhz.items()),
+        tuple(StartSegment(spec) for spec in then.segments.values() if spec),
+    )
+    return Change(tuple(filter(None, groups)))
+
+
+def gpu_of(action: Action) -> str:
+    """Return the GPU that an action names; "" where it names a segment only."""
+    match action:
+        case StartSegment(spec):
+            return spec.gpu_uuid
+        case StopSegment():
+            return ""
+        case _:
+            return action.gpu_uuid
+
+
+def _thing(action: Action) -> tuple[object, ...]:
+    """Return what an action is about; a change says of each thing once what it shall be."""
+    match action:
+        case CreateSlice(uuid, placement) | DestroySlice(uuid, placement):
+            return "slice", placement, "of", uuid
+        case StartSegment(spec):
+            return "segment", spec.segment_id
+        case StopSegment(segment_id):
+            return "segment", segment_id
+        case LockClock(uuid):
+            return "the clock of", uuid
+        case SetMigMode(uuid):
+            return "the MIG mode of", uuid
+
+
+def _slots(node: Node) -> frozenset[Slot]:
+    return frozenset((gpu.uuid, placement) for gpu in node.gpus for placement, _ in gpu.slices)
+
+
+def _segment_ids(actions: Iterable[Action]) -> Iterator[str]:
+    for action in actions:
+        if isinstance(action, StartSegment):
+            yield action.spec.segment_id
+        elif isinstance(action, StopSegment):
+            yield action.segment_id
+
+
+def _swept(change: Change, node: Node) -> tuple[Action, ...]:
+    """Return the removal of empty GPU instances that lie where slices are to come.
+
+    A crash between the two calls that create a slice leaves one; nothing can run on it.
+    """
+    named = {_thing(action) for action in change.actions}
+    gpus = {gpu.uuid: gpu for gpu in node.gpus}
+    found: dict[Action, None] = {}
+    for action in change.actions:
+        if isinstance(action, CreateSlice) and action.placement.profile != WHOLE:
+            gpu = gpus[action.gpu_uuid]
+            for leftover in gpu.leftovers:
+                removal = DestroySlice(gpu.uuid, leftover)
+                if _thing(removal) not in named and gpu.model.geometry.overlap(
+                    leftover, action.placement
+                ):
+                    found[removal] = None
+    return tuple(found)

@@ -1,0 +1,218 @@
+"""From a segment that is asked for to what its workers must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.model import SegmentSpec
+from services.gpuagent.core.worker_spec import External, Generative
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.kit.errors import FailedPrecondition, NotFound
+from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
+
+CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
+"""Clocks at which the profile is asked; in between, costs are linear."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """A trained network.
+
+    Attributes:
+        file: Of its weights.
+        profile: What batches take and cost.
+        external: Who runs it; None: the worker.
+        generative: How it generates text; None: it does not.
+        stages: What runs in its stead, where it is a pipeline.
+        passes_on: It is a stage whose answers are the requests of a next one.
+    """
+
+    file: Path
+    profile: Profile
+    external: External | None = None
+    generative: Generative | None = None
+    stages: tuple[Variant, ...] = ()
+    passes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """What the workers of a segment share.
+
+    Attributes:
+        spec: The segment.
+        slice_uuid: Its slice, which exists.
+        file: ONNX file, or what an external server makes of it.
+        costs: What the profile says of batches; None: nothing.
+        provider: ONNX Runtime execution provider.
+        environment: Added to the workers' environment.
+        idle_power_w: Each worker's share of the GPU's idle power, W: by the slice's SMs.
+        sm_count: The slice's streaming multiprocessors.
+        external: Who runs the network; None: the workers themselves.
+        charged: The device is simulated: batches take and cost what `costs` says.
+        cores: CPU cores of the slice, by number; (): it is a GPU's.
+        threads: Threads that compute one batch, where the CPU does.
+        generative: How text is generated; None: the model is no language model.
+        passes_on: Answers are the requests of a next stage.
+    """
+
+    spec: SegmentSpec
+    slice_uuid: str
+    file: Path
+    costs: Costs | None
+    provider: str
+    environment: Mapping[str, str]
+    idle_power_w: float
+    sm_count: int
+    external: External | None = None
+    charged: bool = True
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    generative: Generative | None = None
+    passes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """Draws blueprints.
+
+    Attributes:
+        variants: By (model, variant).
+        simulated: The GPUs are.
+    """
+
+    variants: Mapping[tuple[str, str], Variant] = field(default_factory=dict)
+    simulated: bool = False
+
+    def variant(self, spec: SegmentSpec) -> Variant:
+        """Return the network, or the stage of one, that a segment runs.
+
+        Raises:
+            NotFound: The deployment has no such model and variant, or the variant no such stage.
+        """
+        found = self.variants.get((spec.model, spec.variant))
+        if found is None:
+            raise NotFound(
+                f"the deployment has no variant {spec.variant!r} of model {spec.model!r}",
+                field="spec.variant",
+            )
+        stages = found.stages or (found,)
+        if spec.stage >= len(stages):
+            raise NotFound(
+                f"variant {spec.variant!r} of model {spec.model!r} has {len(stages)} stage(s), "
+                f"no stage {spec.stage}",
+                field="spec.stage",
+            )
+        return stages[spec.stage]
+
+    def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> Blueprint:
+        """Return the blueprint of a segment.
+
+        Raises:
+            NotFound: The deployment has no such model and variant.
+            FailedPrecondition: The slice does not exist, or the segment does not fit on it.
+        """
+        variant = self.variant(spec)
+        slice_uuid = dict(gpu.slices).get(spec.placement)
+        if slice_uuid is None:
+            raise FailedPrecondition(
+                f"{gpu.uuid} has no slice {spec.placement}; create it first", reason="NO_SLICE"
+            )
+        shape = shape_of(gpu, spec.placement.profile)
+        share = shape.sm_count / shape.gpu_sm_count / spec.processes
+        cores = tuple(gpu.cores[at] for at in gpu.model.geometry.span(spec.placement) if gpu.cores)
+        # InfAdapter's containers: as many threads as cores. Processes share them out.
+        threads = max(len(cores) // spec.processes, 1)
+        on_gpu = not (self.simulated or cores)
+        return Blueprint(
+            spec=spec,
+            slice_uuid=slice_uuid,
+            file=variant.file,
+            costs=self._costs(variant, shape, spec),
+            charged=self.simulated,
+            provider="CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider",
+            environment=_environment(slice_uuid, threads, on_gpu=on_gpu),
+            idle_power_w=gpu.model.idle_power_w * share,
+            sm_count=shape.sm_count,
+            external=variant.external,
+            generative=variant.generative,
+            passes_on=variant.passes_on,
+            cores=cores,
+            threads=threads,
+        )
+
+    def _costs(self, variant: Variant, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
+        """Return the profile's numbers; a real GPU needs none to run a segment."""
+        try:
+            return tabulate(variant.profile, shape, spec)
+        except FailedPrecondition:
+            if self.simulated:
+                raise
+            return None
+
+
+def _environment(slice_uuid: str, threads: int, *, on_gpu: bool) -> dict[str, str]:
+    """Return what a worker, and what it starts, must be told beside its spec."""
+    if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
+        return {"CUDA_VISIBLE_DEVICES": slice_uuid}
+    return {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}
+
+
+def shape_of(gpu: GpuInfo, profile: str) -> SliceShape:
+    """Return what a profile must know of one of the GPU's slices.
+
+    Raises:
+        KeyError: The GPU has no such slice kind.
+    """
+    kind = gpu.model.geometry.kind(profile)
+    return SliceShape(
+        gpu=gpu.model.name,
+        profile=kind.name,
+        compute_slices=kind.compute_slices,
+        sm_count=kind.sm_count,
+        gpu_sm_count=gpu.model.sm_count,
+        memory_bytes=kind.memory_bytes,
+        idle_power_w=gpu.model.idle_power_w,
+        max_power_w=gpu.model.max_power_w,
+        core_gmacs_per_s=gpu.model.core_gmacs_per_s,
+    )
+
+
+def tabulate(profile: Profile, shape: SliceShape, spec: SegmentSpec) -> Costs:
+    """Return a profile's numbers for every batch that the segment can meet.
+
+    Where a smaller batch, or fewer busy processes, was never measured, the next larger one that
+    was stands in for it.
+
+    Raises:
+        FailedPrecondition: The segment does not fit on the slice, or was never measured there.
+    """
+
+    def cost(items: int, busy: int, clock_ratio: float) -> BatchCost:
+        for processes in range(busy, spec.processes + 1):
+            for size in range(items, spec.batch_size + 1):
+                found = profile.batch(shape, size, processes, clock_ratio=clock_ratio)
+                if found is not None:
+                    return found
+        raise FailedPrecondition(
+            f"{spec.variant} with batch size {spec.batch_size} and {spec.processes} processes does "
+            f"not fit on {shape.gpu} {shape.profile}, or was never measured there",
+            reason="DOES_NOT_FIT",
+        )
+
+    def curve(ratio: float) -> CostCurve:
+        table = [
+            [cost(items, busy, ratio) for busy in range(1, spec.processes + 1)]
+            for items in range(1, spec.batch_size + 1)
+        ]
+        return CostCurve(
+            ratio,
+            tuple(tuple(entry.latency_s for entry in row) for row in table),
+            tuple(tuple(entry.energy_j for entry in row) for row in table),
+        )
+
+    return Costs(tuple(curve(ratio) for ratio in CLOCK_RATIOS))

@@ -1,0 +1,158 @@
+"""What the agent tells a worker process: a JSON file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+
+ADDRESS_TAKEN: Final = 98
+"""Exit status of a worker whose address is in use (EADDRINUSE)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Certificates to serve with, PEM; the attributes of `deployment.Tls`."""
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    require_client_certificate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """A server of the Open Inference Protocol that computes in a worker's stead.
+
+    Attributes:
+        command: Program and arguments that start it; (): it runs already, at `address`.
+        environment: Added to the program's environment.
+        address: "host:port" of one that runs already.
+        model_name: The name that it knows the model by.
+        model_version: The version asked of it; "": its choice.
+    """
+
+    command: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    address: str = ""
+    model_name: str = ""
+    model_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Generative:
+    """How a language model is run; the attributes of `deployment.GenerativeRuntime`.
+
+    Attributes:
+        context_tokens: Of one request: prompt and answer, >= 64.
+        slots: Requests that are decoded at a time; 0: the segment's batch size.
+        max_tokens: Generated for a request that does not say how many.
+        chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
+        resource: "package/file" of an installed Python package; "": the worker's file.
+    """
+
+    context_tokens: int = 2048
+    slots: int = 0
+    max_tokens: int = 256
+    chat: bool = True
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """One process of one segment.
+
+    Attributes:
+        segment_id, model, variant: What it serves.
+        file: ONNX file, or GGUF.
+        batch_size: Largest batch, items, >= 1.
+        listen: "host:port".
+        ledger: The GPU's ledger file.
+        slot: Its slot there.
+        siblings: Slots of all the segment's processes, its own included.
+        slice_uuid: Where it runs.
+        costs: What the profile says of batches; None: nothing.
+        provider: ONNX Runtime execution provider.
+        orphan_timeout_s: It ends when no agent showed life for so long, s.
+        log_level: As the deployment's.
+        tls: Certificates; None: plaintext.
+        external: Who computes; None: this process, with ONNX Runtime.
+        charged: The device is simulated: batches take and cost what `costs` says.
+        cores: CPU cores to run on, by number; (): any.
+        threads: Threads that compute one batch, where the CPU does.
+        generative: How text is generated, by llama.cpp; None: the model is no language model.
+        passes_on: Answers are the requests of a pipeline's next stage: they have every output,
+            whichever the client, who knows the last stage's, has asked for.
+    """
+
+    segment_id: str
+    model: str
+    variant: str
+    file: Path
+    batch_size: int
+    listen: str
+    ledger: Path
+    slot: int
+    siblings: tuple[int, ...]
+    slice_uuid: str
+    costs: Costs | None
+    provider: str = "CPUExecutionProvider"
+    orphan_timeout_s: float = 60.0
+    log_level: str = "info"
+    tls: TlsFiles | None = None
+    external: External | None = None
+    charged: bool = True
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    generative: Generative | None = None
+    passes_on: bool = False
+
+    @property
+    def slots(self) -> int:
+        """Requests that may be in flight: its credits."""
+        return (self.generative and self.generative.slots) or self.batch_size
+
+    def save(self, path: Path) -> None:
+        """Write the spec so that a reader sees all of it or the one before."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
+        draft.replace(path)
+
+
+def load(path: Path) -> WorkerSpec:
+    """Read a spec that `WorkerSpec.save` wrote."""
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    data |= {name: Path(data[name]) for name in ("file", "ledger")}
+    data |= {name: tuple(data.get(name, ())) for name in ("siblings", "cores")}
+    if data["costs"] is not None:
+        data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
+    if data["tls"] is not None:
+        data["tls"] = _tls(data["tls"])
+    if data.get("external") is not None:
+        data["external"] = _external(data["external"])
+    if data.get("generative") is not None:
+        data["generative"] = Generative(**data["generative"])
+    return WorkerSpec(**data)
+
+
+def _external(data: dict[str, Any]) -> External:
+    pairs = tuple((name, value) for name, value in data["environment"])
+    return External(**{**data, "command": tuple(data["command"]), "environment": pairs})
+
+
+def _curve(data: dict[str, Any]) -> CostCurve:
+    return CostCurve(
+        data["clock_ratio"],
+        tuple(tuple(row) for row in data["latency_s"]),
+        tuple(tuple(row) for row in data["energy_j"]),
+    )
+
+
+def _tls(data: dict[str, Any]) -> TlsFiles:
+    required = data.pop("require_client_certificate")
+    files = {name: Path(value) for name, value in data.items() if value is not None}
+    return TlsFiles(**files, require_client_certificate=required)

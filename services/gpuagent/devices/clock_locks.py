@@ -1,0 +1,170 @@
+"""SM clocks that are held: a clock belongs to a whole GPU, and to all its segments alike.
+
+A plan holds a clock until it says otherwise. Below that, the agent's own loop may lower a clock for
+as long as it runs: what it does is forgotten when the agent ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core.model import ClockState, LockClock
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.state_files import read_json, write_json
+from services.kit.errors import FailedPrecondition, PermissionDenied, ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("clocks")
+
+VERSION: Final = 1
+
+
+class Clocks:
+    """Holds clocks, and knows over a crash which ones it held.
+
+    A clock is on disk as held before the driver is asked to hold it, so that an agent that comes
+    back gives back no less than what its predecessor took.
+
+    Args:
+        device: The GPUs.
+        path: Where it is written down.
+        allowed: It may hold clocks at all.
+    """
+
+    def __init__(self, device: DeviceThread, path: Path, *, allowed: bool) -> None:
+        self._device = device
+        self._path = path
+        self._allowed = allowed
+        self._held_mhz: dict[str, int] = {}
+        self._lowered_mhz: dict[str, int] = {}  # 0: by an agent before this one
+        self._releasing = False
+        self._writing = asyncio.Lock()
+        self._gpus: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @property
+    def state(self) -> ClockState:
+        """What plans hold."""
+        return ClockState(self._allowed, dict(self._held_mhz))
+
+    def in_force_mhz(self, gpu_uuid: str) -> int:
+        """Return the clock that a GPU is held at, by a plan or below it; 0: none."""
+        return self._lowered_mhz.get(gpu_uuid, 0) or self._held_mhz.get(gpu_uuid, 0)
+
+    async def restore(self) -> None:
+        """Hold again what a plan held when the agent ended, and give back what was lowered.
+
+        A GPU that cannot be held any more is given back: the planner then sees it and decides.
+
+        Raises:
+            FailedPrecondition: The file is damaged.
+        """
+        data = await asyncio.to_thread(read_json, self._path, version=VERSION) or {}
+        self._lowered_mhz = dict.fromkeys(data.get("lowered", ()), 0)
+        for gpu_uuid, clock_mhz in data.get("held_mhz", {}).items():
+            try:
+                await self.hold(LockClock(gpu_uuid, clock_mhz))
+            except ServiceError as error:
+                _log.warning("clock is not held any more", gpu=gpu_uuid, error=error.message)
+                await self._write(gpu_uuid, 0, self._lowered_mhz.get(gpu_uuid))
+        for gpu_uuid in tuple(self._lowered_mhz):
+            await self._give_back(gpu_uuid)
+
+    async def hold(self, action: LockClock) -> None:
+        """Hold a clock for a plan, or give it back.
+
+        Raises:
+            PermissionDenied: The agent may not hold clocks, or not touch this GPU.
+            InvalidArgument: The clock is outside the supported range.
+            FailedPrecondition: The GPU cannot lock its clock.
+        """
+        if not self._allowed:
+            raise PermissionDenied(
+                "this agent may not hold clocks: nodes.<name>.allow_clocks is off",
+                reason="CLOCKS_NOT_ALLOWED",
+            )
+        async with self._gpus[action.gpu_uuid]:
+            before_mhz = self._held_mhz.get(action.gpu_uuid, 0)
+            lowered_mhz = self._lowered_mhz.get(action.gpu_uuid)
+            await self._write(action.gpu_uuid, action.clock_mhz or before_mhz, lowered_mhz)
+            try:
+                await self._tell(action)
+            except ServiceError:
+                await self._write(action.gpu_uuid, before_mhz, lowered_mhz)
+                raise
+            await self._write(action.gpu_uuid, action.clock_mhz, None)
+
+    async def lower(self, gpu_uuid: str, clock_mhz: int, ceiling_mhz: int) -> None:
+        """Lower a clock below what the plan says; what a plan has changed meanwhile stays.
+
+        Args:
+            gpu_uuid: The GPU.
+            clock_mhz: The clock; 0: as the plan says.
+            ceiling_mhz: What the plan was thought to say.
+
+        Raises:
+            ServiceError: The driver does not; the clock is as before.
+        """
+        async with self._gpus[gpu_uuid]:
+            held_mhz = self._held_mhz.get(gpu_uuid, 0)
+            before_mhz = self._lowered_mhz.get(gpu_uuid)
+            if held_mhz != ceiling_mhz or self._releasing or clock_mhz == (before_mhz or 0):
+                return
+            if clock_mhz:
+                await self._write(gpu_uuid, held_mhz, clock_mhz)
+            try:
+                await self._tell(LockClock(gpu_uuid, clock_mhz or held_mhz))
+            except ServiceError:
+                await self._write(gpu_uuid, held_mhz, before_mhz)
+                raise
+            if not clock_mhz:
+                await self._write(gpu_uuid, held_mhz, None)
+
+    async def release(self) -> None:
+        """Give every clock back and lower none any more, as the agent does when it ends."""
+        self._releasing = True
+        for gpu_uuid in self._held_mhz.keys() | self._lowered_mhz.keys():
+            await self._give_back(gpu_uuid)
+
+    async def _give_back(self, gpu_uuid: str) -> None:
+        async with self._gpus[gpu_uuid]:
+            try:
+                await self._tell(LockClock(gpu_uuid, 0))
+            except ServiceError as error:  # still on disk: whoever comes next tries again
+                _log.warning("clock could not be given back", gpu=gpu_uuid, error=error.message)
+            else:
+                await self._write(gpu_uuid, 0, None)
+
+    async def _tell(self, action: LockClock) -> None:
+        uuid, clock_mhz = action.gpu_uuid, action.clock_mhz
+        if clock_mhz:
+            await self._device.call(lambda d: d.lock_clock(uuid, clock_mhz))
+        else:
+            try:
+                await self._device.call(lambda d: d.reset_clock(uuid))
+            except FailedPrecondition as error:
+                if error.reason != "NVML_NOT_SUPPORTED":  # what cannot be held is not held
+                    raise
+
+    async def _write(self, gpu_uuid: str, held_mhz: int, lowered_mhz: int | None) -> None:
+        """Note what is held, and on disk for which GPUs: that alone outlives the agent."""
+        before = (dict(self._held_mhz), set(self._lowered_mhz))
+        if held_mhz:
+            self._held_mhz[gpu_uuid] = held_mhz
+        else:
+            self._held_mhz.pop(gpu_uuid, None)
+        if lowered_mhz is None:
+            self._lowered_mhz.pop(gpu_uuid, None)
+        else:
+            self._lowered_mhz[gpu_uuid] = lowered_mhz
+        if before == (self._held_mhz, set(self._lowered_mhz)):
+            return
+        async with self._writing:  # GPUs are held at the same time; the file is one
+            data = {
+                "version": VERSION,
+                "held_mhz": dict(self._held_mhz),
+                "lowered": sorted(self._lowered_mhz),
+            }
+            await asyncio.to_thread(write_json, self._path, data)

@@ -1,0 +1,44 @@
+"""A node's devices, off the event loop: drivers' calls block, and all come from one thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from services.gpuagent.core.device_port import Devices
+
+Result = TypeVar("Result")
+Params = ParamSpec("Params")
+
+
+class DeviceThread:
+    """Runs calls on the devices in one thread. An async context manager: drivers live inside."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._thread = ThreadPoolExecutor(1, "devices")
+
+    async def __aenter__(self) -> Self:
+        await self.call(lambda d: d.__enter__())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.call(lambda d: d.__exit__())
+        self._thread.shutdown()
+
+    async def call(
+        self,
+        work: Callable[Concatenate[Devices, Params], Result],
+        *args: Params.args,
+        **kwargs: Params.kwargs,
+    ) -> Result:
+        """Work on the devices, for example `call(lambda d: d.create_slice(uuid, placement))`.
+
+        Raises:
+            ServiceError: As the work does.
+        """
+        bound = partial(work, self._devices, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, bound)

@@ -1,0 +1,250 @@
+"""What MIG allows: pure functions from one state of a GPU to the next.
+
+Codes follow nvml.h; geometry follows the GPU's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.devices.fake_nvml.core.gpu_state import (
+    ComputeInstance,
+    GpuInstance,
+    GpuState,
+)
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
+from services.kit.mig import Geometry, Placement, SliceKind
+
+COMPUTE_SLICES = (1, 2, 3, 4, 7)
+"""Compute slices of NVML_COMPUTE_INSTANCE_PROFILE_{1,2,3,4,7}_SLICE, whose enums are 0..4.
+`nvidia-smi mig -lcip` prints the same numbers as hardware ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeProfile:
+    """A size of compute instance within one GPU instance.
+
+    Attributes:
+        id: Hardware id.
+        name: For example "1c.3g.20gb", or "3g.20gb" for all of it.
+        slices: Compute slices.
+        max_count: Most of them in the GPU instance.
+        sm_count: Streaming multiprocessors.
+    """
+
+    id: int
+    name: str
+    slices: int
+    max_count: int
+    sm_count: int
+
+
+# ---- GPU instances -----------------------------------------------------------------------------
+
+
+def kind_by_id(table: GpuTable, profile_id: int) -> SliceKind:
+    """Return the slice kind with a hardware id.
+
+    Raises:
+        Fault: INVALID_ARGUMENT where the GPU has none with it.
+    """
+    for kind in table.geometry.kinds:
+        if kind.gpu_instance_profile_id == profile_id and table.mig_capable:
+            return kind
+    raise Fault(Code.INVALID_ARGUMENT)
+
+
+def default_start(geometry: Geometry, taken: Iterable[Placement], kind: SliceKind) -> int | None:
+    """Return where the driver puts an instance without an explicit placement, or None if nowhere.
+
+    The driver does not document its choice, and it is not the lowest start. The rule here, keep
+    as many other placements possible as can be and break ties by the lowest start, agrees with
+    what was seen: on an empty GPU 3g goes to 4, 2g to 4, 1g to 6; with 3g at 4, 2g goes to 0.
+    """
+    taken = tuple(taken)
+    starts = [s for s in kind.starts if _fits(geometry, taken, Placement(kind.name, s))]
+    return min(
+        starts,
+        key=lambda start: (
+            -sum(1 for _ in _free(geometry, (*taken, Placement(kind.name, start)))),
+            start,
+        ),
+        default=None,
+    )
+
+
+def remaining_capacity(table: GpuTable, state: GpuState, kind: SliceKind) -> int:
+    """Return how many more instances of a kind fit."""
+    taken = list(placements(state))
+    count = 0
+    for start in kind.starts:
+        placement = Placement(kind.name, start)
+        if _fits(table.geometry, taken, placement):
+            taken.append(placement)
+            count += 1
+    return count
+
+
+def create_instance(
+    table: GpuTable, state: GpuState, kind: SliceKind, start: int | None, serial: str
+) -> tuple[GpuState, GpuInstance]:
+    """Create a GPU instance.
+
+    Args:
+        table: The GPU's type.
+        state: The GPU's state.
+        kind: Size.
+        start: First memory slice; None: the driver chooses.
+        serial: A word never used before.
+
+    Raises:
+        Fault: INVALID_ARGUMENT where `start` is not one of the kind's; INSUFFICIENT_RESOURCES
+            where a memory slice is taken or the GPU has as many as it may.
+    """
+    if start is None:
+        start = default_start(table.geometry, placements(state), kind)
+    elif start not in kind.starts:
+        raise Fault(Code.INVALID_ARGUMENT)
+    if start is None or not _fits(
+        table.geometry, tuple(placements(state)), Placement(kind.name, start)
+    ):
+        raise Fault(Code.INSUFFICIENT_RESOURCES)
+    first = 0 if kind.gpu_instance_profile_id == 0 else 1  # the whole GPU is instance 0
+    used = {instance.id for instance in state.instances}
+    instance = GpuInstance(_unused(used, first), serial, Placement(kind.name, start))
+    return _with(state, instance), instance
+
+
+def destroy_instance(state: GpuState, instance: GpuInstance) -> GpuState:
+    """Destroy a GPU instance.
+
+    Raises:
+        Fault: IN_USE while it has compute instances.
+    """
+    if instance.compute:
+        raise Fault(Code.IN_USE)
+    return _without(state, instance)
+
+
+def placements(state: GpuState) -> Iterator[Placement]:
+    """Yield where the GPU instances lie."""
+    return (instance.placement for instance in state.instances)
+
+
+# ---- compute instances -------------------------------------------------------------------------
+
+
+def compute_profiles(kind: SliceKind) -> tuple[ComputeProfile, ...]:
+    """Return the sizes of compute instance that a GPU instance of a kind can have."""
+    return tuple(
+        ComputeProfile(
+            id=number,
+            name=kind.name if slices == kind.compute_slices else f"{slices}c.{kind.name}",
+            slices=slices,
+            max_count=kind.compute_slices // slices,
+            sm_count=kind.sm_count * slices // kind.compute_slices,
+        )
+        for number, slices in enumerate(COMPUTE_SLICES)
+        if slices <= kind.compute_slices
+    )
+
+
+def compute_profile(kind: SliceKind, profile_id: int) -> ComputeProfile:
+    """Return one size of compute instance.
+
+    Raises:
+        Fault: INVALID_ARGUMENT for a number no GPU has, NOT_SUPPORTED for one this kind has not.
+    """
+    if not 0 <= profile_id < len(COMPUTE_SLICES):
+        raise Fault(Code.INVALID_ARGUMENT)
+    for profile in compute_profiles(kind):
+        if profile.id == profile_id:
+            return profile
+    raise Fault(Code.NOT_SUPPORTED)
+
+
+def compute_capacity(kind: SliceKind, instance: GpuInstance, profile: ComputeProfile) -> int:
+    """Return how many more compute instances of a size fit."""
+    return _free_compute(kind, instance) // profile.slices
+
+
+def create_compute(
+    kind: SliceKind, state: GpuState, instance: GpuInstance, profile: ComputeProfile, uuid: str
+) -> tuple[GpuState, ComputeInstance]:
+    """Create a compute instance.
+
+    Args:
+        kind: The GPU instance's size.
+        state: The GPU's state.
+        instance: The GPU instance.
+        profile: Size of the compute instance.
+        uuid: UUID of the MIG device, never used before.
+
+    Raises:
+        Fault: INSUFFICIENT_RESOURCES where its slices are taken.
+    """
+    taken = {i for entry in instance.compute for i in range(entry.start, entry.start + entry.size)}
+    runs = (
+        start
+        for start in range(kind.compute_slices - profile.slices + 1)
+        if taken.isdisjoint(range(start, start + profile.slices))
+    )
+    start = next(runs, None)
+    if start is None:
+        raise Fault(Code.INSUFFICIENT_RESOURCES)
+    number = _unused({entry.id for entry in instance.compute}, 0)
+    compute = ComputeInstance(number, profile.id, start, profile.slices, uuid)
+    grown = tuple(sorted((*instance.compute, compute), key=lambda entry: entry.id))
+    return _with(state, replace(instance, compute=grown)), compute
+
+
+def destroy_compute(
+    state: GpuState, instance: GpuInstance, compute: ComputeInstance, *, busy: bool
+) -> GpuState:
+    """Destroy a compute instance.
+
+    Raises:
+        Fault: IN_USE while a process runs on it.
+    """
+    if busy:
+        raise Fault(Code.IN_USE)
+    rest = tuple(entry for entry in instance.compute if entry != compute)
+    return _with(state, replace(instance, compute=rest))
+
+
+# ---- helpers -----------------------------------------------------------------------------------
+
+
+def _fits(geometry: Geometry, taken: Iterable[Placement], placement: Placement) -> bool:
+    return not geometry.problem((*taken, placement))
+
+
+def _free(geometry: Geometry, taken: Iterable[Placement]) -> Iterator[Placement]:
+    taken = tuple(taken)
+    for kind in geometry.kinds:
+        for start in kind.starts:
+            if _fits(geometry, taken, Placement(kind.name, start)):
+                yield Placement(kind.name, start)
+
+
+def _free_compute(kind: SliceKind, instance: GpuInstance) -> int:
+    return kind.compute_slices - sum(entry.size for entry in instance.compute)
+
+
+def _unused(used: set[int], first: int) -> int:
+    number = first
+    while number in used:
+        number += 1
+    return number
+
+
+def _with(state: GpuState, instance: GpuInstance) -> GpuState:
+    others = (entry for entry in state.instances if entry.serial != instance.serial)
+    return replace(state, instances=tuple(sorted((*others, instance), key=lambda entry: entry.id)))
+
+
+def _without(state: GpuState, instance: GpuInstance) -> GpuState:
+    rest = tuple(entry for entry in state.instances if entry.serial != instance.serial)
+    return replace(state, instances=rest)

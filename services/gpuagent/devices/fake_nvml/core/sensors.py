@@ -1,0 +1,91 @@
+"""Power and energy of one simulated GPU, with the habits of the real sensors."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
+
+ENERGY_TICK_S: Final = 0.1
+"""The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
+
+POWER_WINDOW_S: Final = 1.0
+"""NVML_FI_DEV_POWER_AVERAGE: "averaged over 1 sec interval" (nvml.h)."""
+
+
+class Sensors:
+    """Measures a GPU from the work on it.
+
+    Args:
+        table: The GPU's type.
+        activity: The work on it.
+        clock: Seconds since the epoch.
+    """
+
+    def __init__(
+        self, table: GpuTable, activity: ActivityMeter, clock: Callable[[], float]
+    ) -> None:
+        self._idle_power_w = table.idle_power_w
+        self._activity = activity
+        self._clock = clock
+        self._base_j = 0.0  # active energy of meters before the present one
+        self._last_j = 0.0
+        self._counter: tuple[float, float] | None = None  # tick, J
+        self._looks: deque[tuple[float, float]] = deque()  # when, J; newest last
+
+    def start(self, state: GpuState) -> None:
+        """Go on from where a state left off, also with an activity meter that starts anew."""
+        is_new_meter = self._activity.energy_j() < state.active_seen_j
+        self._base_j = state.active_base_j + (state.active_seen_j if is_new_meter else 0.0)
+
+    def tally(self, state: GpuState) -> GpuState:
+        """Return a state with the active energy so far written down."""
+        seen_j = self._activity.energy_j()
+        return replace(state, active_base_j=self._base_j, active_seen_j=seen_j)
+
+    def energy_j(self, state: GpuState) -> float:
+        """Return the energy of the whole GPU since its first boot, J; it never goes back."""
+        now_s = self._clock()
+        idle_j = self._idle_power_w * max(now_s - state.booted_at_s, 0.0)
+        saved_j = state.active_base_j + state.active_seen_j  # all that a mere reader can know
+        active_j = max(saved_j, self._base_j + self._activity.energy_j())
+        self._last_j = max(self._last_j, idle_j + active_j)
+        self._remember(now_s, self._last_j)
+        return self._last_j
+
+    def counter_j(self, state: GpuState) -> float:
+        """Return what the energy counter shows: the same all through one of its ticks, J."""
+        tick = self._clock() // ENERGY_TICK_S
+        if self._counter is None or self._counter[0] != tick:
+            self._counter = (tick, self.energy_j(state))
+        return self._counter[1]
+
+    def power_w(self) -> float:
+        """Return the power of the whole GPU at this instant, W."""
+        return self._idle_power_w + self._activity.power_w()
+
+    def average_power_w(self, state: GpuState) -> float:
+        """Return the mean power over the last second, W.
+
+        Nothing samples a simulated GPU in between, so the mean is over the time since it was
+        last looked at a second or more ago; where that is too long ago, it is the instant's.
+        """
+        energy_j, now_s = self.energy_j(state), self._clock()
+        then_s, then_j = self._looks[0]
+        if POWER_WINDOW_S <= now_s - then_s < 2 * POWER_WINDOW_S:
+            return (energy_j - then_j) / (now_s - then_s)
+        return self.power_w()
+
+    def _remember(self, now_s: float, energy_j: float) -> None:
+        """Keep the looks of the last second, and the newest one before it."""
+        if self._looks and now_s < self._looks[-1][0]:  # the wall clock was set back
+            self._looks.clear()
+        if not self._looks or now_s > self._looks[-1][0]:
+            self._looks.append((now_s, energy_j))
+        while len(self._looks) > 1 and now_s - self._looks[1][0] >= POWER_WINDOW_S:
+            self._looks.popleft()

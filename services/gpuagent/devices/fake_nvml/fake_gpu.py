@@ -1,0 +1,288 @@
+"""One simulated GPU: state, clocks, MIG. Speaks Python; the `exports` modules speak C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.devices.fake_nvml.core import mig_rules, power_capping
+from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter
+from services.gpuagent.devices.fake_nvml.core.gpu_state import (
+    ComputeInstance,
+    GpuInstance,
+    GpuState,
+    Mishap,
+)
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
+from services.gpuagent.devices.fake_nvml.core.sensors import Sensors
+from services.gpuagent.devices.fake_nvml.store import Store
+from services.kit.errors import FailedPrecondition
+from services.kit.mig import SliceKind
+
+TDP_MHZ = 0xFFFFFF01
+UNLIMITED_MHZ = 0xFFFFFF02
+"""nvmlClockLimitId_t: symbolic clocks that nvmlDeviceSetGpuLockedClocks takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A compute instance with all that it belongs to."""
+
+    gpu: SimulatedGpu
+    instance: GpuInstance
+    compute: ComputeInstance
+
+    @property
+    def kind(self) -> SliceKind:
+        """Size of the GPU instance."""
+        return self.gpu.kind(self.instance)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The outside world of a simulated GPU.
+
+    Attributes:
+        store: Keeps its state.
+        mishaps: Keeps what befalls it.
+        activity: The work on it.
+        clock: Seconds since the epoch.
+        new_uuid: A fresh UUID.
+        passthrough: It is in a virtual machine, which cannot reset it to change its MIG mode.
+        read_only: Another process owns the hardware; this one writes nothing.
+    """
+
+    store: Store[GpuState]
+    mishaps: Store[Mishap]
+    activity: ActivityMeter
+    clock: Callable[[], float]
+    new_uuid: Callable[[], UUID]
+    passthrough: bool = False
+    read_only: bool = False
+
+
+class SimulatedGpu:
+    """A GPU whose state is read from its store before each use, so readers see the writer's."""
+
+    def __init__(self, uuid: str, index: int, table: GpuTable, world: Environment) -> None:
+        self.uuid = uuid
+        self.index = index
+        self.table = table
+        self.sensors = Sensors(table, world.activity, world.clock)
+        self._world = world
+        self._load = power_capping.LoadWindow()
+        self._owned = False  # until it is switched on; only its owner writes its state
+
+    def power_on(self) -> None:
+        """Boot, if this is the first time, and bring the clock back to where it was locked."""
+        self._owned = not self._world.read_only
+        if self._world.store.load() is None and self._owned:
+            self._world.store.save(self._factory_state())
+        self.sensors.start(self.state)
+        self._tell_clock()
+
+    @property
+    def state(self) -> GpuState:
+        """The state now."""
+        state = self._world.store.load()
+        if state is None:
+            if self._owned:  # its file was removed under us
+                raise Fault(Code.UNKNOWN)
+            state = self._factory_state()  # not booted yet
+        mishap = self._mishap
+        if mishap.resets > state.resets:
+            state = state.after_reset(mishap.resets, self.table.max_power_w)
+            if self._owned:
+                self._save(state)
+                self._tell_clock()
+        return state
+
+    def _factory_state(self) -> GpuState:
+        return GpuState(self.table.name, self._world.clock(), self.table.max_power_w)
+
+    def _save(self, state: GpuState) -> None:
+        self._world.store.save(self.sensors.tally(state))
+
+    # ---- mishaps
+
+    @property
+    def _mishap(self) -> Mishap:
+        return self._world.mishaps.load() or Mishap()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it has fallen off the bus."""
+        return bool(self._mishap.xid)
+
+    def lose(self, xid: int) -> None:
+        """Let it fall off the bus."""
+        self._world.mishaps.save(replace(self._mishap, xid=xid))
+
+    def reset(self) -> None:
+        """Reset it: it is there again, a pending MIG mode is in force, all else is as new.
+
+        Raises:
+            FailedPrecondition: A process uses it, and it is not lost.
+        """
+        devices = (self.uuid, *(entry.compute.uuid for entry in self.mig_devices()))
+        if not self.lost and any(map(self._world.activity.busy, devices)):
+            raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
+        self._world.mishaps.save(Mishap(0, self._mishap.resets + 1))
+
+    # ---- power
+
+    def set_power_limit_w(self, limit_w: float) -> None:
+        """Set a power limit within the board's range."""
+        if not self.table.min_power_limit_w <= limit_w <= self.table.max_power_w:
+            raise Fault(Code.INVALID_ARGUMENT)
+        self._save(replace(self.state, power_limit_w=limit_w))
+        self.govern()
+
+    def govern(self) -> None:
+        """Let the power limit lower or raise the clock, where it is below the board's own.
+
+        At the board's own limit nothing is done: profiles are of boards as they come, within it.
+        """
+        state = self.state
+        if not self._owned:
+            return
+        if state.power_limit_w >= self.table.max_power_w:
+            self._throttle(state, None)
+            return
+        now_s, active_j = self._world.clock(), self._world.activity.energy_j()
+        active_w = self._load.mean_power_w(now_s, active_j)
+        if active_w is not None:
+            self._throttle(state, self._allowed_mhz(state, active_w))
+
+    def _allowed_mhz(self, state: GpuState, active_w: float) -> int | None:
+        budget_w = state.power_limit_w - self.table.idle_power_w
+        clocks_mhz = self.table.clocks_mhz
+        allowed_mhz = power_capping.allowed_mhz(clocks_mhz, self.clock_mhz, active_w, budget_w)
+        return allowed_mhz if allowed_mhz < self._top_mhz(state) else None
+
+    def _throttle(self, state: GpuState, clock_mhz: int | None) -> None:
+        if clock_mhz != state.throttled_mhz:
+            self._save(replace(state, throttled_mhz=clock_mhz))
+            self._tell_clock()
+
+    # ---- clocks
+
+    @property
+    def clock_mhz(self) -> int:
+        """SM clock now: the highest that is allowed. Idle GPUs keep it, unlike real ones."""
+        state = self.state
+        return min(self._top_mhz(state), state.throttled_mhz or self.table.max_clock_mhz)
+
+    def _top_mhz(self, state: GpuState) -> int:
+        return state.locked_mhz[1] if state.locked_mhz else self.table.max_clock_mhz
+
+    def lock_clocks(self, min_mhz: int, max_mhz: int) -> None:
+        """Lock the SM clock to a range, each end moved to the nearest supported clock."""
+        if not self.table.clock_lock:
+            raise Fault(Code.NOT_SUPPORTED)
+        symbols = (TDP_MHZ, UNLIMITED_MHZ)
+        if min_mhz in symbols and max_mhz in symbols:
+            self.reset_clocks()  # the model has no boost above the TDP clock to tell them apart
+            return
+        if min_mhz in symbols or max_mhz in symbols or min_mhz > max_mhz:
+            raise Fault(Code.INVALID_ARGUMENT)
+        self._set_lock((self._nearest_mhz(min_mhz), self._nearest_mhz(max_mhz)))
+
+    def reset_clocks(self) -> None:
+        """Unlock the SM clock."""
+        if not self.table.clock_lock:
+            raise Fault(Code.NOT_SUPPORTED)
+        self._set_lock(None)
+
+    def _set_lock(self, locked_mhz: tuple[int, int] | None) -> None:
+        self._save(replace(self.state, locked_mhz=locked_mhz))
+        self._tell_clock()
+
+    def _tell_clock(self) -> None:
+        if self._owned:
+            self._world.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
+
+    def _nearest_mhz(self, clock_mhz: int) -> int:
+        return min(self.table.clocks_mhz, key=lambda supported: abs(supported - clock_mhz))
+
+    # ---- who may use it
+
+    def compute_mode(self, uuid: str) -> int:
+        """Return the compute mode of the GPU or one of its MIG devices."""
+        return dict(self.state.compute_modes).get(uuid, 0)
+
+    def set_compute_mode(self, uuid: str, mode: int) -> None:
+        """Set the compute mode of the GPU or one of its MIG devices; it takes effect at once."""
+        others = (entry for entry in self.state.compute_modes if entry[0] != uuid)
+        chosen = ((uuid, mode),) if mode else ()
+        self._save(replace(self.state, compute_modes=(*others, *chosen)))
+
+    # ---- MIG
+
+    def need_mig(self) -> None:
+        """Raise NOT_SUPPORTED unless MIG mode is in force."""
+        if not (self.table.mig_capable and self.state.mig_enabled):
+            raise Fault(Code.NOT_SUPPORTED)
+
+    def set_mig_mode(self, *, enabled: bool) -> Code:
+        """Ask for a MIG mode; return what became of it (`activationStatus`).
+
+        The mode stays pending while a process holds the GPU or an instance exists (IN_USE), and
+        in a virtual machine (RESET_REQUIRED): until it is asked for again, or the GPU is reset.
+        """
+        if not self.table.mig_capable:
+            raise Fault(Code.NOT_SUPPORTED)
+        state = replace(self.state, mig_pending=enabled)
+        if enabled == state.mig_enabled:
+            self._save(state)
+            return Code.SUCCESS
+        if self._world.passthrough:
+            self._save(state)
+            return Code.RESET_REQUIRED
+        if state.instances or self._world.activity.busy(self.uuid):
+            self._save(state)
+            return Code.IN_USE
+        self._save(replace(state, mig_enabled=enabled))
+        return Code.SUCCESS
+
+    def kind(self, instance: GpuInstance) -> SliceKind:
+        """Return the size of a GPU instance."""
+        return self.table.geometry.kind(instance.placement.profile)
+
+    def create_instance(self, kind: SliceKind, start: int | None) -> GpuInstance:
+        """Create a GPU instance; see `mig_rules.create_instance`."""
+        serial = str(self._world.new_uuid())
+        state, instance = mig_rules.create_instance(self.table, self.state, kind, start, serial)
+        self._save(state)
+        return instance
+
+    def destroy_instance(self, instance: GpuInstance) -> None:
+        """Destroy a GPU instance; see `mig_rules.destroy_instance`."""
+        self._save(mig_rules.destroy_instance(self.state, instance))
+
+    def create_compute(self, instance: GpuInstance, profile_id: int) -> ComputeInstance:
+        """Create a compute instance, and with it a MIG device."""
+        kind = self.kind(instance)
+        profile = mig_rules.compute_profile(kind, profile_id)
+        uuid = f"MIG-{self._world.new_uuid()}"
+        state, compute = mig_rules.create_compute(kind, self.state, instance, profile, uuid)
+        self._save(state)
+        return compute
+
+    def destroy_compute(self, device: MigDevice) -> None:
+        """Destroy a compute instance; see `mig_rules.destroy_compute`."""
+        uuid = device.compute.uuid
+        busy = self._world.activity.busy(uuid)
+        state = mig_rules.destroy_compute(self.state, device.instance, device.compute, busy=busy)
+        modes = tuple(entry for entry in state.compute_modes if entry[0] != uuid)
+        self._save(replace(state, compute_modes=modes))
+
+    def mig_devices(self) -> tuple[MigDevice, ...]:
+        """Return the MIG devices, in NVML's order of index."""
+        return tuple(
+            MigDevice(self, instance, compute)
+            for instance in self.state.instances
+            for compute in instance.compute
+        )

@@ -1,0 +1,144 @@
+"""The simulated GPUs of one node behind opaque handles, and who may call what."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Literal
+
+from services.gpuagent.devices.fake_nvml.core.fault_injection import Injector
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
+from services.gpuagent.devices.fake_nvml.fake_gpu import MigDevice, SimulatedGpu
+from services.gpuagent.devices.fake_nvml.rights import ROOT, Right, permits
+
+HandleKind = Literal["device", "gpu instance", "compute instance"]
+_FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses; nobody may follow them
+
+
+class Machine:
+    """What the simulated library is about.
+
+    A handle names a thing by a word that is never used again, so that a handle to what was
+    destroyed stays invalid even where its successor has the same id.
+
+    Attributes:
+        gpus: By index.
+        rights: What the caller's process may do.
+        injector: Faults that were ordered.
+        lock: Held through each call of the library.
+    """
+
+    def __init__(self, gpus: Sequence[SimulatedGpu], *, rights: Right = ROOT) -> None:
+        self.gpus = tuple(gpus)
+        self.rights = rights
+        self.injector = Injector()
+        self.lock = threading.RLock()
+        self._users = 0
+        self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)
+        self._handles: dict[tuple[HandleKind, str], int] = {}
+        self._meanings: dict[int, tuple[HandleKind, str]] = {}
+
+    # ---- life
+
+    def init(self) -> None:
+        """Count one more user of the library; the first switches the GPUs on."""
+        if not self._users:
+            for gpu in self.gpus:
+                gpu.power_on()
+        self._users += 1
+
+    def shutdown(self) -> None:
+        """Count one user less."""
+        self._users -= 1
+
+    def admit(self, needs: Right) -> None:
+        """Refuse a call before init, or without a right that it needs."""
+        if not self._users:
+            raise Fault(Code.UNINITIALIZED)
+        if not permits(self.rights, needs):
+            raise Fault(Code.NO_PERMISSION)
+
+    def present(self, gpu: SimulatedGpu) -> SimulatedGpu:
+        """Return a GPU.
+
+        Raises:
+            Fault: GPU_IS_LOST where it has fallen off the bus.
+        """
+        if gpu.lost:
+            raise Fault(Code.GPU_IS_LOST)
+        return gpu
+
+    # ---- handles
+
+    def handle(self, kind: HandleKind, name: str) -> int:
+        """Return the handle of a thing, the same one each time."""
+        key = (kind, name)
+        if key not in self._handles:
+            number = next(self._numbers)
+            self._handles[key] = number
+            self._meanings[number] = key
+        return self._handles[key]
+
+    def _name(self, kind: HandleKind, handle: int | None) -> str:
+        meaning = self._meanings.get(handle or 0)
+        if meaning is None or meaning[0] != kind:
+            raise Fault(Code.INVALID_ARGUMENT)
+        return meaning[1]
+
+    def device(self, handle: int | None) -> SimulatedGpu | MigDevice:
+        """Return what an nvmlDevice_t stands for."""
+        return self.device_by_uuid(self._name("device", handle), missing=Code.INVALID_ARGUMENT)
+
+    def device_by_uuid(
+        self, uuid: str, *, missing: Code = Code.NOT_FOUND
+    ) -> SimulatedGpu | MigDevice:
+        """Return a GPU or a MIG device."""
+        devices: Iterator[SimulatedGpu | MigDevice] = (gpu for gpu in self.gpus if gpu.uuid == uuid)
+        found = next(devices, None) or next(
+            (entry for entry in self._mig_devices() if entry.compute.uuid == uuid), None
+        )
+        if found is None:
+            raise Fault(missing)
+        self.present(found.gpu if isinstance(found, MigDevice) else found)
+        return found
+
+    def gpu(self, handle: int | None) -> SimulatedGpu:
+        """Return the GPU that an nvmlDevice_t stands for.
+
+        Raises:
+            Fault: NOT_SUPPORTED for a MIG device, which lacks what only whole GPUs have.
+        """
+        found = self.device(handle)
+        if isinstance(found, MigDevice):
+            raise Fault(Code.NOT_SUPPORTED)
+        return found
+
+    def mig_device(self, handle: int | None) -> MigDevice:
+        """Return the MIG device that an nvmlDevice_t stands for."""
+        found = self.device(handle)
+        if not isinstance(found, MigDevice):
+            raise Fault(Code.INVALID_ARGUMENT)
+        return found
+
+    def gpu_instance(self, handle: int | None) -> tuple[SimulatedGpu, GpuInstance]:
+        """Return what an nvmlGpuInstance_t stands for."""
+        serial = self._name("gpu instance", handle)
+        for gpu in self.gpus:
+            for instance in gpu.state.instances:
+                if instance.serial == serial:
+                    return self.present(gpu), instance
+        raise Fault(Code.INVALID_ARGUMENT)
+
+    def compute_instance(self, handle: int | None) -> MigDevice:
+        """Return what an nvmlComputeInstance_t stands for."""
+        uuid = self._name("compute instance", handle)
+        for entry in self._mig_devices():
+            if entry.compute.uuid == uuid:
+                self.present(entry.gpu)
+                return entry
+        raise Fault(Code.INVALID_ARGUMENT)
+
+    def _mig_devices(self) -> Iterator[MigDevice]:
+        return (entry for gpu in self.gpus for entry in gpu.mig_devices())

@@ -1,0 +1,206 @@
+"""The library itself: what stands where pynvml holds `libnvidia-ml.so.1`."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4, uuid5
+
+import pynvml
+
+from services.gpuagent.core import gpu_types
+from services.gpuagent.devices.fake_nvml import (
+    device_exports,
+    mig_device_exports,
+    mig_exports,
+    power_exports,
+)
+from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
+from services.gpuagent.devices.fake_nvml.core.fault_injection import Order
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Mishap
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
+from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, SimulatedGpu
+from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.rights import ROOT, Right
+from services.gpuagent.devices.fake_nvml.store import FileStore, Kept, MemoryStore, Store
+from services.kit.errors import NotFound
+
+_NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
+FELL_OFF_THE_BUS = 79
+"""Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
+_EXPORTS = (
+    *device_exports.exports.functions,
+    *power_exports.exports.functions,
+    *mig_exports.exports.functions,
+    *mig_device_exports.exports.functions,
+)
+
+
+def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
+    """Return the UUID of a simulated GPU: always the same one for the same place and type."""
+    return f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}/{gpu_type}')}"
+
+
+class SimulatedNvml:
+    """A node's GPUs behind NVML's C functions, each an attribute under its C name.
+
+    Hardware state lives in files that one process writes. Any other may look on (`read_only`),
+    and may let mishaps befall the hardware (`lose`, `reset`): its owner meets them at its next
+    call, as an agent does whose GPU falls off the bus.
+
+    Args:
+        node: Node name; with index and type it gives each GPU its UUID.
+        types: GPU types by index, for example ["a100-40gb", "t4"].
+        state_dir: Where hardware state lives; None: it dies with this object.
+        activity: Gives the activity meter of a GPU, by UUID.
+        clock: Seconds since the epoch.
+        new_uuid: Gives fresh UUIDs.
+        rights: What the calling process may do, `UNPRIVILEGED` to `ROOT`.
+        passthrough: The node is a virtual machine: a change of MIG mode waits for a reset.
+        read_only: Another process owns the hardware; nothing is written, rights to change void.
+
+    Raises:
+        NotFound: No table for one of `types`.
+        FailedPrecondition: A file in `state_dir` is no state of a simulated GPU.
+    """
+
+    def __init__(  # noqa: PLR0913 - a composition root's choices, all but two with defaults
+        self,
+        node: str,
+        types: Sequence[str],
+        *,
+        state_dir: Path | None = None,
+        activity: Callable[[str], ActivityMeter] = lambda _: NoActivity(),
+        clock: Callable[[], float] = time.time,
+        new_uuid: Callable[[], UUID] = uuid4,
+        rights: Right = ROOT,
+        passthrough: bool = False,
+        read_only: bool = False,
+    ) -> None:
+        def build(index: int, gpu_type: str) -> SimulatedGpu:
+            uuid = gpu_uuid(node, index, gpu_type)
+            world = Environment(
+                _kept(state_dir, f"{uuid}.json", GpuState),
+                _kept(state_dir, f"{uuid}.mishap.json", Mishap),
+                activity(uuid),
+                clock,
+                new_uuid,
+                passthrough=passthrough,
+                read_only=read_only,
+            )
+            return SimulatedGpu(uuid, index, gpu_types.load(gpu_type), world)
+
+        gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
+        held = rights & Right.MONITOR if read_only else rights
+        self._machine = Machine(gpus, rights=held)
+        self._functions = {export.symbol: export.bind(self._machine) for export in _EXPORTS}
+        self._functions["nvmlErrorString"] = _error_string()
+
+    def __getattr__(self, symbol: str) -> Any:
+        """Return a C function; pynvml turns AttributeError into NVMLError_FunctionNotFound."""
+        try:
+            return self.__dict__["_functions"][symbol]
+        except KeyError:
+            raise AttributeError(symbol) from None
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs, by index."""
+        return tuple(gpu.uuid for gpu in self._machine.gpus)
+
+    # ---- mishaps
+
+    def fail_next(self, symbol: str, code: Code) -> None:
+        """Make the next call of a function fail, as hardware does now and then.
+
+        Args:
+            symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
+            code: What it shall return.
+        """
+        self.order(Order.nth(symbol, code))
+
+    def order(self, order: Order, *, seed: int | None = None) -> None:
+        """Order a fault; see `Order` for which calls it hits.
+
+        Args:
+            order: The fault.
+            seed: Begin the draws of orders with a rate anew from here.
+        """
+        with self._machine.lock:
+            self._machine.injector.order(order, seed)
+
+    def clear_orders(self) -> None:
+        """Forget every fault that was ordered and has not come yet."""
+        with self._machine.lock:
+            self._machine.injector.clear()
+
+    def lose(self, gpu_uuid: str, xid: int = FELL_OFF_THE_BUS) -> None:
+        """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST.
+
+        Args:
+            gpu_uuid: The GPU.
+            xid: The number the driver would log.
+        """
+        with self._machine.lock:
+            self._gpu(gpu_uuid).lose(xid)
+
+    def reset(self, gpu_uuid: str) -> None:
+        """Reset a GPU, as `nvidia-smi --gpu-reset` does or a reboot.
+
+        Its MIG instances, locked clocks and limits are gone, and a pending MIG mode is in force.
+
+        Raises:
+            FailedPrecondition: A process uses it, and it is not lost.
+        """
+        with self._machine.lock:
+            self._gpu(gpu_uuid).reset()
+
+    def _gpu(self, gpu_uuid: str) -> SimulatedGpu:
+        for gpu in self._machine.gpus:
+            if gpu.uuid == gpu_uuid:
+                return gpu
+        raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")
+
+
+def install(library: SimulatedNvml) -> Callable[[], None]:
+    """Make pynvml call `library`, as if nvmlInit had loaded it; pynvml itself stays as it is.
+
+    Returns:
+        A function that undoes it.
+    """
+    previous = _replace(library)
+
+    def restore() -> None:
+        _replace(previous)
+
+    return restore
+
+
+def _replace(library: Any) -> Any:
+    with pynvml.libLoadLock:
+        previous, pynvml.nvmlLib = pynvml.nvmlLib, library
+        # Pointers found in the former library would be called for ever.
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no public reset
+    return previous
+
+
+def _kept(state_dir: Path | None, name: str, kind: type[Kept]) -> Store[Kept]:
+    if state_dir is None:
+        return MemoryStore()
+    store = FileStore(state_dir / name, kind)
+    store.load()  # a broken file is an error here, where it can be told; C has no words
+    return store
+
+
+def _error_string() -> Any:
+    """Return nvmlErrorString, the one function whose result is a string."""
+    texts: dict[int, Any] = {}  # C strings must outlive the call
+
+    def describe_code(code: int) -> int:
+        text = texts.setdefault(code, ctypes.create_string_buffer(describe(code).encode()))
+        return ctypes.addressof(text)
+
+    return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int)(describe_code)

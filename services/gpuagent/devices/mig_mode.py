@@ -1,0 +1,70 @@
+"""MIG modes that were switched on purpose: the agent turns it on at its start, save where told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core.model import SetMigMode
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.state_files import read_json, write_json
+from services.kit.errors import PermissionDenied
+
+VERSION: Final = 1
+
+
+class MigModes:
+    """Switches MIG mode, and remembers where it shall stay off.
+
+    Args:
+        device: The GPUs.
+        path: Where it is written down.
+        allowed: It may switch modes at all.
+    """
+
+    def __init__(self, device: DeviceThread, path: Path, *, allowed: bool) -> None:
+        self._device = device
+        self._path = path
+        self._allowed = allowed
+        self._writing = asyncio.Lock()
+
+    def check(self) -> None:
+        """Refuse where the agent may not switch modes.
+
+        Raises:
+            PermissionDenied: It may not.
+        """
+        if not self._allowed:
+            raise PermissionDenied(
+                "this agent may not switch MIG mode: nodes.<name>.allow_mig_mode is off",
+                reason="MIG_MODE_NOT_ALLOWED",
+            )
+
+    async def switch(self, action: SetMigMode) -> None:
+        """Switch the mode of an idle GPU.
+
+        Raises:
+            PermissionDenied: The agent may not.
+            FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first.
+        """
+        self.check()
+        await self._device.call(lambda d: d.set_mig_mode(action.gpu_uuid, enabled=action.enabled))
+        async with self._writing:  # GPUs switch at the same time; the file is one
+            await asyncio.to_thread(self._note, action)
+
+    def _note(self, action: SetMigMode) -> None:
+        off = kept_off(self._path)
+        now = off - {action.gpu_uuid} if action.enabled else off | {action.gpu_uuid}
+        if now != off:
+            write_json(self._path, {"version": VERSION, "off": sorted(now)})
+
+
+def kept_off(path: Path) -> frozenset[str]:
+    """Return the GPUs whose MIG mode was switched off on purpose. Blocks.
+
+    Raises:
+        FailedPrecondition: The file is damaged.
+    """
+    data = read_json(path, version=VERSION)
+    return frozenset(data["off"] if data else ())

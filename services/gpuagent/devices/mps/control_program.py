@@ -1,0 +1,196 @@
+"""MPS by its control program, `nvidia-cuda-mps-control`, in the interface "legacy v2".
+
+Source: NVIDIA, Multi-Process Service, "MPS v2 interface" and "Common tasks"; MIG User Guide, "MIG
+with CUDA MPS".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final
+
+from services.gpuagent.core.model import MpsLimit
+from services.gpuagent.core.mps_limits import memory_value
+from services.gpuagent.devices.mps import process_table
+from services.gpuagent.devices.mps.driver_port import Seat
+from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.telemetry import logs
+
+_log = logs.get("mps")
+
+_PRIVATE: Final = 0o700
+_SOCKET_PATH_MAX: Final = 107
+"""Bytes in the path of a Unix socket (sun_path of unix(7), without its end)."""
+_SOCKET: Final = "control_privileged"
+"""The longest name of a socket that the daemon makes in its pipe directory."""
+_DEVICE: Final = "0"
+"""A daemon sees one device."""
+
+
+class LegacyMps:
+    """The driver for one control program.
+
+    Args:
+        binary: The program.
+        timeout_s: Time that it has for each command, s.
+    """
+
+    def __init__(self, binary: Path, timeout_s: float) -> None:
+        self._binary = binary
+        self._timeout_s = timeout_s
+
+    async def start(self, seat: Seat, ceiling: MpsLimit) -> None:
+        """See `MpsDriver.start`."""
+        await self._end(seat, 0.0)
+        self._prepare(seat)
+        await self._launch(seat)
+        try:
+            await self._bound(seat, ceiling)
+        except ServiceError:
+            await self.stop(seat)  # one without bounds must not be taken for one with
+            raise
+        _log.info("started an MPS control daemon", device=seat.device_uuid)
+
+    async def check(self, seat: Seat) -> None:
+        """See `MpsDriver.check`."""
+        await self._default_percentage(seat)
+
+    async def servers(self, seat: Seat) -> tuple[int, ...]:
+        """See `MpsDriver.servers`."""
+        answer = await self._tell(seat, "get_server_list")
+        return tuple(int(line) for line in answer.split() if line.isdigit())
+
+    async def stop(self, seat: Seat) -> None:
+        """See `MpsDriver.stop`."""
+        with suppress(ServiceError):
+            await self._tell(seat, "quit")
+        await self._end(seat, self._timeout_s)
+        await asyncio.to_thread(shutil.rmtree, seat.folder, ignore_errors=True)
+
+    async def running(self, root: Path) -> frozenset[Path]:
+        """See `MpsDriver.running`."""
+        found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
+        return frozenset(pipes.parent for pipes in found)
+
+    def environment(self, seat: Seat, limit: MpsLimit) -> Mapping[str, str]:
+        """See `MpsDriver.environment`."""
+        memory = memory_value(limit)
+        return {
+            **_places(seat),
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(limit.thread_percentage),
+            **({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{_DEVICE}={memory}"} if memory else {}),
+        }
+
+    # ---- helpers
+
+    def _prepare(self, seat: Seat) -> None:
+        socket = seat.pipes / _SOCKET
+        if len(os.fsencode(socket)) > _SOCKET_PATH_MAX:
+            raise FailedPrecondition(
+                f"MPS needs a shorter path than {socket}: at most {_SOCKET_PATH_MAX} bytes; "
+                "shorten nodes.<name>.state_dir",
+                reason="PATH_TOO_LONG",
+            )
+        shutil.rmtree(seat.pipes, ignore_errors=True)
+        for folder in (seat.folder, seat.pipes, seat.logs):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(_PRIVATE)  # whoever can write there commands the daemon
+
+    async def _launch(self, seat: Seat) -> None:
+        """Start the daemon; its program goes to the background when it listens."""
+        environment = {**_places(seat), "CUDA_VISIBLE_DEVICES": seat.device_uuid}
+        status, words = await asyncio.to_thread(self._run, ("-d",), environment)
+        if status != 0:
+            raise FailedPrecondition(
+                f"cannot start MPS on {seat.device_uuid}: {words or f'status {status}'}",
+                reason="MPS_FAILED",
+            )
+
+    async def _bound(self, seat: Seat, ceiling: MpsLimit) -> None:
+        """Bound the clients to come, and read the bounds back."""
+        percentage, memory = ceiling.thread_percentage, memory_value(ceiling)
+        await self._tell(seat, f"set_default_active_thread_percentage {percentage}")
+        if memory:
+            await self._tell(seat, f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
+        found = await self._default_percentage(seat)
+        if round(found) != percentage:
+            raise Unavailable(
+                f"MPS on {seat.device_uuid} took {found} % where {percentage} % is due"
+            )
+
+    async def _default_percentage(self, seat: Seat) -> float:
+        answer = await self._tell(seat, "get_default_active_thread_percentage")
+        try:
+            return float(answer)
+        except ValueError:
+            raise Unavailable(f"MPS on {seat.device_uuid} answered {answer!r}") from None
+
+    async def _end(self, seat: Seat, patience_s: float) -> None:
+        """Wait until no daemon of the seat runs; end it where it goes on."""
+        end = process_table.end
+        if await asyncio.to_thread(end, self._binary.name, seat.pipes, patience_s):
+            _log.warning("an MPS control daemon was ended by force", device=seat.device_uuid)
+
+    async def _tell(self, seat: Seat, command: str) -> str:
+        """Give one command to the daemon and return its answer.
+
+        Raises:
+            Unavailable: It does not run, or does not answer.
+        """
+        status, answer = await asyncio.to_thread(self._run, (), _places(seat), f"{command}\n")
+        if status != 0:
+            raise Unavailable(f"MPS on {seat.device_uuid}: {command}: {answer}")
+        return answer
+
+    def _run(
+        self, arguments: tuple[str, ...], environment: Mapping[str, str], said: str = ""
+    ) -> tuple[int, str]:
+        """Run the program and return its status and what it said. Blocks.
+
+        Raises:
+            FailedPrecondition: There is no such program.
+            Unavailable: It did not end in time.
+        """
+        with TemporaryFile() as output:  # no pipe: a daemon would hold its end for ever
+            try:
+                ended = subprocess.run(  # noqa: S603 - the operator's program, no shell
+                    [str(self._binary), *arguments],
+                    input=said.encode(),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**_own_environment(), **environment},
+                    timeout=self._timeout_s,
+                    start_new_session=True,  # what interrupts the agent must not end its daemons
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise Unavailable(
+                    f"{self._binary.name} did not answer within {self._timeout_s:g} s: "
+                    f"{said.strip() or ' '.join(arguments)}"
+                ) from None
+            except OSError as error:
+                raise FailedPrecondition(
+                    f"cannot run {self._binary}: {error.strerror}; MPS lets several processes "
+                    "share a slice: install it, or plan with planner.max_processes: 1",
+                    reason="NO_MPS",
+                ) from error
+            output.seek(0)
+            return ended.returncode, output.read().decode(errors="replace").strip()
+
+
+def _places(seat: Seat) -> dict[str, str]:
+    return {
+        "CUDA_MPS_PIPE_DIRECTORY": str(seat.pipes),
+        "CUDA_MPS_LOG_DIRECTORY": str(seat.logs),
+    }
+
+
+def _own_environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}

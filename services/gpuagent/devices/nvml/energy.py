@@ -1,0 +1,60 @@
+"""Energy of GPUs: counted where they count, else their power over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from services.gpuagent.core.energy_meter import NO_METER, MeterReading
+from services.gpuagent.devices.nvml.errors import translated
+from services.gpuagent.devices.nvml.power_integral import PowerIntegral
+from services.kit.errors import FailedPrecondition
+
+_MISSING = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
+
+
+class EnergyReader:
+    """Reads GPUs' energy; it remembers the power of those that count none.
+
+    Args:
+        monotonic: Seconds.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._integrals: dict[str, PowerIntegral] = {}
+
+    def read(self, gpu_uuid: str, handle: Any) -> MeterReading:
+        """Return a GPU's energy and power.
+
+        Raises:
+            FailedPrecondition: It tells neither; the reason is NO_METER.
+            ServiceError: NVML cannot tell now.
+        """
+        with translated(f"read the power of {gpu_uuid}"):
+            power_w = _power_w(handle)
+            energy_j = _counter_j(handle)  # Volta or newer
+        if energy_j is not None:
+            return MeterReading(energy_j, power_w, "counter")
+        if power_w is None:
+            raise FailedPrecondition(
+                f"{gpu_uuid} tells neither its energy nor its power", reason=NO_METER
+            )
+        integral = self._integrals.setdefault(gpu_uuid, PowerIntegral())
+        return MeterReading(integral.add(self._monotonic(), power_w), power_w, "integrated")
+
+
+def _power_w(handle: Any) -> float | None:
+    try:
+        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
+    except _MISSING:
+        return None
+
+
+def _counter_j(handle: Any) -> float | None:
+    try:
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+    except _MISSING:
+        return None

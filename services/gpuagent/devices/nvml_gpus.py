@@ -1,0 +1,280 @@
+"""What the agent touches: the GPUs of its node, through NVML, real or simulated alike.
+
+Calls block; make them from one thread. GPUs are named by UUID and slices by placement, never by
+index or handle: both may change when a slice comes or goes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import pynvml
+
+from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.permissions import GRANTED, Control
+from services.gpuagent.devices.nvml import changing, reading
+from services.gpuagent.devices.nvml.energy import EnergyReader
+from services.gpuagent.devices.nvml.errors import lost_left_out, translated
+from services.kit.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from services.kit.mig import WHOLE, Placement, SliceKind
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A GPU as read back from the hardware.
+
+    Attributes:
+        uuid: Its identity.
+        index: Its index now; no identity.
+        model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
+        mig_enabled: MIG mode is in force.
+        mig_pending: MIG mode that was asked for; it comes with the next reset.
+        slices: Slices that exist, with their UUIDs, in order of start.
+        clock_mhz: SM clock now, MHz.
+        leftovers: GPU instances without compute instance, as a crash leaves them.
+        divided: GPU instances that somebody else divided; never touched.
+        cores: Numbers of the CPU cores that its memory slices stand for; (): it is a GPU.
+    """
+
+    uuid: str
+    index: int
+    model: GpuModel
+    mig_enabled: bool
+    slices: tuple[tuple[Placement, str], ...]
+    clock_mhz: int
+    mig_pending: bool = False
+    leftovers: tuple[Placement, ...] = ()
+    divided: tuple[Placement, ...] = ()
+    cores: tuple[int, ...] = ()
+
+
+class NvmlGpus:
+    """GPUs behind NVML. A context manager: NVML is initialised inside the block.
+
+    Every method may raise PermissionDenied (the GPU is not in `allowed`, the deployment does not
+    let the agent change GPUs, or the process lacks a right), NotFound (no such GPU), Unavailable
+    (the driver cannot answer now, or the GPU has fallen off the bus).
+
+    Args:
+        allowed: UUIDs of the GPUs that may be touched; None: all.
+        control: Whether they may be changed.
+        simulated: The library below is the simulator: energy is a model's.
+        monotonic: Seconds, for integrating power.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Collection[str] | None = None,
+        control: Control = GRANTED,
+        simulated: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allowed = None if allowed is None else frozenset(allowed)
+        self._control = control
+        self._simulated = simulated
+        self._energy = EnergyReader(monotonic)
+        self._models: dict[tuple[str, bool], GpuModel] = {}
+
+    def __enter__(self) -> Self:
+        with translated("start NVML"):
+            pynvml.nvmlInit()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with translated("stop NVML"):
+            pynvml.nvmlShutdown()
+
+    def reopen(self) -> None:
+        """Start NVML anew; a GPU that came back after a reset is seen only then."""
+        with suppress(Unavailable):  # it was not even started
+            self.__exit__()
+        self.__enter__()
+
+    def list(self) -> tuple[GpuInfo, ...]:
+        """Return the GPUs that may be touched and are not lost, by index."""
+        with translated("list the GPUs"):
+            found = [(uuid, handle) for uuid, handle in reading.present() if self._may(uuid)]
+        infos = []
+        for uuid, handle in found:
+            with lost_left_out():
+                infos.append(self._info(uuid, handle))
+        return tuple(infos)
+
+    def present(self) -> frozenset[str]:
+        """Return the UUIDs of the GPUs that may be touched and answer."""
+        with translated("look for the GPUs"):
+            return frozenset(uuid for uuid, _ in reading.present() if self._may(uuid))
+
+    def create_slice(self, gpu_uuid: str, placement: Placement) -> str:
+        """Make sure that a slice exists; return its UUID, read back.
+
+        Raises:
+            InvalidArgument: The GPU has no such slice kind, or not there.
+            FailedPrecondition: MIG mode is off, or another slice is in the way.
+        """
+        handle = self._changeable(gpu_uuid)
+        kind = self._kind(gpu_uuid, handle, placement)
+        if kind.name == WHOLE:
+            return gpu_uuid
+        with translated(f"create {placement} on {gpu_uuid}"):
+            found = self._instance(gpu_uuid, handle, placement)
+            if found is None:
+                changing.create(handle, kind, placement)
+            elif not found.devices:  # a crash came between the two steps of creating it
+                changing.create_compute(found.handle, kind)
+            created = self._instance(gpu_uuid, handle, placement)
+        if created is None:
+            raise Unavailable(f"{placement} on {gpu_uuid} is gone right after it was created")
+        if not created.complete:
+            raise FailedPrecondition(
+                f"{placement} on {gpu_uuid} is divided into compute instances that are not ours",
+                reason="SLICE_DIVIDED",
+            )
+        return created.devices[0]
+
+    def destroy_slice(self, gpu_uuid: str, placement: Placement) -> None:
+        """Make sure that a slice does not exist; the whole of an uncut GPU always does.
+
+        Raises:
+            InvalidArgument: The GPU has no such slice kind, or not there.
+            FailedPrecondition: A process uses the slice, or MIG mode is off.
+        """
+        handle = self._changeable(gpu_uuid)
+        if self._kind(gpu_uuid, handle, placement).name == WHOLE:
+            return
+        with translated(f"destroy {placement} on {gpu_uuid}"):
+            found = self._instance(gpu_uuid, handle, placement)
+            if found is not None:
+                changing.destroy(found.handle)
+
+    def enable_mig(self, gpu_uuid: str) -> None:
+        """Make sure that MIG mode is in force; see `set_mig_mode`."""
+        self.set_mig_mode(gpu_uuid, enabled=True)
+
+    def set_mig_mode(self, gpu_uuid: str, *, enabled: bool) -> None:
+        """Make sure that MIG mode is on, or off.
+
+        Raises:
+            FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first; the
+                mode then stays pending until the former one is asked for.
+        """
+        handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
+        with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
+            changing.set_mig_mode(handle, enabled=enabled)
+        with translated(f"read the MIG mode of {gpu_uuid}"):
+            # Switching may take the GPU off the bus and back: the handle is another.
+            found = reading.mig_mode(self._handle(gpu_uuid))
+        if found != (enabled, enabled):
+            raise FailedPrecondition(
+                f"MIG mode of {gpu_uuid} is pending; reset the GPU or reboot",
+                reason="MIG_MODE_PENDING",
+            )
+
+    def meter(self, gpu_uuid: str) -> MeterReading:
+        """Return energy and power of the whole GPU, its slices and its idle power included.
+
+        Raises:
+            FailedPrecondition: It tells neither; the reason is NO_METER.
+        """
+        told = self._energy.read(gpu_uuid, self._handle(gpu_uuid))
+        return replace(told, method="model") if self._simulated else told
+
+    def lock_clock(self, gpu_uuid: str, clock_mhz: int) -> None:
+        """Lock the SM clock at the supported one nearest to it; all slices of the GPU share it.
+
+        Raises:
+            InvalidArgument: Outside the supported range.
+            FailedPrecondition: The GPU cannot lock its clock.
+        """
+        handle = self._changeable(gpu_uuid)
+        with translated(f"lock the clock of {gpu_uuid}"):
+            self._model(gpu_uuid, handle).check_clock(clock_mhz)
+            changing.lock_clock(handle, clock_mhz)
+
+    def reset_clock(self, gpu_uuid: str) -> None:
+        """Unlock the SM clock.
+
+        Raises:
+            FailedPrecondition: The GPU cannot lock its clock.
+        """
+        handle = self._changeable(gpu_uuid)
+        with translated(f"unlock the clock of {gpu_uuid}"):
+            pynvml.nvmlDeviceResetGpuLockedClocks(handle)
+
+    # ---- helpers
+
+    def _may(self, gpu_uuid: str) -> bool:
+        return self._allowed is None or gpu_uuid in self._allowed
+
+    def _changeable(self, gpu_uuid: str) -> Any:
+        self._control.need()
+        return self._handle(gpu_uuid)
+
+    def _handle(self, gpu_uuid: str) -> Any:
+        if not self._may(gpu_uuid):
+            raise PermissionDenied(
+                f"this agent may not touch {gpu_uuid}", reason="GPU_NOT_ALLOWED", field="gpu_uuid"
+            )
+        if not gpu_uuid.startswith("GPU-"):
+            raise NotFound(f"{gpu_uuid} is no GPU", field="gpu_uuid")
+        with translated(f"find {gpu_uuid}", "gpu_uuid"):
+            return reading.by_uuid(gpu_uuid)
+
+    def _model(self, gpu_uuid: str, handle: Any) -> GpuModel:
+        """Return the model; nvml.h: geometry is immutable for the lifetime of a MIG mode."""
+        key = (gpu_uuid, reading.mig_mode(handle)[0])
+        if key not in self._models:
+            self._models[key] = reading.model(handle)
+        return self._models[key]
+
+    def _info(self, uuid: str, handle: Any) -> GpuInfo:
+        with translated(f"read {uuid}"):
+            model = self._model(uuid, handle)
+            enabled, pending = reading.mig_mode(handle)
+            found = reading.instances(handle, model.geometry) if enabled else ()
+            slices: tuple[tuple[Placement, str], ...] = ((Placement(WHOLE, 0), uuid),)
+            if enabled:
+                slices = tuple((e.placement, e.devices[0]) for e in found if e.complete)
+            return GpuInfo(
+                uuid=uuid,
+                index=pynvml.nvmlDeviceGetIndex(handle),
+                model=model,
+                mig_enabled=enabled,
+                slices=slices,
+                clock_mhz=pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
+                mig_pending=pending,
+                leftovers=tuple(e.placement for e in found if not e.devices),
+                divided=tuple(e.placement for e in found if e.devices and not e.complete),
+            )
+
+    def _kind(self, gpu_uuid: str, handle: Any, placement: Placement) -> SliceKind:
+        """Return the slice kind of a placement that the GPU could have."""
+        with translated(f"read {gpu_uuid}"):
+            model = self._model(gpu_uuid, handle)
+        problem = model.geometry.problem([placement])
+        if not problem:
+            return model.geometry.kind(placement.profile)
+        if model.geometry.kinds[0].name == WHOLE and placement.profile != WHOLE:
+            raise FailedPrecondition(
+                f"{gpu_uuid} is not in MIG mode: it has one slice, {WHOLE}", reason="MIG_DISABLED"
+            )
+        raise InvalidArgument(f"{gpu_uuid}: {problem}", field="placement")
+
+    def _instance(
+        self, gpu_uuid: str, handle: Any, placement: Placement
+    ) -> reading.Instance | None:
+        geometry = self._model(gpu_uuid, handle).geometry
+        found = reading.instances(handle, geometry)
+        return next((entry for entry in found if entry.placement == placement), None)

@@ -1,0 +1,206 @@
+"""The energy account of one GPU: what it drew, and which segment drew it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from services.gpuagent.energy.core.attribution import (
+    IdleShare,
+    Window,
+    attribute,
+    error_ratio,
+    share_idle,
+)
+
+KEPT_ENDED: Final = 64
+"""Segments that ended and keep an entry of their own; older ones are merged by variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a segment did.
+
+    Attributes:
+        requests: Requests answered.
+        busy_s: Busy time summed over workers, s.
+        batches: Batches run, answered or not.
+        granted_j: Energy that its workers counted their batches at, and told in receipts, J.
+    """
+
+    requests: int = 0
+    busy_s: float = 0.0
+    batches: int = 0
+    granted_j: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was seen beside the energy in a window.
+
+    Attributes:
+        work: By segment.
+        power_w: Power at its end, W.
+        method: How the energy was metered.
+        idle_share: How idle energy is shared.
+    """
+
+    work: Mapping[str, Work] = field(default_factory=dict)
+    power_w: float = 0.0
+    method: str = "model"
+    idle_share: IdleShare = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAccount:
+    """What one segment used.
+
+    Attributes:
+        model, variant: What it serves.
+        slice: Where, for example "3g.20gb@4"; "" for several.
+        stage: Of a pipeline.
+        active_j: Active energy attributed to it, J.
+        idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
+        requests, busy_s, batches, granted_j: As in `Work`.
+    """
+
+    model: str
+    variant: str
+    slice: str = ""
+    active_j: float = 0.0
+    idle_share_j: float = 0.0
+    requests: int = 0
+    busy_s: float = 0.0
+    batches: int = 0
+    granted_j: float = 0.0
+    stage: int = 0
+
+    @property
+    def owed_j(self) -> float:
+        """Energy attributed that no receipt told, J; < 0: receipts told too much."""
+        return self.active_j - self.granted_j
+
+    def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
+        """Return the account after more was used."""
+        return replace(
+            self,
+            active_j=self.active_j + active_j,
+            idle_share_j=self.idle_share_j + idle_share_j,
+            requests=self.requests + work.requests,
+            busy_s=self.busy_s + work.busy_s,
+            batches=self.batches + work.batches,
+            granted_j=self.granted_j + work.granted_j,
+        )
+
+    def with_all_of(self, other: SegmentAccount) -> SegmentAccount:
+        """Return the sum of two accounts."""
+        work = Work(other.requests, other.busy_s, other.batches, other.granted_j)
+        return self.plus(other.active_j, other.idle_share_j, work)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The energy of one GPU since the agent first saw it.
+
+    total_j = idle_j + unattributed_j + the segments' active_j, up to rounding.
+
+    Attributes:
+        total_j: Metered, J.
+        idle_j: Idle power over the time, J.
+        unattributed_j: Active energy that no segment's activity explains, J.
+        power_w: Power now, W.
+        method: How it is metered: "counter", "integrated", "rapl" or "model".
+        segments: By segment id, in order of first use.
+        window_error_ratio: |parts - total| / total of the last window; 0: all is accounted for.
+        since_s: When the account began, Unix time, s; 0: not known.
+    """
+
+    total_j: float = 0.0
+    idle_j: float = 0.0
+    unattributed_j: float = 0.0
+    power_w: float = 0.0
+    method: str = "model"
+    segments: Mapping[str, SegmentAccount] = field(default_factory=dict)
+    window_error_ratio: float = 0.0
+    since_s: float = 0.0
+
+    @property
+    def active_j(self) -> float:
+        """Active energy of all segments, J."""
+        return math.fsum(entry.active_j for entry in self.segments.values())
+
+    @property
+    def parts_j(self) -> float:
+        """The sum of all parts, J; it should be total_j."""
+        return math.fsum((self.idle_j, self.unattributed_j, self.active_j))
+
+    @property
+    def error_ratio(self) -> float:
+        """|parts - total| / total since the beginning; 0: all is accounted for."""
+        return error_ratio(self.parts_j, self.total_j)
+
+    @property
+    def receipt_ratio(self) -> float:
+        """Energy told in receipts over active energy; 1: they add up, or nothing was drawn."""
+        granted_j = math.fsum(entry.granted_j for entry in self.segments.values())
+        return granted_j / active_j if (active_j := self.active_j) > 0 else 1.0
+
+    def opened(self, segment_id: str, entry: SegmentAccount) -> Account:
+        """Return the account with an entry for a segment, `entry` where it has none yet."""
+        if segment_id in self.segments:
+            return self
+        return replace(self, segments={**self.segments, segment_id: entry})
+
+    def after(self, window: Window, used: Used) -> Account:
+        """Return the account after a window.
+
+        Args:
+            window: What was metered. Activity of segments without an entry is unattributed.
+            used: What else was seen meanwhile.
+        """
+        parts = attribute(window)
+        idle_shares_j = share_idle(used.idle_share, parts.idle_j, window)
+        unknown_j = sum(j for name, j in parts.active_j.items() if name not in self.segments)
+        after = replace(
+            self,
+            total_j=self.total_j + window.total_j,
+            idle_j=self.idle_j + parts.idle_j,
+            unattributed_j=self.unattributed_j + parts.unattributed_j + unknown_j,
+            power_w=used.power_w,
+            method=used.method,
+            segments={
+                name: entry.plus(
+                    parts.active_j.get(name, 0.0),
+                    idle_shares_j.get(name, 0.0),
+                    used.work.get(name, Work()),
+                )
+                for name, entry in self.segments.items()
+            },
+        )
+        return replace(
+            after, window_error_ratio=error_ratio(after.parts_j - self.parts_j, window.total_j)
+        )
+
+    def compacted(self, running: frozenset[str]) -> Account:
+        """Return the account with the oldest ended segments merged, one entry per variant.
+
+        An agent that runs for months ends thousands of segments, and the account travels twice a
+        second. No energy is lost.
+        """
+        ended = [name for name in self.segments if name not in running and not _merged(name)]
+        excess = set(ended[: max(len(ended) - KEPT_ENDED, 0)])
+        segments = {name: entry for name, entry in self.segments.items() if name not in excess}
+        for old in (self.segments[name] for name in ended if name in excess):
+            name = f"{_MERGED}{old.model}/{old.variant}{f'/{old.stage}' if old.stage else ''}"
+            entry = segments.get(name, SegmentAccount(old.model, old.variant, stage=old.stage))
+            segments[name] = entry.with_all_of(old)
+        return replace(self, segments=segments)
+
+
+_MERGED = "ended:"
+
+
+def _merged(segment_id: str) -> bool:
+    return segment_id.startswith(_MERGED)

@@ -1,0 +1,250 @@
+"""Reads the meters and the ledgers, and keeps every GPU's energy account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.mps_limits import thread_shares
+from services.gpuagent.energy.core.account import Account, SegmentAccount, Used
+from services.gpuagent.energy.core.attribution import IdleShare, Window, steered_w
+from services.gpuagent.energy.core.progress import Cursor, Stint, activity_of, stints, work_of
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.state_files import read_json, write_json
+from services.gpuagent.supervision.running_segment import Running
+
+VERSION: Final = 1
+_OTHERS: Final = ""
+"""Whose activity no segment has."""
+
+TICK_S: Final = 0.1
+"""The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What a GPU is, to its meter.
+
+    Attributes:
+        idle_power_w: Power with nothing running, W.
+        sm_count: Its streaming multiprocessors.
+        simulated: Activity is modelled energy; of real GPUs, busy time by SMs.
+        idle_share: How idle energy is shared, beside active energy.
+    """
+
+    idle_power_w: float
+    sm_count: int
+    simulated: bool = False
+    idle_share: IdleShare = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the account of one GPU was last brought up to.
+
+    Attributes:
+        meter_j: The device's meter, J.
+        at_s: When, CLOCK_MONOTONIC, s.
+        cursors: By slot.
+        method: How the meter works; "": as ever.
+        busy_core_s: As of `MeterReading`.
+    """
+
+    meter_j: float
+    at_s: float
+    cursors: tuple[Cursor, ...]
+    method: str = ""
+    busy_core_s: float | None = None
+
+
+class GpuMeter:
+    """The account of one GPU, kept in a file.
+
+    Meter, cursors and account are one file, replaced as a whole: after a crash the next reading
+    covers the time since the last, and nothing is counted twice.
+
+    Args:
+        path: The file.
+        ledger: Of the GPU.
+        metered: What the GPU is.
+        began_s: When the account begins where there is no file, Unix time, s; 0: it does not say.
+
+    Raises:
+        FailedPrecondition: The file is damaged.
+    """
+
+    def __init__(self, path: Path, ledger: Ledger, metered: Metered, began_s: float = 0.0) -> None:
+        self._path = path
+        self._ledger = ledger
+        self._gpu = metered
+        self.account = Account(since_s=began_s)
+        self._last: Reading | None = None
+        self._idle_owed_j = 0.0
+        self._slot_sms: dict[int, tuple[str, float]] = {}
+        data = read_json(path, version=VERSION)
+        if data is not None:
+            self.account, self._last = _account(data["account"]), _reading(data["reading"])
+
+    def read(self, meter: MeterReading | None, at_s: float, segments: Iterable[Running]) -> None:
+        """Bring the account up to date and tell the workers their figures.
+
+        Args:
+            meter: The device's; None: it has none, and its energy is modelled.
+            at_s: When it was read, CLOCK_MONOTONIC, s.
+            segments: Those that run on the GPU.
+        """
+        segments = tuple(segments)
+        slots = tuple(self._ledger.slots())
+        cursors = tuple(Cursor.of(slot, at_s) for slot in slots)
+        last = self._last or Reading(meter.energy_j if meter else 0.0, at_s, cursors)
+        # A clock that went back began anew with the machine.
+        elapsed_s = at_s - last.at_s if at_s >= last.at_s else at_s
+        seen = tuple(stints(slots, last.cursors, cursors))
+        told = meter or self._modelled(last, elapsed_s, seen)
+        done = self._weighed(seen, segments, modelled=meter is None)
+        total_j = _drawn_j(last, told)
+        activity = {**activity_of(done), **_of_others(last, told, done)}
+        window = Window(total_j, self._idle_j(total_j, elapsed_s), activity, self._held(segments))
+        mean_w = total_j / elapsed_s if elapsed_s else 0.0
+        power_w = mean_w if told.power_w is None else told.power_w
+        used = Used(work_of(done), power_w, told.method, self._gpu.idle_share)
+        self._apply(window, used, segments, done)
+        self._last = Reading(told.energy_j, at_s, cursors, told.method, told.busy_core_s)
+
+    def save(self) -> None:
+        """Write the account. Blocks, but does not wait for the disk: a window is soon replaced."""
+        if self._last is not None:
+            data = {
+                "version": VERSION,
+                "account": asdict(self.account),
+                "reading": asdict(self._last),
+            }
+            write_json(self._path, data, durable=False)
+
+    # ---- the window ----------------------------------------------------------------------------
+
+    def _modelled(self, last: Reading, elapsed_s: float, seen: Sequence[Stint]) -> MeterReading:
+        """Return the meter of a GPU that has none: idle power, and what profiles say of batches."""
+        active_j = sum(stint.profiled_j for stint in seen)
+        energy_j = last.meter_j + self._gpu.idle_power_w * elapsed_s + active_j
+        return MeterReading(energy_j, None, "model")
+
+    def _idle_j(self, total_j: float, elapsed_s: float) -> float:
+        """Return the idle energy of a window, with what the one before could not pay.
+
+        A counter that ticks shows a little less in one window and a little more in the next; idle
+        energy that was cut off is no activity of the next.
+        """
+        idle_j = self._gpu.idle_power_w * elapsed_s + self._idle_owed_j
+        most_j = self._gpu.idle_power_w * TICK_S
+        self._idle_owed_j = min(max(idle_j - total_j, 0.0), most_j)
+        return idle_j
+
+    def _weighed(
+        self, seen: Sequence[Stint], segments: Sequence[Running], *, modelled: bool
+    ) -> tuple[Stint, ...]:
+        """Return the stints with their activity."""
+        for running in segments:
+            shares = thread_shares(running.spec)
+            for keeper, share in zip(running.keepers, shares, strict=True):
+                sms = running.blueprint.sm_count * share
+                self._slot_sms[keeper.spec.slot] = (running.spec.segment_id, sms)
+
+        def activity(stint: Stint) -> float:
+            if modelled:
+                return stint.profiled_j
+            if self._gpu.simulated:
+                return stint.energy_j
+            # A segment that ended since the last reading is still known here.
+            segment_id, sms = self._slot_sms.get(stint.slot, ("", 0.0))
+            return stint.busy_s * sms if segment_id == stint.segment_id else 0.0
+
+        return tuple(replace(stint, activity=activity(stint)) for stint in seen)
+
+    def _held(self, segments: Sequence[Running]) -> Mapping[str, float]:
+        sm_count = self._gpu.sm_count
+        return {r.spec.segment_id: r.blueprint.sm_count / sm_count for r in segments}
+
+    # ---- what comes of it ----------------------------------------------------------------------
+
+    def _apply(
+        self, window: Window, used: Used, segments: Sequence[Running], done: Sequence[Stint]
+    ) -> None:
+        account = self.account
+        for running in segments:
+            spec = running.spec
+            entry = SegmentAccount(spec.model, spec.variant, str(spec.placement), stage=spec.stage)
+            account = account.opened(spec.segment_id, entry)
+        before, account = account, account.after(window, used)
+        for running in segments:
+            name = running.spec.segment_id
+            entry = account.segments[name]
+            own = [stint for stint in done if stint.segment_id == name]
+            powers_w = _powers_w(own, entry.active_j - before.segments[name].active_j, entry.owed_j)
+            self._grant(running, powers_w, used.method)
+        self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
+
+    def _grant(self, running: Running, powers_w: Mapping[int, float], method: str) -> None:
+        """Tell a segment's workers what they draw; those of which nothing new is known keep it."""
+        for keeper in running.keepers:
+            slot = keeper.spec.slot
+            known = self._ledger.grant(slot)
+            grant = replace(known, idle_power_w=running.blueprint.idle_power_w)
+            if slot in powers_w:
+                grant = replace(grant, busy_power_w=powers_w[slot], method=method)
+            if grant != known:
+                self._ledger.set_grant(slot, grant)
+
+
+def _drawn_j(last: Reading, told: MeterReading) -> float:
+    """Return what was drawn since the last reading, J.
+
+    A meter that went back began at 0; one of another kind began anywhere, so that what was drawn
+    before its first reading is not known.
+    """
+    if last.method not in ("", told.method):
+        return 0.0
+    return told.energy_j - (last.meter_j if told.energy_j >= last.meter_j else 0.0)
+
+
+def _of_others(last: Reading, told: MeterReading, done: Sequence[Stint]) -> Mapping[str, float]:
+    """Return the activity on a CPU of what is no segment's: the system, other programs, this agent.
+
+    It draws its share too, and nobody's segment pays for it.
+    """
+    if told.busy_core_s is None or last.busy_core_s is None:
+        return {}
+    ours_s = sum(stint.activity for stint in done)
+    return {_OTHERS: max(told.busy_core_s - last.busy_core_s - ours_s, 0.0)}
+
+
+def _powers_w(own: Sequence[Stint], active_j: float, owed_j: float) -> Mapping[int, float]:
+    """Return the active power of a segment's workers while busy, by slot.
+
+    A window without work, or without energy, says nothing of the power of work.
+    """
+    activity = sum(stint.activity for stint in own)
+    if active_j <= 0 or activity <= 0:
+        return {}
+    return {
+        stint.slot: steered_w(active_j * stint.activity / activity / stint.busy_s, owed_j, active_j)
+        for stint in own
+        if stint.busy_s > 0 and stint.activity > 0
+    }
+
+
+def _account(data: Mapping[str, Any]) -> Account:
+    segments = {name: _segment(entry) for name, entry in data["segments"].items()}
+    return Account(**{**data, "segments": segments})
+
+
+def _segment(data: Mapping[str, Any]) -> SegmentAccount:
+    # Agents that did not count receipts left none to be made good.
+    return SegmentAccount(**{"granted_j": data["active_j"], **data})
+
+
+def _reading(data: Mapping[str, Any]) -> Reading:
+    return Reading(**{**data, "cursors": tuple(Cursor(**entry) for entry in data["cursors"])})

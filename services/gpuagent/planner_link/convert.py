@@ -1,0 +1,268 @@
+"""The agent's words <-> protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
+from cinquefoil.gpuagent.v1 import steps_pb2
+from cinquefoil.planner.v1 import planner_pb2
+from services.gpuagent.clock_loop.core.governor import ScaleOut
+from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.model import (
+    Action,
+    Change,
+    ClockState,
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    MpsLimit,
+    Node,
+    Outcome,
+    Segment,
+    SegmentSpec,
+    SegmentState,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
+)
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.energy.core.account import Account
+from services.gpuagent.profile_drift.core.drift import Kind, Track
+from services.kit.errors import InvalidArgument
+from services.kit.mig import Placement, SliceKind
+
+_STATES: Final = {
+    SegmentState.STARTING: pb.SEGMENT_STATE_STARTING,
+    SegmentState.READY: pb.SEGMENT_STATE_READY,
+    SegmentState.DEGRADED: pb.SEGMENT_STATE_DEGRADED,
+    SegmentState.DRAINING: pb.SEGMENT_STATE_DRAINING,
+    SegmentState.QUARANTINED: pb.SEGMENT_STATE_QUARANTINED,
+}
+
+
+def node(value: Node) -> pb.Node:
+    """Return a node's message."""
+    return pb.Node(
+        name=value.name,
+        zone=value.zone,
+        simulated=value.simulated,
+        gpus=[_gpu(gpu, value.clocks) for gpu in value.gpus],
+        segments=[_segment(segment) for segment in value.segments],
+        pue=value.pue,
+    )
+
+
+def energy(accounts: Mapping[str, Account]) -> list[pb.GpuEnergy]:
+    """Return the messages of accounts, in their order."""
+    return [_gpu_energy(uuid, account) for uuid, account in accounts.items()]
+
+
+def step(message: steps_pb2.Step) -> Action | Change:
+    """Return what a step asks for.
+
+    Raises:
+        InvalidArgument: Nothing, or something that cannot be.
+    """
+    if message.WhichOneof("action") != "change":
+        return action(message)
+    groups = message.change.groups
+    return Change(tuple(tuple(action(each) for each in group.actions) for group in groups))
+
+
+def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
+    """Return what a single action asks for.
+
+    Raises:
+        InvalidArgument: Nothing, or something that cannot be.
+    """
+    match step.WhichOneof("action"):
+        case "create_slice":
+            create = step.create_slice
+            return CreateSlice(create.gpu_uuid, placement(create.placement))
+        case "destroy_slice":
+            destroy = step.destroy_slice
+            return DestroySlice(destroy.gpu_uuid, placement(destroy.placement))
+        case "lock_clock":
+            return LockClock(step.lock_clock.gpu_uuid, step.lock_clock.clock_mhz)
+        case "set_mig_mode":
+            return SetMigMode(step.set_mig_mode.gpu_uuid, step.set_mig_mode.enabled)
+        case "start_segment":
+            return StartSegment(spec(step.start_segment.spec))
+        case "stop_segment":
+            stop = step.stop_segment
+            return StopSegment(stop.segment_id, stop.grace.ToTimedelta().total_seconds())
+    raise InvalidArgument("action: this agent knows no such action", field="action")
+
+
+def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
+    """Return the message of a step's outcome."""
+    error = outcome.error
+    return steps_pb2.StepResult(
+        step_id=step_id,
+        ok=error is None,
+        status=error.status if error else "",
+        message=error.message if error else "",
+        elapsed_s=outcome.elapsed_s,
+        not_restored=outcome.not_restored,
+    )
+
+
+def scale_out(value: ScaleOut) -> pb.ScaleOut:
+    """Return the message of a GPU whose clock can rise no more."""
+    return pb.ScaleOut(gpu_uuid=value.gpu_uuid, models=value.models, reason=value.reason)
+
+
+def placement(message: pb.Placement) -> Placement:
+    """Return where a slice lies.
+
+    Raises:
+        InvalidArgument: It has no profile.
+    """
+    if not message.profile:
+        raise InvalidArgument("placement.profile: required", field="placement.profile")
+    return Placement(message.profile, message.start)
+
+
+def spec(message: pb.SegmentSpec) -> SegmentSpec:
+    """Return what a segment shall be.
+
+    Raises:
+        InvalidArgument: A value that cannot be.
+    """
+    return SegmentSpec(
+        segment_id=message.segment_id,
+        model=message.model,
+        variant=message.variant,
+        batch_size=message.batch_size,
+        processes=message.processes,
+        gpu_uuid=message.gpu_uuid,
+        placement=placement(message.placement),
+        limits=tuple(
+            MpsLimit(each.thread_percentage, each.memory_bytes) for each in message.limits
+        ),
+        stage=message.stage,
+    )
+
+
+def drifts(tracks: Mapping[Kind, Track]) -> planner_pb2.ProfileDrifts:
+    """Return the message of wrong profiles."""
+    return planner_pb2.ProfileDrifts(drifts=[_drift(*each) for each in tracks.items()])
+
+
+def _drift(kind: Kind, track: Track) -> planner_pb2.ProfileDrift:
+    return planner_pb2.ProfileDrift(
+        model=kind.model,
+        variant=kind.variant,
+        gpu=kind.gpu,
+        slice=kind.profile,
+        batch_size=kind.batch_size,
+        processes=kind.processes,
+        latency_ratio=track.seen.latency_ratio,
+        energy_ratio=track.seen.energy_ratio,
+    )
+
+
+def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
+    return pb.Gpu(
+        uuid=gpu.uuid,
+        index=gpu.index,
+        type=_type(gpu.model),
+        mig_enabled=gpu.mig_enabled,
+        slices=[pb.Slice(placement=placed(place), uuid=uuid) for place, uuid in gpu.slices],
+        clock_mhz=gpu.clock_mhz,
+        locked_clock_mhz=clocks.held_mhz.get(gpu.uuid, 0),
+        clock_lockable=clocks.may_lock,
+    )
+
+
+def _type(model: GpuModel) -> pb.GpuType:
+    return pb.GpuType(
+        name=model.name,
+        product_name=model.product_name,
+        memory_slices=model.geometry.memory_slices,
+        sm_count=model.sm_count,
+        profiles=[_profile(kind) for kind in model.geometry.kinds],
+        idle_power_w=model.idle_power_w,
+        max_power_w=model.max_power_w,
+        max_clock_mhz=model.max_clock_mhz,
+        core_gmacs_per_s=model.core_gmacs_per_s,
+    )
+
+
+def _profile(kind: SliceKind) -> pb.SliceProfile:
+    return pb.SliceProfile(
+        name=kind.name,
+        gpu_instance_profile_id=kind.gpu_instance_profile_id,
+        compute_slices=kind.compute_slices,
+        memory_slices=kind.memory_slices,
+        starts=kind.starts,
+        max_count=kind.max_count,
+        sm_count=kind.sm_count,
+        memory_bytes=kind.memory_bytes,
+    )
+
+
+def placed(value: Placement) -> pb.Placement:
+    """Return a placement's message."""
+    return pb.Placement(profile=value.profile, start=value.start)
+
+
+def spec_message(value: SegmentSpec) -> pb.SegmentSpec:
+    """Return a segment spec's message."""
+    return pb.SegmentSpec(
+        segment_id=value.segment_id,
+        model=value.model,
+        variant=value.variant,
+        batch_size=value.batch_size,
+        processes=value.processes,
+        gpu_uuid=value.gpu_uuid,
+        placement=placed(value.placement),
+        limits=[
+            pb.MpsLimit(thread_percentage=each.thread_percentage, memory_bytes=each.memory_bytes)
+            for each in value.limits
+        ],
+        stage=value.stage,
+    )
+
+
+def _segment(segment: Segment) -> pb.Segment:
+    return pb.Segment(
+        spec=spec_message(segment.spec),
+        state=_STATES[segment.state],
+        endpoints=segment.endpoints,
+        restarts=segment.restarts,
+        reason=segment.reason,
+    )
+
+
+def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
+    message = pb.GpuEnergy(
+        gpu_uuid=uuid,
+        total_j=account.total_j,
+        idle_j=account.idle_j,
+        unattributed_j=account.unattributed_j,
+        power_w=account.power_w,
+        method=account.method,
+        error_ratio=account.error_ratio,
+        segments=[
+            pb.SegmentEnergy(
+                segment_id=segment_id,
+                model=entry.model,
+                variant=entry.variant,
+                active_j=entry.active_j,
+                requests=entry.requests,
+                busy_s=entry.busy_s,
+                batches=entry.batches,
+                idle_share_j=entry.idle_share_j,
+                granted_j=entry.granted_j,
+                slice=entry.slice,
+                stage=entry.stage,
+            )
+            for segment_id, entry in account.segments.items()
+        ],
+    )
+    if account.since_s:
+        message.since.FromNanoseconds(round(account.since_s * 1e9))
+    return message

@@ -1,0 +1,57 @@
+"""What the agent tells of its node, as messages."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2
+from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
+from cinquefoil.planner.v1 import planner_pb2
+from services.gpuagent.devices.software_versions import Software
+from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.planner_link import convert
+from services.gpuagent.profile_drift.drift_watch import DriftWatch
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.reconfigure.reservations import Reservations
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The node and its energy. Attributes: inventory, accounts, reservations, versions, watch."""
+
+    inventory: Inventory
+    accounts: Accounts
+    reservations: Reservations
+    versions: Software
+    watch: DriftWatch
+
+    async def node(self) -> pb.Node:
+        """Return the node as it is now.
+
+        Raises:
+            Unavailable: The driver cannot answer now.
+        """
+        return convert.node(await self.inventory.read())
+
+    async def offered(self) -> pb.Node:
+        """Return what the planner may plan with: the node without GPUs that are reserved.
+
+        Raises:
+            Unavailable: The driver cannot answer now.
+        """
+        node = convert.node(self.reservations.left(await self.inventory.read()))
+        for gpu in node.gpus:
+            gpu.wanted = gpu.uuid in self.reservations.wanted
+        return node
+
+    def drifts(self) -> planner_pb2.ProfileDrifts:
+        """Return the profiles that are wrong now."""
+        return convert.drifts(self.watch.wrong)
+
+    def software(self) -> gpuagent_pb2.Software:
+        """Return the versions."""
+        return gpuagent_pb2.Software(**asdict(self.versions))
+
+    def energy(self) -> list[pb.GpuEnergy]:
+        """Return every GPU's account as last read, in order of index."""
+        return convert.energy(self.accounts.list())

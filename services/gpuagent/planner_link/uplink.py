@@ -1,0 +1,133 @@
+"""The stream to the planner: reports up, steps down, reconnecting for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from cinquefoil.gpuagent.v1 import steps_pb2
+from cinquefoil.planner.v1 import planner_pb2 as pb
+from services.gpuagent.core.model import Outcome
+from services.gpuagent.planner_link import convert
+from services.gpuagent.planner_link.node_report import View
+from services.gpuagent.planner_link.report_outbox import Mailbox
+from services.gpuagent.reconfigure.step_executor import Steps
+from services.kit.backoff import Backoff
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+_log = logs.get("uplink")
+_STEADY_S: Final = 5.0
+
+
+class Uplink:
+    """The agent's side of PlannerService.Join.
+
+    Args:
+        planner: Where to dial.
+        mailbox: What is to be told.
+        view: The node and its energy.
+        steps: Executes what the planner asks for.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        planner: PlannerServiceAsyncStub,
+        mailbox: Mailbox,
+        view: View,
+        steps: Steps,
+        clock: Clock,
+    ) -> None:
+        self._planner = planner
+        self._mailbox = mailbox
+        self._view = view
+        self._steps = steps
+        self._clock = clock
+        self._stream = 0
+        self._reason = ""
+
+    async def run(self) -> None:
+        """Keep a stream open for ever; steps outlive the stream that asked for them."""
+        backoff = Backoff()
+        async with asyncio.TaskGroup() as executing:
+            while True:
+                began_s = self._clock.monotonic()
+                try:
+                    await self._join(executing.create_task)
+                except* (grpc.aio.AioRpcError, ServiceError) as errors:
+                    self._note(errors.exceptions[0])
+                _honour_cancellation()
+                if self._clock.monotonic() - began_s > _STEADY_S:
+                    backoff.reset()
+                await self._clock.sleep(backoff.next_s())
+
+    def _note(self, error: BaseException) -> None:
+        """Log why a stream ended, once for as long as the reason stays the same."""
+        reason = str(error.code()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        if reason != self._reason:
+            details = error.details() if isinstance(error, grpc.aio.AioRpcError) else reason
+            _log.warning("no stream to the planner; trying again", reason=reason, details=details)
+        self._reason = reason
+
+    async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
+        """Open a stream and serve it until it ends."""
+        self._stream += 1
+        self._mailbox.reset()
+        call = self._planner.Join()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                telling = tasks.create_task(self._tell(call), name="uplink.tell")
+                while isinstance(response := await call.read(), pb.JoinResponse):
+                    self._reason = ""
+                    step = response.step
+                    execute(self._execute(step, self._stream), name=f"step {step.step_id}")
+                telling.cancel()
+        finally:
+            call.cancel()
+
+    async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
+        """Send what there is to tell, for ever: the node before the results that changed it."""
+        while True:
+            mail = await self._mailbox.take()
+            report = pb.JoinRequest()
+            if mail.node:
+                report.node.CopyFrom(await self._view.offered())
+            if mail.energy:
+                report.energy.extend(self._view.energy())
+            if mail.drifts:
+                report.drifts.CopyFrom(self._view.drifts())
+            report.scale_out.extend(map(convert.scale_out, mail.scale_outs))
+            results = [pb.JoinRequest(step_result=result) for result in mail.results]
+            try:
+                for request in (report, *results):
+                    await call.write(request)
+            except asyncio.InvalidStateError:  # the stream has ended; who reads it knows why
+                return
+
+    async def _execute(self, step: steps_pb2.Step, stream: int) -> None:
+        try:
+            asked = convert.step(step)
+            self._view.reservations.refuse(asked)
+            outcome = await self._steps.execute(asked)
+        except ServiceError as error:
+            outcome = Outcome(error, 0.0)
+        if stream == self._stream:  # a planner that joined anew has planned anew
+            self._mailbox.put(convert.result(step.step_id, outcome))
+
+
+def _honour_cancellation() -> None:
+    """Raise where this task is being cancelled.
+
+    A TaskGroup that is cancelled while one of its tasks fails raises that task's error only.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

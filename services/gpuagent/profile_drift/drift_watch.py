@@ -1,0 +1,150 @@
+"""Watches whether segments behave as their profiles say."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.worker_slot import Slot
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.profile_drift.core.drift import Kind, Seen, Track
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
+from services.kit.telemetry import logs
+
+_log = logs.get("drift")
+
+PERIOD_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Energy:
+    """Where a segment's account stood. Attributes: active_j, busy_s."""
+
+    active_j: float
+    busy_s: float
+
+
+@dataclass(slots=True, kw_only=True)
+class DriftWatch:
+    """Compares what workers wrote down with what profiles say.
+
+    Attributes:
+        models: Types of the GPUs, by UUID.
+        ledgers: By GPU.
+        segments: What runs.
+        accounts: What it drew.
+        clocks: What clocks are held.
+        simulated: The GPUs are; their clocks are in the ledgers already.
+        reserved: GPUs on which somebody measures anew.
+        clock: Time.
+        changed: Called when a profile has become wrong, or right.
+        tracks: What is known, by kind of segment.
+    """
+
+    models: Mapping[str, GpuModel]
+    ledgers: Mapping[str, Ledger]
+    segments: Segments
+    accounts: Accounts
+    clocks: Clocks
+    simulated: bool
+    reserved: Callable[[], Collection[str]]
+    clock: Clock
+    changed: Callable[[], None]
+    tracks: dict[Kind, Track] = field(default_factory=dict)
+    _slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
+    _energies: dict[tuple[str, str], _Energy] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> dict[Kind, Track]:
+        """The kinds of segment whose profiles are wrong."""
+        return {kind: track for kind, track in sorted(self.tracks.items()) if track.wrong}
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        while True:
+            self.look()
+            await self.clock.sleep(PERIOD_S)
+
+    def look(self) -> None:
+        """Take in what workers did since the last look."""
+        seen: defaultdict[Kind, Seen] = defaultdict(Seen)
+        for gpu_uuid, model in self.models.items():
+            if not self.simulated and model.max_clock_mhz:
+                held_mhz = self.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
+                self.ledgers[gpu_uuid].set_clock_ratio(min(held_mhz / model.max_clock_mhz, 1.0))
+            for running in self.segments.on(gpu_uuid):
+                kind = _kind(running, model)
+                seen[kind] = seen[kind].plus(self._seen(gpu_uuid, running))
+        changes = [kind for kind, new in seen.items() if new.batches and self._learn(kind, new)]
+        if changes:
+            self.changed()
+
+    def _learn(self, kind: Kind, new: Seen) -> bool:
+        """Take in batches of one kind; tell whether its profile has become wrong, or right."""
+        before = self.tracks.get(kind, Track())
+        after = self.tracks[kind] = before.after(new)
+        if before.wrong != after.wrong:
+            _log.warning(
+                "profile is wrong: measure it anew" if after.wrong else "profile is right again",
+                model=kind.model, variant=kind.variant, gpu=kind.gpu, slice=kind.profile,
+                batch_size=kind.batch_size, processes=kind.processes,
+                latency_ratio=round(after.seen.latency_ratio, 3),
+                energy_ratio=round(after.seen.energy_ratio, 3),
+            )  # fmt: skip
+        return before.wrong != after.wrong
+
+    def _seen(self, gpu_uuid: str, running: Running) -> Seen:
+        """Return what a segment did since the last look."""
+        batches, time_s, profiled_s, profiled_j = 0, 0.0, 0.0, 0.0
+        for before, after in self._moves(gpu_uuid, running):
+            batches += after.batches - before.batches
+            time_s += after.compared_s - before.compared_s
+            profiled_s += after.profiled_s - before.profiled_s
+            profiled_j += after.profiled_j - before.profiled_j
+        power_w = self._power_w(gpu_uuid, running.spec.segment_id)
+        if gpu_uuid in self.reserved() or profiled_s <= 0:
+            return Seen()
+        if not power_w:
+            profiled_j = 0.0
+        return Seen(batches, time_s, profiled_s, power_w * time_s, profiled_j)
+
+    def _moves(self, gpu_uuid: str, running: Running) -> Iterator[tuple[Slot, Slot]]:
+        """Yield each worker's slot at the last look and now; a slot's counters only grow."""
+        for keeper in running.keepers:
+            number = keeper.spec.slot
+            after = keeper.ledger.slot(number)
+            before = self._slots.get((gpu_uuid, number))
+            self._slots[gpu_uuid, number] = after
+            same = before is not None and before.segment_id == after.segment_id
+            if before is not None and same and before.batches <= after.batches:
+                yield before, after
+
+    def _power_w(self, gpu_uuid: str, segment_id: str) -> float:
+        """Return a segment's mean active power while busy since the last look; 0: not known."""
+        entry = self.accounts.list()[gpu_uuid].segments.get(segment_id)
+        if entry is None:
+            return 0.0
+        now = _Energy(entry.active_j, entry.busy_s)
+        before = self._energies.get((gpu_uuid, segment_id), now)
+        self._energies[gpu_uuid, segment_id] = now
+        busy_s = now.busy_s - before.busy_s
+        return (now.active_j - before.active_j) / busy_s if busy_s > 0 else 0.0
+
+
+def _kind(running: Running, model: GpuModel) -> Kind:
+    spec = running.spec
+    return Kind(
+        model=spec.model,
+        variant=spec.variant,
+        gpu=model.name,
+        profile=spec.placement.profile,
+        batch_size=spec.batch_size,
+        processes=spec.processes,
+    )

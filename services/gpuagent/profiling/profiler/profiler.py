@@ -1,0 +1,111 @@
+"""Measures variants of models on one GPU, point after point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from services.gpuagent.profiling.core.samples import Effort
+from services.gpuagent.profiling.core.sweep import Point, Sweep
+from services.gpuagent.profiling.profiler.load_driver import drive
+from services.gpuagent.profiling.profiler.logbook import Logbook
+from services.gpuagent.profiling.profiler.rig import DID_NOT_RUN, Rig
+from services.kit.clock import Clock
+from services.kit.errors import FailedPrecondition
+from services.kit.profiles.core.measurement import Measurement
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a variant is.
+
+    Attributes:
+        point: What is measured next; None: it is done.
+        last: What was measured last.
+        done: Points measured, those of an earlier run included.
+        remaining: Points that are still worth measuring.
+    """
+
+    point: Point | None
+    last: Measurement | None
+    done: int
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True)
+class Profiler:
+    """Measures on one GPU.
+
+    Attributes:
+        rig: The GPU.
+        effort: How long each point is measured.
+        clock: Time.
+        tls: For dialling workers.
+    """
+
+    rig: Rig
+    effort: Effort
+    clock: Clock
+    tls: Tls | None = None
+
+    async def run(
+        self,
+        model: str,
+        variant: str,
+        sweep: Sweep,
+        book: Logbook,
+        seen: Callable[[Step], None],
+    ) -> None:
+        """Measure what remains of a variant's sweep.
+
+        Args:
+            model: Of the agent's deployment.
+            variant: Of the model.
+            sweep: What is known so far; it learns.
+            book: Where results go, each before the next point begins.
+            seen: Called before each point, and at the end.
+
+        Raises:
+            ServiceError: The agent cannot go on.
+        """
+        last: Measurement | None = None
+        while remaining := sweep.remaining():
+            seen(Step(remaining[0], last, len(sweep.measured), len(remaining)))
+            last = await self._measure(model, variant, remaining[0])
+            await _written(book, last)
+            sweep.add(last)
+        seen(Step(None, last, len(sweep.measured), 0))
+
+    async def _measure(self, model: str, variant: str, point: Point) -> Measurement:
+        gpu = self.rig.gpu.type
+        measurement = Measurement(
+            gpu=gpu.name,
+            profile=point.profile,
+            batch_size=point.batch_size,
+            processes=point.processes,
+            clock_mhz=point.clock_mhz,
+            clock_ratio=point.clock_mhz / gpu.max_clock_mhz if point.clock_mhz else 1.0,
+        )
+        try:
+            endpoints = await self.rig.set_up(model, variant, point)
+            found = await drive(endpoints, point.batch_size, self.effort, self.clock, self.tls)
+        except FailedPrecondition as error:
+            if error.reason not in DID_NOT_RUN:
+                raise
+            return Measurement(**{**asdict(measurement), "reason": error.message})
+        return Measurement(**{**asdict(measurement), **asdict(found)})
+
+
+async def _written(book: Logbook, measurement: Measurement) -> None:
+    """Write to the end, cancelled or not: what is measured is in the book, or it is not."""
+    writing = asyncio.create_task(asyncio.to_thread(book.write, measurement), name="profiler.write")
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await writing
+        raise

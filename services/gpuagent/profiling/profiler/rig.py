@@ -1,0 +1,191 @@
+"""One reserved GPU, set up for one point after another through its agent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import grpc
+
+from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
+from cinquefoil.gpuagent.v1 import inventory_pb2
+from services.gpuagent.profiling.core.sweep import Point
+from services.kit.errors import NotFound, ServiceError, Unavailable
+from services.kit.mig import WHOLE
+from services.kit.profiles.core.measurement import Fingerprint
+from services.kit.rpc.status import from_wire
+
+if TYPE_CHECKING:
+    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
+
+TIMEOUT_S: Final = 10.0
+SET_UP_S: Final = 120.0
+"""A worker may take a minute to load its model."""
+
+DID_NOT_RUN: Final = ("DID_NOT_RUN", "DOES_NOT_FIT", "FIXED_BATCH", "WORKER_ENDED")
+"""Reasons of failures that are the segment's own: starting it, or running batches on it."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Rig:
+    """A reserved GPU.
+
+    Attributes:
+        agent: The node's agent.
+        node: The node.
+        gpu: The GPU, as it was when it was reserved.
+        software: What drives it.
+        name: Prefix of the segments' ids; unique over time.
+        ended: Tells whether the reservation has ended.
+    """
+
+    agent: GpuAgentServiceAsyncStub
+    node: inventory_pb2.Node
+    gpu: inventory_pb2.Gpu
+    software: pb.Software
+    name: str
+    ended: Callable[[], bool]
+    _numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _running: tuple[str, str, Point] | None = None
+    _segment_id: str = ""
+
+    def fingerprint(self, measured_on: str) -> Fingerprint:
+        """Return what measurements here depend on; the date is an argument."""
+        return Fingerprint(
+            gpu=self.gpu.type.name,
+            product_name=self.gpu.type.product_name,
+            driver=self.software.driver,
+            cuda=self.software.cuda,
+            onnxruntime=self.software.onnxruntime,
+            simulated=self.node.simulated,
+            measured_on=measured_on,
+        )
+
+    async def set_up(self, model: str, variant: str, point: Point) -> tuple[str, ...]:
+        """Make the GPU one slice with one segment, at a clock; return its workers' endpoints.
+
+        Workers that run already, and only the clock differs, are left alone.
+
+        Raises:
+            FailedPrecondition: With a reason of `DID_NOT_RUN`: it cannot run there.
+            ServiceError: The agent cannot do it.
+        """
+        wanted = (model, variant, Point(point.profile, point.processes, point.batch_size))
+        if wanted != self._running:
+            self._running, self._segment_id = wanted, f"{self.name}-{next(self._numbers)}"
+        place = inventory_pb2.Placement(profile=point.profile, start=self._start(point.profile))
+        segment = inventory_pb2.SegmentSpec(
+            segment_id=self._segment_id,
+            model=model,
+            variant=variant,
+            batch_size=point.batch_size,
+            processes=point.processes,
+            placement=place,
+        )
+        slices = [] if point.profile == WHOLE else [place]
+        await self._reconfigure(slices=slices, segments=[segment], clock_mhz=point.clock_mhz)
+        node = (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        running = (s for s in node.segments if s.spec.segment_id == self._segment_id)
+        return tuple(endpoint for each in running for endpoint in each.endpoints)
+
+    async def hold(self, clock_mhz: int) -> str:
+        """Make the GPU one slice, as large as there is, with nothing on it, at a clock.
+
+        Returns:
+            The UUID by which CUDA knows it.
+
+        Raises:
+            ServiceError: The agent cannot do it.
+        """
+        self._running = None
+        largest = max(self.gpu.type.profiles, key=lambda kind: kind.compute_slices).name
+        place = inventory_pb2.Placement(profile=largest, start=self._start(largest))
+        slices = [] if largest == WHOLE else [place]
+        await self._reconfigure(slices=slices, segments=[], clock_mhz=clock_mhz)
+        node = (await told(self.agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))).node
+        gpu = next(each for each in node.gpus if each.uuid == self.gpu.uuid)
+        return str(gpu.slices[0].uuid)
+
+    async def clear(self) -> None:
+        """Make the GPU what it was."""
+        slices = [each.placement for each in self.gpu.slices if each.placement.profile != WHOLE]
+        await self._reconfigure(slices=slices, clock_mhz=self.gpu.locked_clock_mhz)
+
+    async def _reconfigure(self, **desired: Any) -> None:
+        if self.ended():
+            raise Unavailable(f"the agent gave {self.gpu.uuid} back: it may have been restarted")
+        gpu = pb.DesiredGpu(gpu_uuid=self.gpu.uuid, **desired)
+        request = pb.ReconfigureRequest(gpus=[gpu], allow_gap=True)
+        await told(self.agent.Reconfigure(request, timeout=SET_UP_S))
+
+    def _start(self, profile: str) -> int:
+        starts = {each.name: each.starts for each in self.gpu.type.profiles}
+        if profile not in starts:
+            raise NotFound(
+                f"slices: {self.gpu.type.name} has no {profile!r}; it has {', '.join(starts)}",
+                field="slices",
+            )
+        return starts[profile][0]
+
+
+@asynccontextmanager
+async def reserved(
+    agent: GpuAgentServiceAsyncStub,
+    gpu_uuid: str,
+    name: str,
+    *,
+    wait: bool,
+    waiting: Callable[[Sequence[str]], None],
+) -> AsyncIterator[Rig]:
+    """Reserve a GPU while the block runs; it becomes what it was before.
+
+    Args:
+        agent: The node's agent.
+        gpu_uuid: The GPU.
+        name: Prefix of segment ids; unique over time.
+        wait: Wait for segments that run there.
+        waiting: Called with them.
+
+    Raises:
+        NotFound: The node has no such GPU.
+        FailedPrecondition: Segments run there, and `wait` is not set; or somebody else has it.
+        ServiceError: The agent does not answer, or may not change its node.
+    """
+    call = agent.Reserve(pb.ReserveRequest(gpu_uuid=gpu_uuid, wait=wait))
+    try:
+        while waiting_for := (await _reply(call)).waiting_for:
+            waiting(waiting_for)
+        found = await told(agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S))
+        gpu = next(each for each in found.node.gpus if each.uuid == gpu_uuid)
+        rig = Rig(agent, found.node, gpu, found.software, name, call.done)
+        try:
+            yield rig
+        finally:
+            with suppress(ServiceError):  # the agent does it too, when the stream ends
+                await rig.clear()
+    finally:
+        call.cancel()
+
+
+async def told(call: Awaitable[T]) -> T:
+    """Await a call.
+
+    Raises:
+        ServiceError: What went wrong, as the agent said it.
+    """
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise from_wire(error) from error
+
+
+async def _reply(call: Any) -> pb.ReserveResponse:
+    reply = await told(call.read())
+    if not isinstance(reply, pb.ReserveResponse):
+        raise Unavailable("the agent ended the reservation")
+    return reply

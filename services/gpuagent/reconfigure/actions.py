@@ -1,0 +1,187 @@
+"""Carries out single actions: each idempotent, each verified by reading back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.gpuagent.core.device_port import IN_USE
+from services.gpuagent.core.model import (
+    Action,
+    CreateSlice,
+    DestroySlice,
+    LockClock,
+    SegmentSpec,
+    SetMigMode,
+    StartSegment,
+    StopSegment,
+)
+from services.gpuagent.core.worker_config import Blueprint, Drafter
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.mig_mode import MigModes
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
+from services.kit.errors import (
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from services.kit.mig import WHOLE
+
+NO_ANSWER: Final = "NO_ANSWER"
+_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)
+"""Between tries of what a driver still has in use: it lets go of a process after its end."""
+
+
+@dataclass(slots=True)
+class Actions:
+    """Changes one thing at a time.
+
+    Attributes:
+        device: The GPUs.
+        segments: What runs on them.
+        drafter: Draws blueprints.
+        clocks: Holds SM clocks.
+        modes: Switches MIG mode.
+        clock: Time.
+    """
+
+    device: DeviceThread
+    segments: Segments
+    drafter: Drafter
+    clocks: Clocks
+    modes: MigModes
+    clock: Clock
+    # What is on a GPU is looked at and changed by one action at a time; waiting for workers to
+    # answer or to drain happens outside.
+    _locks: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock), init=False
+    )
+
+    async def do(self, action: Action) -> None:
+        """Make it so.
+
+        Raises:
+            ServiceError: It is not so.
+        """
+        match action:
+            case CreateSlice():
+                await self._patiently(action.gpu_uuid, lambda: self._create(action))
+            case DestroySlice():
+                await self._patiently(action.gpu_uuid, lambda: self._destroy(action))
+            case SetMigMode():
+                await self._patiently(action.gpu_uuid, lambda: self._set_mig_mode(action))
+            case LockClock():
+                async with self._locks[action.gpu_uuid]:
+                    await self.clocks.hold(action)
+            case StartSegment(spec):
+                async with self._locks[spec.gpu_uuid]:
+                    running = await self.segments.begin(await self.blueprint(spec))
+                await self.segments.wait(running)
+            case StopSegment(segment_id, grace_s):
+                await self.segments.stop(segment_id, grace_s)
+
+    async def resume(self, spec: SegmentSpec, timeout_s: float) -> None:
+        """Run a segment that ran before, and wait for its answer.
+
+        Raises:
+            ServiceError: It does not run.
+            Unavailable: It does not answer within `timeout_s`; unlike one that is new, it is not
+                stopped then, and its keepers go on trying. The reason is `NO_ANSWER`.
+        """
+        async with self._locks[spec.gpu_uuid]:
+            running = await self.segments.begin(await self.blueprint(spec))
+        if not await self.segments.answers(running, timeout_s):
+            raise Unavailable(
+                f"segment {spec.segment_id} was started again and does not answer yet",
+                reason=NO_ANSWER,
+            )
+
+    def check(self, action: Action) -> None:
+        """Refuse what this agent cannot or may not do, before anything is done.
+
+        Raises:
+            NotFound: The deployment has no such model and variant.
+            PermissionDenied: A right that this agent was not given.
+        """
+        match action:
+            case StartSegment(spec):
+                self.drafter.variant(spec)
+            case SetMigMode():
+                self.modes.check()
+            case LockClock() if not self.clocks.state.may_lock:
+                raise PermissionDenied(
+                    "this agent may not hold clocks: nodes.<name>.allow_clocks is off",
+                    reason="CLOCKS_NOT_ALLOWED",
+                )
+
+    async def blueprint(self, spec: SegmentSpec) -> Blueprint:
+        """Return a segment's blueprint on the GPU as it is now.
+
+        Raises:
+            NotFound: No such GPU, model or variant.
+            FailedPrecondition: The slice does not exist, or the segment does not fit.
+        """
+        gpu = await self._gpu(spec.gpu_uuid)
+        return await asyncio.to_thread(self.drafter.draw, spec, gpu)
+
+    async def _patiently(self, gpu_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Work on one GPU; try again for a while where the driver says that it is in use."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                async with self._locks[gpu_uuid]:
+                    await work()
+            except FailedPrecondition as error:
+                if error.reason != IN_USE or pause_s is None:
+                    raise
+                await self.clock.sleep(pause_s)
+            else:
+                return
+
+    async def _create(self, action: CreateSlice) -> None:
+        await self.device.call(lambda d: d.create_slice(action.gpu_uuid, action.placement))
+        if not await self._exists(action):
+            raise Unavailable(f"{action.placement} is not there after it was created")
+
+    async def _destroy(self, action: DestroySlice) -> None:
+        gpu = await self._gpu(action.gpu_uuid)
+        if action.placement.profile == WHOLE or not gpu.mig_enabled:
+            return  # an uncut GPU has no slices that could go
+        occupant = self.segments.occupant(action.gpu_uuid, action.placement)
+        if occupant:
+            raise FailedPrecondition(
+                f"segment {occupant} runs on {action.placement}; stop it first",
+                reason="SLICE_IN_USE",
+            )
+        await self.device.call(lambda d: d.destroy_slice(action.gpu_uuid, action.placement))
+        if await self._exists(action):
+            raise Unavailable(f"{action.placement} is still there after it was destroyed")
+
+    async def _set_mig_mode(self, action: SetMigMode) -> None:
+        busy = self.segments.on(action.gpu_uuid)
+        gpu = await self._gpu(action.gpu_uuid)
+        slices = [str(placement) for placement, _ in gpu.slices if placement.profile != WHOLE]
+        if gpu.mig_enabled != action.enabled and (busy or slices):
+            found = ", ".join([*(each.spec.segment_id for each in busy), *slices])
+            raise FailedPrecondition(
+                f"MIG mode changes only on an idle GPU; {action.gpu_uuid} has {found}",
+                reason="GPU_NOT_IDLE",
+            )
+        await self.modes.switch(action)
+
+    async def _exists(self, action: CreateSlice | DestroySlice) -> bool:
+        gpu = await self._gpu(action.gpu_uuid)
+        return any(placement == action.placement for placement, _ in gpu.slices)
+
+    async def _gpu(self, uuid: str) -> GpuInfo:
+        gpus = await self.device.call(lambda d: d.list())
+        found = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
+        if found is None:
+            raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
+        return found

@@ -1,0 +1,60 @@
+"""Brings the node to a state that an operator wants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.gpuagent.core.model import Change
+from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.reconfigure.step_executor import Steps
+from services.kit.errors import FailedPrecondition
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """What was done. Attributes: change, gaps (models with fewer segments meanwhile), elapsed_s."""
+
+    change: Change
+    gaps: tuple[str, ...]
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reconfigurer:
+    """Compares, then changes. Attributes: inventory (reads the node), steps (change it)."""
+
+    inventory: Inventory
+    steps: Steps
+
+    async def apply(
+        self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool
+    ) -> Reconfigured:
+        """Bring GPUs to a desired state, as one change.
+
+        Args:
+            desired: GPUs that are not among them are left alone.
+            dry_run: Return the change without carrying it out.
+            allow_gap: A model may have fewer segments in between than before and after.
+
+        Raises:
+            FailedPrecondition: A model would have a gap; or a step failed, and all was undone.
+            ServiceError: It cannot be, or may not.
+        """
+        node = await self.inventory.read()
+        change = reconcile(desired, node)
+        missing = gaps(change, node)
+        if dry_run:
+            return Reconfigured(change, missing)
+        self.steps.control.need()
+        if missing and not allow_gap:
+            raise FailedPrecondition(
+                f"there is no room to start first and stop then for {', '.join(missing)}: it would "
+                "have fewer segments for a while; say allow_gap if others carry its load",
+                reason="CAPACITY_GAP",
+            )
+        outcome = await self.steps.execute(change)
+        if outcome.error is not None:
+            raise outcome.error
+        return Reconfigured(change, missing, outcome.elapsed_s)

@@ -1,0 +1,178 @@
+"""GPUs that an operator measures on: kept from the planner, and given back as they were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from services.gpuagent.core.model import Action, Change, Node, StartSegment, StopSegment
+from services.gpuagent.core.reconcile import DesiredGpu
+from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
+from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
+from services.kit.errors import FailedPrecondition, NotFound, ServiceError
+from services.kit.mig import WHOLE
+from services.kit.telemetry import logs
+
+_log = logs.get("reservations")
+
+POLL_S: Final = 0.25
+"""Between looks at whether a GPU has become idle, s."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Reservations:
+    """Who has which GPU.
+
+    Attributes:
+        inventory: Reads the node.
+        segments: What runs on it.
+        reconfigurer: Brings a GPU back to what it was.
+        clock: Time.
+        changed: Called when a GPU is taken or given back.
+        tasks: Owns the bringing back, which outlives the caller.
+    """
+
+    inventory: Inventory
+    segments: Segments
+    reconfigurer: Reconfigurer
+    clock: Clock
+    changed: Callable[[], None]
+    tasks: asyncio.TaskGroup
+    _taken: set[str] = field(default_factory=set)
+    _waited_for: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def gpus(self) -> frozenset[str]:
+        """The GPUs that are not the planner's now."""
+        return frozenset(self._taken)
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The GPUs that somebody waits for: the planner is asked to move what runs there."""
+        return frozenset(+self._waited_for)
+
+    async def hold(self, gpu_uuid: str, *, wait: bool) -> AsyncGenerator[tuple[str, ...], None]:
+        """Hold a GPU until the iterator is closed.
+
+        Args:
+            gpu_uuid: The GPU.
+            wait: Have the planner move segments that run there, and wait for that.
+
+        Yields:
+            The segments that are waited for, again after each change; then (), once: the GPU is
+            the caller's, and it goes on for ever.
+
+        Raises:
+            NotFound: No such GPU.
+            PermissionDenied: This agent may not change its node.
+            FailedPrecondition: Somebody has it; or segments run on it, and `wait` is not set.
+        """
+        self.reconfigurer.steps.control.need()
+        await self._find(gpu_uuid)
+        told: tuple[str, ...] = ()
+        with self._wanting(gpu_uuid):
+            while running := self._take(gpu_uuid, wait=wait):
+                if running != told:
+                    told = running
+                    self.changed()
+                    yield running
+                await self.clock.sleep(POLL_S)
+        try:
+            before = _as_it_is(*await self._find(gpu_uuid))
+        except BaseException:
+            self._taken.discard(gpu_uuid)
+            raise
+        try:
+            yield ()
+            await asyncio.Event().wait()
+        finally:
+            self.tasks.create_task(self._restore(before), name=f"restore {gpu_uuid}")
+
+    @contextmanager
+    def _wanting(self, gpu_uuid: str) -> Iterator[None]:
+        self._waited_for[gpu_uuid] += 1
+        try:
+            yield
+        finally:
+            self._waited_for[gpu_uuid] -= 1
+            self.changed()
+
+    async def _find(self, gpu_uuid: str) -> tuple[GpuInfo, Node]:
+        node = await self.inventory.read()
+        for gpu in node.gpus:
+            if gpu.uuid == gpu_uuid:
+                return gpu, node
+        known = ", ".join(gpu.uuid for gpu in node.gpus)
+        raise NotFound(f"this node has no GPU {gpu_uuid!r}; it has {known}", field="gpu_uuid")
+
+    def _take(self, gpu_uuid: str, *, wait: bool) -> tuple[str, ...]:
+        """Take a GPU if nothing runs on it; return the segments that do."""
+        if gpu_uuid in self._taken:
+            raise FailedPrecondition(
+                f"{gpu_uuid} is being measured by somebody else", reason="GPU_RESERVED"
+            )
+        running = tuple(each.spec.segment_id for each in self.segments.on(gpu_uuid))
+        if running and not wait:
+            raise FailedPrecondition(
+                f"{gpu_uuid} serves {', '.join(running)}: measure on another GPU, or wait "
+                "(--force-idle): the planner moves them to others",
+                reason="GPU_SERVES",
+            )
+        if not running:
+            self._taken.add(gpu_uuid)
+            _log.info("GPU is reserved", gpu=gpu_uuid)
+        return running
+
+    def refuse(self, step: Action | Change) -> None:
+        """Refuse a planner's step on a GPU that is not the planner's now.
+
+        Raises:
+            FailedPrecondition: It is one.
+        """
+        for action in step.actions if isinstance(step, Change) else (step,):
+            if self._gpu_of(action) in self._taken:
+                raise FailedPrecondition(
+                    f"{action}: an operator measures on this GPU", reason="GPU_RESERVED"
+                )
+
+    def left(self, node: Node) -> Node:
+        """Return a node without the GPUs that are not the planner's now."""
+        return replace(
+            node,
+            gpus=tuple(gpu for gpu in node.gpus if gpu.uuid not in self._taken),
+            segments=tuple(s for s in node.segments if s.spec.gpu_uuid not in self._taken),
+        )
+
+    async def _restore(self, before: DesiredGpu) -> None:
+        try:
+            await self.reconfigurer.apply([before], dry_run=False, allow_gap=True)
+        except ServiceError as error:  # the planner makes of it what it needs
+            _log.warning("GPU is not as before", gpu=before.gpu_uuid, error=error.message)
+        self._taken.discard(before.gpu_uuid)
+        _log.info("GPU is given back", gpu=before.gpu_uuid)
+        self.changed()
+
+    def _gpu_of(self, action: Action) -> str:
+        match action:
+            case StartSegment(spec):
+                return spec.gpu_uuid
+            case StopSegment(segment_id):
+                known = {each.spec.segment_id: each.spec for each in self.segments.list()}
+                return known[segment_id].gpu_uuid if segment_id in known else ""
+            case _:
+                return action.gpu_uuid
+
+
+def _as_it_is(gpu: GpuInfo, node: Node) -> DesiredGpu:
+    return DesiredGpu(
+        gpu_uuid=gpu.uuid,
+        slices=tuple(place for place, _ in gpu.slices if place.profile != WHOLE),
+        clock_mhz=node.clocks.held_mhz.get(gpu.uuid, 0),
+    )

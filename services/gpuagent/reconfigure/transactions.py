@@ -1,0 +1,207 @@
+"""Carries out changes, one at a time, each as a whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from services.gpuagent.core import transaction_rules
+from services.gpuagent.core.model import Action, Change, StartSegment
+from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
+from services.gpuagent.reconfigure.inventory import Inventory
+from services.gpuagent.supervision.journal import ChangeJournal
+from services.kit.clock import Clock
+from services.kit.errors import Cancelled, ServiceError, Unavailable
+from services.kit.telemetry import logs
+
+_log = logs.get("changes")
+
+_UNDO_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between tries of an action that takes something back."""
+
+_RESUME_S: Final = 30.0
+"""Time a segment has to answer that runs again, s; later it may, with nobody waiting."""
+
+Failure = tuple[Action, ServiceError]
+
+
+class ChangeFailed(ServiceError):
+    """A change was undone. It carries the status of the action that failed first.
+
+    Attributes:
+        not_restored: What could not be brought back; empty: the node is as it was before.
+    """
+
+    def __init__(self, failures: Sequence[Failure], not_restored: tuple[str, ...]) -> None:
+        first = failures[0][1]
+        what = "; ".join(f"cannot {action}: {error.message}" for action, error in failures)
+        after = f"not restored: {'; '.join(not_restored)}" if not_restored else "all was undone"
+        super().__init__(
+            f"{what} ({after})",
+            reason=first.reason,
+            field=first.field,
+            retry_after_s=first.retry_after_s,
+        )
+        self.status = first.status  # type: ignore[misc]  # the cause's, where others have their own
+        self.not_restored = not_restored
+
+
+class Changes:
+    """The changes of one node.
+
+    Args:
+        actions: Carries out single actions.
+        inventory: Reads the node.
+        journal: Remembers over a crash what the change in progress touches.
+        clock: Time.
+        tasks: Owns changes in progress: they outlive whoever asks for them.
+    """
+
+    def __init__(
+        self,
+        actions: Actions,
+        inventory: Inventory,
+        journal: ChangeJournal,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._actions = actions
+        self._inventory = inventory
+        self._journal = journal
+        self._clock = clock
+        self._tasks = tasks
+        self._turn = asyncio.Lock()
+
+    async def carry_out(self, change: Change) -> None:
+        """Bring the node to where `change` leads; nothing is done where it is there already.
+
+        Where the caller is cancelled, the change ends after its present group, and is undone.
+
+        Raises:
+            ChangeFailed: An action failed, and what had been done was undone.
+            ServiceError: It cannot be; nothing was done.
+        """
+        gone = asyncio.Event()
+        task = self._tasks.create_task(self._all_or_nothing(change, gone), name="change")
+        try:
+            error = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            gone.set()
+            raise
+        if error is not None:
+            raise error
+
+    async def repair(self) -> tuple[str, ...]:
+        """Undo the change that an agent before this one ended in.
+
+        Returns:
+            What could not be brought back. It is not tried again: what is there then, is.
+
+        Raises:
+            FailedPrecondition: The journal is damaged.
+        """
+        async with self._turn:
+            then = await asyncio.to_thread(self._journal.load)
+            if then is None:
+                return ()
+            lost = await self._back(then)
+            _log.warning("undid a change that a crash cut short", not_restored=lost)
+            await asyncio.to_thread(self._journal.clear)
+            return lost
+
+    async def _all_or_nothing(self, change: Change, gone: asyncio.Event) -> ServiceError | None:
+        async with self._turn:
+            try:
+                if not gone.is_set():
+                    await self._transact(change, gone)
+            except ServiceError as error:
+                return error
+        return None
+
+    async def _transact(self, change: Change, gone: asyncio.Event) -> None:
+        node = await self._inventory.read()
+        transaction_rules.check(change, node)
+        for action in change.actions:
+            self._actions.check(action)
+        rest = transaction_rules.outstanding(change, node)
+        if not rest.groups:
+            return
+        then = transaction_rules.before(rest, node)
+        await self._remember(then)
+        failures = await self._forward(rest, gone)
+        lost = await self._back(then) if failures else ()
+        if not lost:
+            await asyncio.to_thread(self._journal.clear)
+        if failures:
+            raise ChangeFailed(failures, lost)
+
+    async def _remember(self, then: Before) -> None:
+        try:
+            await asyncio.to_thread(self._journal.save, then)
+        except OSError as error:  # disk full: nothing was changed, and nothing may be
+            raise Unavailable(
+                f"cannot write the journal, so nothing was changed: {error}"
+            ) from error
+
+    async def _forward(self, change: Change, gone: asyncio.Event) -> list[Failure]:
+        """Carry out group after group; stop after the first with a failure, and return it."""
+        for group in change.groups:
+            if gone.is_set():
+                return [(group[0], Cancelled("whoever asked for it has gone"))]
+            failures = await self._at_once(group)
+            if failures:
+                return failures
+        return []
+
+    async def _back(self, then: Before) -> tuple[str, ...]:
+        """Undo as much as can be; return what could not be."""
+        lost: list[str] = []
+        for group in transaction_rules.undo(then).groups:
+            async with asyncio.TaskGroup() as tasks:
+                undoing = [
+                    tasks.create_task(self._insist(action), name=f"undo: {action}")
+                    for action in group
+                ]
+            lost.extend(problem for task in undoing if (problem := task.result()))
+        return tuple(lost)
+
+    async def _at_once(self, group: Sequence[Action]) -> list[Failure]:
+        """Carry out actions at the same time; all have ended when it returns."""
+        async with asyncio.TaskGroup() as tasks:
+            doing = [
+                (action, tasks.create_task(_tried(self._actions.do(action)), name=str(action)))
+                for action in group
+            ]
+        return [(action, error) for action, task in doing if (error := task.result())]
+
+    async def _insist(self, action: Action) -> str:
+        """Take an action back, trying again for a while; return why it could not be, or ""."""
+        error: ServiceError | None = None
+        for pause_s in (0.0, *_UNDO_PAUSES_S):
+            await self._clock.sleep(pause_s)
+            error = await _tried(self._take_back(action))
+            if error is None:
+                return ""
+            _log.warning("cannot undo", action=str(action), error=error.message)
+            if error.reason == NO_ANSWER:
+                break
+        return f"cannot {action}: {error.message}" if error else ""
+
+    async def _take_back(self, action: Action) -> None:
+        if isinstance(action, StartSegment):
+            await self._actions.resume(action.spec, _RESUME_S)
+        else:
+            await self._actions.do(action)
+
+
+async def _tried(work: Awaitable[None]) -> ServiceError | None:
+    """Return what went wrong, rather than raise it: others at work must end by themselves."""
+    try:
+        await work
+    except ServiceError as error:
+        return error
+    except OSError as error:  # the disk does not take what must be remembered
+        return Unavailable(str(error))
+    return None

@@ -1,0 +1,242 @@
+"""Who is busy on one GPU, and what it cost: shared between the agent and its workers.
+
+A file per GPU, mapped into every process. A worker writes its own slot; the agent writes the
+header and what it grants each slot. A slot's counters outlive the processes that use it, one
+after another, so no sum over slots ever goes back.
+
+    header | slot 0: worker's record, agent's record | slot 1 | ... | slot 0: latencies | ...
+
+Times are CLOCK_MONOTONIC, which is the same in every process of a machine.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core.worker_slot import Grant, Slot
+from services.gpuagent.shared_memory.latency_counters import Latencies
+from services.gpuagent.shared_memory.records import Record
+from services.kit.errors import InvalidArgument, NotFound
+
+SLOTS: Final = 64
+NAME_BYTES: Final = 128
+
+_MAGIC = b"CQFLEDG4"
+_PREFIX = struct.Struct("<8sI")
+_NUMBER = struct.Struct("<d")
+_SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQddd")
+_GRANT = struct.Struct("<dd16s")
+_HEARTBEAT_AT = 64
+_CLOCK_AT = 128
+_SLOTS_AT = 256
+_SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
+_LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
+_FILE_BYTES = _LATENCIES_AT + SLOTS * Latencies.BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Written by the agent. Attributes: clock_ratio (0..1), heartbeat_s (its last sign of life)."""
+
+    clock_ratio: float = 1.0
+    heartbeat_s: float = 0.0
+
+
+class Ledger:
+    """The ledger of one GPU; every process that uses it has its own.
+
+    Args:
+        path: The file; made where it is missing or of another format.
+        now_s: CLOCK_MONOTONIC, s.
+        read_only: Only look at it; every write is a TypeError.
+
+    Raises:
+        NotFound: There is none of our format, and it is only looked at.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        now_s: Callable[[], float] = time.monotonic,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.path = path
+        self._now_s = now_s
+        self._memory = _map_to_read(path) if read_only else _map(path)
+        # One record each: the agent's loop writes the heartbeat, its NVML thread the clock.
+        self._heartbeat = Record(self._memory, _HEARTBEAT_AT, _NUMBER)
+        self._clock = Record(self._memory, _CLOCK_AT, _NUMBER)
+        starts = [_SLOTS_AT + number * _SLOT_BYTES for number in range(SLOTS)]
+        self._slots = [Record(self._memory, start, _SLOT) for start in starts]
+        self._grants = [
+            Record(self._memory, start + Record.size(_SLOT), _GRANT) for start in starts
+        ]
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._memory.close()
+
+    # ---- the header: the agent writes ----------------------------------------------------------
+
+    @property
+    def header(self) -> Header:
+        """Return the header."""
+        clock, heartbeat = self._clock.read(), self._heartbeat.read()
+        return Header(clock[0] if clock else 1.0, heartbeat[0] if heartbeat else 0.0)
+
+    def beat(self) -> None:
+        """Tell the workers that an agent looks after them."""
+        self._heartbeat.write(self._now_s())
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        """Set the SM clock over the GPU's highest, 0 < ratio <= 1."""
+        if not 0 < ratio <= 1:
+            raise InvalidArgument(f"clock ratio must be in (0, 1], got {ratio}")
+        self._clock.write(ratio)
+
+    # ---- slots: the worker that owns one writes it ---------------------------------------------
+
+    def slot(self, number: int) -> Slot:
+        """Return one slot as it is now."""
+        values = self._slots[number].read()
+        if values is None:
+            return Slot()
+        pid, slice_uuid, segment_id, *rest = values
+        return Slot(pid, _text(slice_uuid), _text(segment_id), *rest)
+
+    def slots(self) -> Iterator[Slot]:
+        """Yield every slot."""
+        return (self.slot(number) for number in range(SLOTS))
+
+    def write(self, number: int, slot: Slot) -> None:
+        """Replace one slot. Only its worker may, and the agent once that worker is dead.
+
+        Raises:
+            InvalidArgument: A name is too long.
+        """
+        self._slots[number].write(
+            slot.pid,
+            _name("slice_uuid", slot.slice_uuid),
+            _name("segment_id", slot.segment_id),
+            slot.busy_since_s,
+            slot.power_w,
+            slot.batch_energy_j,
+            slot.active_j,
+            slot.busy_s,
+            slot.idle_since_s,
+            slot.requests,
+            slot.batches,
+            slot.compared_s,
+            slot.profiled_s,
+            slot.profiled_j,
+        )
+
+    def settle(self, number: int) -> None:
+        """Close the account of a dead worker: what it had begun is counted up to now.
+
+        Doing it twice is doing it once.
+        """
+        slot = self.slot(number)
+        if slot.pid:
+            now_s = self._now_s()
+            settled = slot
+            if slot.busy_since_s:
+                settled = slot.ended(now_s, slot.energy_at(now_s) - slot.active_j, 0)
+            self.write(number, replace(settled, pid=0, slice_uuid=""))
+
+    # ---- grants: the agent writes --------------------------------------------------------------
+
+    def grant(self, number: int) -> Grant:
+        """Return what the agent granted one slot."""
+        values = self._grants[number].read()
+        if values is None:
+            return Grant()
+        busy_power_w, idle_power_w, method = values
+        return Grant(busy_power_w, idle_power_w, _text(method))
+
+    def set_grant(self, number: int, grant: Grant) -> None:
+        """Tell one worker its figures."""
+        self._grants[number].write(grant.busy_power_w, grant.idle_power_w, grant.method.encode())
+
+    # ---- latencies: the worker that owns the slot writes ---------------------------------------
+
+    def latencies(self, number: int) -> Latencies:
+        """Return the counts of one slot's latencies."""
+        return Latencies(self._memory, _LATENCIES_AT + number * Latencies.BYTES)
+
+    # ---- the simulated device's view -----------------------------------------------------------
+
+    def energy_j(self) -> float:
+        """Return the modelled active energy of the GPU since the file was made; it only grows."""
+        now_s = self._now_s()
+        return sum(slot.energy_at(now_s) for slot in self.slots())
+
+    def power_w(self) -> float:
+        """Return the modelled active power now, W."""
+        now_s = self._now_s()
+        return sum(slot.power_at(now_s) for slot in self.slots())
+
+    def busy(self, slice_uuid: str) -> bool:
+        """Tell whether a live process holds the slice."""
+        return any(slot.pid and slot.slice_uuid == slice_uuid for slot in self.slots())
+
+    def busy_among(self, numbers: Iterable[int]) -> int:
+        """Return how many of these slots' processes run a batch now."""
+        return sum(bool(self.slot(number).busy_since_s) for number in numbers)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Ledger]:
+    """Open a ledger while the block runs."""
+    ledger = Ledger(path)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _map_to_read(path: Path) -> mmap.mmap:
+    prefix = _PREFIX.pack(_MAGIC, SLOTS)
+    try:
+        with path.open("rb") as file:
+            if file.read(len(prefix)) == prefix:
+                return mmap.mmap(file.fileno(), _FILE_BYTES, access=mmap.ACCESS_READ)
+    except (FileNotFoundError, ValueError):  # ValueError: it is being made, and still too short
+        pass
+    raise NotFound(f"{path} is no ledger")
+
+
+def _map(path: Path) -> mmap.mmap:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        prefix = _PREFIX.pack(_MAGIC, SLOTS)
+        if os.pread(descriptor, len(prefix), 0) != prefix:
+            os.ftruncate(descriptor, 0)
+            os.ftruncate(descriptor, _FILE_BYTES)
+            os.pwrite(descriptor, prefix, 0)
+        return mmap.mmap(descriptor, _FILE_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def _name(field: str, value: str) -> bytes:
+    data = value.encode()
+    if len(data) > NAME_BYTES:
+        raise InvalidArgument(
+            f"{field} may take {NAME_BYTES} bytes, {value!r} takes {len(data)}", field=field
+        )
+    return data
+
+
+def _text(data: bytes) -> str:
+    return data.rstrip(b"\0").decode()

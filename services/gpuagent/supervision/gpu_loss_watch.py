@@ -1,0 +1,101 @@
+"""GPUs that fall off the bus, and GPUs that come back.
+
+A lost GPU (NVML_ERROR_GPU_IS_LOST, Xid 79) takes every process on it along. Its segments are ended
+here too, so that nothing is promised that cannot be kept; the node is told anew without the GPU,
+and the planner moves the load. After a reset it is told with the GPU again, its slices gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.gpuagent.core.model import LockClock
+from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.supervision.segments import Segments
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("presence")
+
+PERIOD_S: Final = 1.0
+REOPEN_S: Final = 10.0
+"""How often NVML is started anew while a GPU is lost: others wait meanwhile."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Presence:
+    """Looks after which GPUs are there.
+
+    Attributes:
+        known: GPUs that were there at the start.
+        device: The GPUs.
+        segments: What runs on them.
+        clocks: What holds their clocks.
+        clock: Time.
+        changed: Called when a GPU was lost or came back.
+    """
+
+    known: frozenset[str]
+    device: DeviceThread
+    segments: Segments
+    clocks: Clocks
+    clock: Clock
+    changed: Callable[[], None]
+    _there: frozenset[str] = field(init=False)
+    _reopened_s: float = field(init=False, default=-math.inf)
+
+    def __post_init__(self) -> None:
+        self._there = self.known
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await self.look()
+            await self.clock.sleep(PERIOD_S)
+
+    async def look(self) -> None:
+        """Look once, and act on what changed."""
+        try:
+            await self._reopen()
+            there = await self.device.call(lambda d: d.present()) & self.known
+        except ServiceError as error:
+            _log.warning("cannot look for the GPUs", error=error.message)
+            return
+        lost, back = self._there - there, there - self._there
+        self._there = there
+        for uuid in sorted(lost):
+            _log.error("GPU is lost; ending its segments", gpu=uuid)
+            await self._end_segments(uuid)
+        for uuid in sorted(back):
+            _log.info("GPU is back", gpu=uuid)
+            await self._hold_clock_again(uuid)
+        if lost or back:
+            self.changed()
+
+    async def _reopen(self) -> None:
+        now_s = self.clock.monotonic()
+        if self._there != self.known and now_s >= self._reopened_s + REOPEN_S:
+            self._reopened_s = now_s
+            await self.device.call(lambda d: d.reopen())
+
+    async def _end_segments(self, gpu_uuid: str) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for running in self.segments.on(gpu_uuid):
+                segment_id = running.spec.segment_id
+                tasks.create_task(self.segments.stop(segment_id, 0.0), name=f"lost {segment_id}")
+
+    async def _hold_clock_again(self, gpu_uuid: str) -> None:
+        """Hold the clock that a plan wants held: the reset let go of it."""
+        clock_mhz = self.clocks.state.held_mhz.get(gpu_uuid)
+        if clock_mhz is None:
+            return
+        try:
+            await self.clocks.hold(LockClock(gpu_uuid, clock_mhz))
+        except ServiceError as error:
+            _log.warning("cannot hold its clock again", gpu=gpu_uuid, error=error.message)

@@ -1,0 +1,96 @@
+"""What an agent that was killed left: the segments that ran, and the change it was in.
+
+A segment's entry is on disk before the segment is announced, and stays until its last process has
+ended. A change's is on disk before its first action, and stays until it is done, or undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from services.gpuagent.core.model import MpsLimit, SegmentSpec
+from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.state_files import read_json, remove, write_json
+from services.kit.mig import Placement
+
+VERSION: Final = 1
+
+
+class Journal:
+    """The journal of one node. Calls block until the disk has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> tuple[SegmentSpec, ...]:
+        """Return the segments that ran when the agent ended, in order of their start.
+
+        Raises:
+            FailedPrecondition: The file is damaged, or of another version.
+        """
+        data = read_json(self._path, version=VERSION)
+        return tuple(map(_spec, data["segments"])) if data else ()
+
+    def save(self, specs: Iterable[SegmentSpec]) -> None:
+        """Replace the journal; it is on disk when this returns."""
+        segments = [asdict(spec) for spec in specs]
+        write_json(self._path, {"version": VERSION, "segments": segments})
+
+
+class ChangeJournal:
+    """What the change in progress touches, as it was. Calls block until the disk has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> Before | None:
+        """Return what the change touches that the agent ended in, or None where it was in none.
+
+        Raises:
+            FailedPrecondition: The file is damaged, or of another version.
+        """
+        data = read_json(self._path, version=VERSION)
+        return None if data is None else _before(data)
+
+    def save(self, then: Before) -> None:
+        """A change begins; this is on disk when the call returns."""
+        slices = [
+            {"gpu_uuid": uuid, "placement": asdict(placement), "existed": existed}
+            for (uuid, placement), existed in then.slices.items()
+        ]
+        segments = {name: spec and asdict(spec) for name, spec in then.segments.items()}
+        clocks_mhz, mig_modes = dict(then.clocks_mhz), dict(then.mig_modes)
+        write_json(
+            self._path,
+            {
+                "version": VERSION,
+                "slices": slices,
+                "segments": segments,
+                "clocks_mhz": clocks_mhz,
+                "mig_modes": mig_modes,
+            },
+        )
+
+    def clear(self) -> None:
+        """No change is in progress any more."""
+        remove(self._path)
+
+
+def _before(data: dict[str, Any]) -> Before:
+    return Before(
+        slices={
+            (entry["gpu_uuid"], Placement(**entry["placement"])): entry["existed"]
+            for entry in data["slices"]
+        },
+        segments={name: spec and _spec(spec) for name, spec in data["segments"].items()},
+        clocks_mhz=data["clocks_mhz"],
+        mig_modes=data["mig_modes"],
+    )
+
+
+def _spec(data: dict[str, Any]) -> SegmentSpec:
+    limits = tuple(MpsLimit(**each) for each in data.get("limits", ()))
+    return SegmentSpec(**{**data, "placement": Placement(**data["placement"]), "limits": limits})

@@ -1,0 +1,290 @@
+"""The segments of a node: started, kept alive, adopted after a crash, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core.model import Segment, SegmentSpec, SegmentState
+from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.supervision import processes
+from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.supervision.processes import WorkerProcess
+from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.slice_sharing import Sharing, Unshared
+from services.gpuagent.supervision.worker_allocation import Places
+from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
+from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
+from services.kit.mig import Placement
+from services.kit.telemetry import logs
+
+_log = logs.get("segments")
+
+START_TIMEOUT_S: Final = 60.0
+ADOPT_TIMEOUT_S: Final = 5.0
+STRAY_GRACE_S: Final = 5.0
+PAUSE_GRACE_S: Final = 5.0
+_LOOK_S: Final = 0.02
+
+
+class Segments:
+    """Every segment of the node.
+
+    Args:
+        places: Gives workers their addresses and slots.
+        journal: Remembers segments over a crash.
+        world: For the keepers.
+        tasks: Owns the keepers' tasks.
+        sharing: How the processes of a segment share their slice.
+    """
+
+    def __init__(
+        self,
+        places: Places,
+        journal: Journal,
+        world: Surroundings,
+        tasks: asyncio.TaskGroup,
+        sharing: Sharing | None = None,
+    ) -> None:
+        self._sharing = sharing or Unshared()
+        self._places = places
+        self._journal = journal
+        self._world = world
+        self._tasks = tasks
+        self._running: dict[str, Running] = {}
+        self._writing = asyncio.Lock()
+        self._closing = False
+
+    # ---- what is -------------------------------------------------------------------------------
+
+    def list(self) -> tuple[Segment, ...]:
+        """Return the segments, in order of their start."""
+        return tuple(running.view() for running in self._running.values())
+
+    def on(self, gpu_uuid: str) -> tuple[Running, ...]:
+        """Return the segments on one GPU."""
+        return tuple(r for r in self._running.values() if r.spec.gpu_uuid == gpu_uuid)
+
+    def occupant(self, gpu_uuid: str, placement: Placement) -> str:
+        """Return the id of a segment that runs on a slice, or "" where none does."""
+        here = (r.spec for r in self.on(gpu_uuid) if r.spec.placement == placement)
+        return next((spec.segment_id for spec in here), "")
+
+    # ---- changes -------------------------------------------------------------------------------
+
+    async def begin(self, blueprint: Blueprint) -> Running:
+        """Start a segment's workers; those of a segment that runs already are left alone.
+
+        Workers that were given up are tried again.
+
+        Returns:
+            The segment; `wait` for it to answer.
+
+        Raises:
+            AlreadyExists: The id is another segment's.
+            FailedPrecondition: It is being stopped, or its slice is taken by another model's, or
+                by two.
+            ResourceExhausted: The GPU's ledger has no free slots.
+            Unavailable: The agent is stopping.
+        """
+        if self._closing:
+            raise Unavailable("this agent is stopping")
+        spec = blueprint.spec
+        known = self._running.get(spec.segment_id)
+        if known is not None:
+            if known.spec != spec:
+                raise AlreadyExists(f"segment {spec.segment_id} runs, and is another: {known.spec}")
+            if known.draining:
+                raise FailedPrecondition(f"segment {spec.segment_id} is being stopped")
+            for keeper in known.keepers:
+                if keeper.quarantined:
+                    keeper.revive()
+            return known
+        self._check_room(spec)
+        await self._sharing.host(blueprint, _nobody)
+        try:
+            await self._remember(spec)
+            return self._launch(blueprint, {})
+        except (OSError, ServiceError):
+            await self._sharing.leave(blueprint)
+            raise
+
+    def _check_room(self, spec: SegmentSpec) -> None:
+        """Make sure that a slice takes one more segment: the first, or a successor.
+
+        A variant's successor starts beside it and takes over (make before break). Whoever plans
+        that has made sure that both fit.
+        """
+        here = [r.spec for r in self.on(spec.gpu_uuid) if r.spec.placement == spec.placement]
+        if len(here) > 1 or any(each.model != spec.model for each in here):
+            occupants = ", ".join(each.segment_id for each in here)
+            raise FailedPrecondition(
+                f"{spec.placement} of {spec.gpu_uuid} is taken by segment {occupants}",
+                reason="SLICE_TAKEN",
+            )
+
+    async def wait(self, running: Running, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until every worker answers; a segment that fails to start is stopped again.
+
+        Raises:
+            FailedPrecondition: A worker ended before it answered.
+            Unavailable: One did not answer in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                for keeper in running.keepers:
+                    await keeper.started()
+        except TimeoutError:
+            await self.stop(running.spec.segment_id, 0.0)
+            raise Unavailable(f"no answer from every worker within {timeout_s} s") from None
+        except ServiceError:
+            await self.stop(running.spec.segment_id, 0.0)
+            raise
+
+    async def answers(self, running: Running, timeout_s: float) -> bool:
+        """Wait until every worker answers, failures on the way included; tell whether all do."""
+        waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
+        try:
+            async with asyncio.timeout(timeout_s):
+                while running.view().state in waiting:  # noqa: ASYNC110 - a retry tells nobody
+                    await asyncio.sleep(_LOOK_S)
+        except TimeoutError:
+            return False
+        return running.view().state is SegmentState.READY
+
+    async def stop(self, segment_id: str, grace_s: float) -> None:
+        """Drain a segment's workers, end them, forget it; one that does not run is no error."""
+        running = self._running.get(segment_id)
+        if running is None:
+            return
+        running.draining = True
+        self._world.changed()
+        async with asyncio.TaskGroup() as tasks:
+            for keeper in running.keepers:
+                tasks.create_task(keeper.stop(grace_s), name=f"stop {keeper.path.stem}")
+        for task in running.tasks:
+            task.cancel()
+        self._running.pop(segment_id, None)
+        await self._sharing.leave(running.blueprint)
+        await self._remember()
+        self._world.changed()
+
+    async def stop_all(self, grace_s: float) -> None:
+        """Stop every segment, and begin no more."""
+        self._closing = True
+        async with asyncio.TaskGroup() as tasks:
+            for segment_id in tuple(self._running):
+                tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
+
+    async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[Blueprint]]) -> None:
+        """Take over what an agent before this one left, as its journal tells.
+
+        Workers that run are kept, those that do not are started; segments that cannot be any more
+        (their slice is gone) are dropped, and workers that no entry knows are ended.
+
+        Args:
+            draw: Gives the blueprint of a segment, or raises ServiceError.
+        """
+        found = await asyncio.to_thread(processes.running, self._places.folder)
+        adopted: set[Path] = set()
+        for spec in await asyncio.to_thread(self._journal.load):
+            try:
+                blueprint = await draw(spec)
+                await self._sharing.host(blueprint, partial(self._end_found, spec, found))
+                running = self._launch(blueprint, found)
+            except ServiceError as error:
+                _log.warning("dropped a segment", segment=spec.segment_id, error=error.message)
+            else:
+                adopted |= {keeper.path for keeper in running.keepers if keeper.process}
+        await self._end_strays({path: found[path] for path in found.keys() - adopted})
+        await self._sharing.sweep()
+        self._places.settle(self._used_slots())
+        await self._remember()
+        await self._wait_for_adopted()
+
+    async def rest(self, slice_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Run `work` while no worker runs on a slice: they drain before, and start again after."""
+        here = [r for r in self._running.values() if r.blueprint.slice_uuid == slice_uuid]
+        async with asyncio.TaskGroup() as tasks:
+            for running in here:
+                tasks.create_task(self._pause(running), name=f"pause {running.spec.segment_id}")
+        try:
+            await work()
+        finally:
+            for running in here:
+                self._resume(running)
+
+    async def _pause(self, running: Running) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for keeper in running.keepers:
+                tasks.create_task(keeper.pause(PAUSE_GRACE_S), name=f"pause {keeper.path.stem}")
+
+    def _resume(self, running: Running) -> None:
+        for keeper in running.keepers:
+            keeper.resume()
+
+    def _launch(self, blueprint: Blueprint, found: Mapping[Path, WorkerProcess]) -> Running:
+        keepers = tuple(
+            Keeper(
+                place.spec,
+                place.path,
+                self._places.ledger(blueprint.spec.gpu_uuid),
+                environment,
+                self._world,
+                found.get(place.path) if place.kept else None,
+            )
+            for place, environment in zip(
+                self._places.of(blueprint, self._used_slots()),
+                self._sharing.environments(blueprint),
+                strict=True,
+            )
+        )
+        tasks = tuple(
+            self._tasks.create_task(keeper.run(), name=f"keeper {keeper.path.stem}")
+            for keeper in keepers
+        )
+        running = Running(blueprint, keepers, tasks)
+        self._running[blueprint.spec.segment_id] = running
+        return running
+
+    def _used_slots(self) -> frozenset[tuple[str, int]]:
+        return frozenset(
+            (running.spec.gpu_uuid, keeper.spec.slot)
+            for running in self._running.values()
+            for keeper in running.keepers
+        )
+
+    async def _wait_for_adopted(self) -> None:
+        """Let workers that run answer, so that the first report says READY where it is true."""
+        try:
+            async with asyncio.timeout(ADOPT_TIMEOUT_S):
+                for running in self._running.values():
+                    for keeper in running.keepers:
+                        await keeper.settled()
+        except TimeoutError:
+            _log.warning("adopted workers are slow to answer")
+
+    async def _end_found(self, spec: SegmentSpec, found: dict[Path, WorkerProcess]) -> None:
+        """End the workers of a segment that an agent before this one left."""
+        async with asyncio.TaskGroup() as tasks:
+            for path in [each for each in found if each.stem.rpartition(".")[0] == spec.segment_id]:
+                ending = found.pop(path).end(STRAY_GRACE_S)
+                tasks.create_task(ending, name=f"end {path.stem}")
+
+    async def _end_strays(self, strays: Mapping[Path, WorkerProcess]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for path, process in strays.items():
+                _log.warning("ending a worker that nobody knows", spec=path.name)
+                tasks.create_task(process.end(STRAY_GRACE_S), name=f"stray {path.stem}")
+
+    async def _remember(self, *beginning: SegmentSpec) -> None:
+        async with self._writing:  # or an older list could overwrite a newer one
+            specs = (*(running.spec for running in self._running.values()), *beginning)
+            await asyncio.to_thread(self._journal.save, specs)
+
+
+async def _nobody() -> None:
+    """End no process of a segment that begins: it has none."""

@@ -1,0 +1,226 @@
+"""How the processes of a segment share their slice: through MPS, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from services.gpuagent.core.model import MpsLimit
+from services.gpuagent.core.mps_limits import ceiling_of, limits_of
+from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.devices.mps.driver_port import MpsDriver, Seat
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError, Unavailable
+from services.kit.telemetry import logs
+
+_log = logs.get("mps")
+
+_CHECKS: Final = 2
+"""Checks in a row that a daemon may miss."""
+
+_DEVICES: Final = "CUDA_VISIBLE_DEVICES"
+
+Clear = Callable[[], Awaitable[None]]
+
+Rest = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+"""Runs some work while no worker runs on a slice, given by UUID."""
+
+
+class Sharing(Protocol):
+    """What segments need of it."""
+
+    @property
+    def restarts(self) -> Mapping[str, int]:
+        """How often what is shared was started again, by slice UUID."""
+        ...
+
+    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+        """Return each process's environment."""
+        ...
+
+    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+        """Make ready for a segment.
+
+        Args:
+            blueprint: The segment's.
+            clear: Ends processes of the segment that run already; they would be lost anyway.
+
+        Raises:
+            ServiceError: Its processes cannot share the slice.
+        """
+        ...
+
+    async def leave(self, blueprint: Blueprint) -> None:
+        """Note that a segment's last process has ended."""
+        ...
+
+    async def sweep(self) -> None:
+        """End what an agent before this one left and no segment needs."""
+        ...
+
+    async def run(self, rest: Rest) -> None:
+        """Look after what is shared for ever.
+
+        Args:
+            rest: Runs a repair while no worker runs on a slice.
+        """
+        ...
+
+
+class Unshared:
+    """Processes that know nothing of one another."""
+
+    restarts: Mapping[str, int] = MappingProxyType({})
+
+    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+        """Return each process's environment."""
+        return (blueprint.environment,) * blueprint.spec.processes
+
+    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+        """Do nothing."""
+
+    async def leave(self, blueprint: Blueprint) -> None:
+        """Do nothing."""
+
+    async def sweep(self) -> None:
+        """Do nothing."""
+
+    async def run(self, rest: Rest) -> None:
+        """Do nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class _Table:
+    """A seat in use. Attributes: seat, ceiling, tenants (segments), missed (checks in a row)."""
+
+    seat: Seat
+    ceiling: MpsLimit
+    tenants: set[str] = field(default_factory=set)
+    missed: int = 0
+
+
+class MpsSharing:
+    """One control daemon for each slice on which several processes run.
+
+    It starts before its first client, and ends after its last. One that does not answer is
+    restarted; its clients would hang on it, so they are ended first and start again after.
+
+    Args:
+        driver: Speaks to daemons.
+        folder: Where their files go; one agent's.
+        clock: Time.
+        check_interval_s: How often they are checked, s.
+
+    Attributes:
+        restarts: Daemons started again, by slice UUID.
+    """
+
+    def __init__(
+        self, driver: MpsDriver, folder: Path, clock: Clock, check_interval_s: float
+    ) -> None:
+        self._driver = driver
+        self._folder = folder
+        self._clock = clock
+        self._check_interval_s = check_interval_s
+        self.restarts: Counter[str] = Counter()
+        self._tables: dict[str, _Table] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+        """Return each process's environment: a client's, without devices, or as it was."""
+        if not _shared(blueprint):
+            return (blueprint.environment,)
+        seat = self._seat(blueprint.slice_uuid)
+        common = {key: word for key, word in blueprint.environment.items() if key != _DEVICES}
+        limits = limits_of(blueprint.spec)
+        return tuple({**common, **self._driver.environment(seat, limit)} for limit in limits)
+
+    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+        """Make sure that the segment's daemon runs; one of an earlier agent is kept.
+
+        Where there is none, whoever runs on the slice is client of one that is gone.
+
+        Raises:
+            FailedPrecondition: There is no MPS here.
+            Unavailable: The daemon does not answer.
+        """
+        if not _shared(blueprint):
+            return
+        uuid, ceiling = blueprint.slice_uuid, ceiling_of(limits_of(blueprint.spec))
+        async with self._locks[uuid]:
+            table = self._tables.get(uuid) or _Table(self._seat(uuid), ceiling)
+            try:
+                await self._driver.check(table.seat)
+            except Unavailable:
+                await clear()
+                await self._driver.start(table.seat, ceiling)
+            table.tenants.add(blueprint.spec.segment_id)
+            self._tables[uuid] = table
+
+    async def leave(self, blueprint: Blueprint) -> None:
+        """End the slice's daemon with its last segment."""
+        uuid = blueprint.slice_uuid
+        async with self._locks[uuid]:
+            table = self._tables.get(uuid)
+            if table is None:
+                return
+            table.tenants.discard(blueprint.spec.segment_id)
+            if not table.tenants:
+                del self._tables[uuid]
+                await self._driver.stop(table.seat)
+
+    async def sweep(self) -> None:
+        """End daemons that an agent before this one left and no segment needs."""
+        ours = {table.seat.folder for table in self._tables.values()}
+        for folder in await self._driver.running(self._folder) - ours:
+            _log.warning("ending an MPS control daemon that nobody needs", folder=folder.name)
+            await self._driver.stop(Seat("", folder))
+
+    async def run(self, rest: Rest) -> None:
+        """Check the daemons for ever; see `Sharing.run`."""
+        while True:
+            await self._clock.sleep(self._check_interval_s)
+            async with asyncio.TaskGroup() as tasks:
+                for uuid in tuple(self._tables):
+                    tasks.create_task(self._look_after(uuid, rest), name=f"mps {uuid}")
+
+    async def _look_after(self, uuid: str, rest: Rest) -> None:
+        table = self._tables.get(uuid)
+        if table is None:
+            return
+        try:
+            await self._driver.check(table.seat)
+            table.missed = 0
+        except ServiceError as error:
+            table.missed += 1
+            _log.warning("MPS does not answer", device=uuid, error=error.message)
+            if table.missed >= _CHECKS:
+                await rest(uuid, lambda: self._restart(uuid))
+
+    async def _restart(self, uuid: str) -> None:
+        async with self._locks[uuid]:
+            table = self._tables.get(uuid)
+            if table is None:
+                return
+            try:
+                await self._driver.stop(table.seat)
+                await self._driver.start(table.seat, table.ceiling)
+                table.missed = 0
+                self.restarts[uuid] += 1
+            except ServiceError as error:
+                _log.error("cannot restart MPS", device=uuid, error=error.message)
+
+    def _seat(self, slice_uuid: str) -> Seat:
+        # Short, for the path of a Unix socket is.
+        name = hashlib.sha256(slice_uuid.encode()).hexdigest()[:10]
+        return Seat(slice_uuid, self._folder / name)
+
+
+def _shared(blueprint: Blueprint) -> bool:
+    return blueprint.spec.processes > 1 or bool(blueprint.spec.limits)

@@ -1,0 +1,167 @@
+"""Each worker's address, ledger slot and files: chosen once, kept over restarts of the agent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.gpuagent.core import worker_spec
+from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import SLOTS, Ledger
+from services.kit.errors import ResourceExhausted
+from services.kit.net import free_port
+
+Used = Collection[tuple[str, int]]
+"""Slots that belong to somebody: (GPU, slot)."""
+
+_UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where and how workers run on this node.
+
+    Attributes:
+        folder: Of spec files and logs; absolute.
+        host: Address they bind.
+        orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
+        log_level: As the deployment's.
+        tls: Certificates they serve with; None: plaintext.
+    """
+
+    folder: Path
+    host: str
+    orphan_timeout_s: float
+    log_level: str = "info"
+    tls: TlsFiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One worker's. Attributes: spec, path (of the spec file), kept (from an earlier agent)."""
+
+    spec: WorkerSpec
+    path: Path
+    kept: bool
+
+
+class Places:
+    """Gives workers their places.
+
+    Args:
+        home: Where and how workers run.
+        ledgers: By GPU.
+    """
+
+    def __init__(self, home: Home, ledgers: Mapping[str, Ledger]) -> None:
+        self._home = home
+        self._ledgers = ledgers
+        self._next_slot = dict.fromkeys(ledgers, 0)
+        self._recent_ports: deque[int] = deque(maxlen=256)
+
+    @property
+    def folder(self) -> Path:
+        """Where spec files lie."""
+        return self._home.folder
+
+    def ledger(self, gpu_uuid: str) -> Ledger:
+        """Return a GPU's ledger."""
+        return self._ledgers[gpu_uuid]
+
+    def of(self, blueprint: Blueprint, used: Used) -> tuple[Place, ...]:
+        """Return the places of a segment's workers: those that it had before, where it had any.
+
+        Args:
+            blueprint: What runs.
+            used: Slots that are taken.
+
+        Raises:
+            ResourceExhausted: The GPU's ledger has too few free slots.
+        """
+        numbers = range(blueprint.spec.processes)
+        paths = [self.folder / f"{blueprint.spec.segment_id}.{number}.json" for number in numbers]
+        kept = self._kept(blueprint, paths, used)
+        chosen = kept or tuple(self._fresh(blueprint, used))
+        siblings = tuple(slot for _, slot in chosen)
+        return tuple(
+            Place(self._spec(blueprint, listen, slot, siblings), path, kept=bool(kept))
+            for path, (listen, slot) in zip(paths, chosen, strict=True)
+        )
+
+    def settle(self, used: Used) -> None:
+        """Close the accounts of slots that belong to nobody."""
+        for gpu_uuid, ledger in self._ledgers.items():
+            for slot in range(SLOTS):
+                if (gpu_uuid, slot) not in used:
+                    ledger.settle(slot)
+
+    def _kept(
+        self, blueprint: Blueprint, paths: list[Path], used: Used
+    ) -> tuple[tuple[str, int], ...]:
+        """Return the earlier agent's choice, or () where not all of it can be used."""
+        try:
+            specs = [worker_spec.load(path) for path in paths]
+        except _UNREADABLE:
+            return ()
+        slots = tuple(spec.slot for spec in specs)
+        same = all(
+            spec.slice_uuid == blueprint.slice_uuid
+            and spec.siblings == slots
+            and (blueprint.spec.gpu_uuid, spec.slot) not in used
+            for spec in specs
+        )
+        return tuple((spec.listen, spec.slot) for spec in specs) if same else ()
+
+    def _fresh(self, blueprint: Blueprint, used: Used) -> Iterator[tuple[str, int]]:
+        uuid = blueprint.spec.gpu_uuid
+        ledger, first = self._ledgers[uuid], self._next_slot[uuid]
+        # In turn, so that a slot rests long enough for its last figures to be read.
+        order = [(first + step) % SLOTS for step in range(SLOTS)]
+        free = [slot for slot in order if (uuid, slot) not in used and not ledger.slot(slot).pid]
+        if len(free) < blueprint.spec.processes:
+            raise ResourceExhausted(f"{uuid} has {len(free)} free worker slots of {SLOTS}")
+        for slot in free[: blueprint.spec.processes]:
+            self._next_slot[uuid] = slot + 1
+            # What its last holder drew says nothing of the new one.
+            ledger.set_grant(slot, Grant(idle_power_w=blueprint.idle_power_w))
+            yield f"{self._home.host}:{self._port()}", slot
+
+    def _port(self) -> int:
+        """Return a free port that was not given to somebody who has yet to bind it."""
+        while (port := free_port(self._home.host)) in self._recent_ports:
+            pass
+        self._recent_ports.append(port)
+        return port
+
+    def _spec(
+        self, blueprint: Blueprint, listen: str, slot: int, siblings: tuple[int, ...]
+    ) -> WorkerSpec:
+        spec, home = blueprint.spec, self._home
+        return WorkerSpec(
+            segment_id=spec.segment_id,
+            model=spec.model,
+            variant=spec.variant,
+            file=blueprint.file,
+            batch_size=spec.batch_size,
+            listen=listen,
+            ledger=self._ledgers[spec.gpu_uuid].path,
+            slot=slot,
+            siblings=siblings,
+            slice_uuid=blueprint.slice_uuid,
+            costs=blueprint.costs,
+            charged=blueprint.charged,
+            provider=blueprint.provider,
+            orphan_timeout_s=home.orphan_timeout_s,
+            log_level=home.log_level,
+            tls=home.tls,
+            external=blueprint.external,
+            generative=blueprint.generative,
+            passes_on=blueprint.passes_on,
+            cores=blueprint.cores,
+            threads=blueprint.threads,
+        )

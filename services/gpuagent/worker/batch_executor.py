@@ -1,0 +1,108 @@
+"""The worker's core for networks that answer a batch at once: forms batches and runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.gpu_slot import Batch, Device, Ran
+from services.gpuagent.worker.intake import INTAKE_BYTES, Intake, Job
+from services.gpuagent.worker.model_port import Model, ModelFailed, R
+from services.gpuagent.worker.session import Answer, Cost
+from services.kit.clock import Clock
+from services.kit.errors import ServiceError
+from services.kit.telemetry import logs
+
+_log = logs.get("worker")
+
+
+class Executor(Intake[R]):
+    """Runs the work of all streams on one device, batch by batch.
+
+    Args:
+        batcher: The queue.
+        device: Where batches run.
+        model: Computes.
+        credits_: How many requests may be in flight, and on which streams.
+        clock: The device's clock.
+        intake_bytes: What the streams may hold together: requests and unsent responses.
+    """
+
+    def __init__(  # noqa: PLR0913 - the worker's parts, put together once
+        self,
+        batcher: Batcher[Job[R]],
+        device: Device,
+        model: Model[R],
+        credits_: Credits,
+        clock: Clock,
+        *,
+        intake_bytes: int = INTAKE_BYTES,
+    ) -> None:
+        super().__init__(batcher, device, model, credits_, clock, intake_bytes=intake_bytes)
+        self._model = model
+
+    async def run(self) -> None:
+        """Run batches for ever."""
+        while True:
+            await self._execute(await self._next())
+            self._divide(self._clock.monotonic())
+
+    async def _execute(self, batch: Sequence[Pending[Job[R]]]) -> None:
+        """Run a batch; if it fails, each request alone, so that only the culprit fails."""
+        try:
+            answers = await self._attempt(batch)
+        except Exception as error:  # noqa: BLE001 - ONNX Runtime's errors share no base class
+            if len(batch) == 1:
+                job = batch[0].work
+                _log.warning("model failed", error=str(error), id=job.request.id)
+                failed = ModelFailed("the model failed on this request")
+                self._end(job.session, Answer(job.id, failed))
+                return
+            for pending in batch:
+                if self._to_start(pending):
+                    await self._execute((pending,))
+        else:
+            for pending, answer in zip(batch, answers, strict=True):
+                self._done(pending, answer)
+
+    async def _attempt(self, batch: Sequence[Pending[Job[R]]]) -> list[Answer]:
+        size = Batch(
+            items=sum(pending.items for pending in batch),
+            requests=len(batch),
+            arrived_s=max(pending.arrived_s for pending in batch),
+        )
+        requests = [pending.work.request for pending in batch]
+
+        async def tell(place: int, part: bytes) -> bool:
+            job = batch[place].work
+            return await job.session.tell_part(Answer(job.id, response=part, more=True))
+
+        ran = await self._device.run(size, lambda: self._model.compute(requests, tell))
+        return [
+            _answer(pending, outcome, ran, size.items)
+            for pending, outcome in zip(batch, ran.outputs(), strict=True)
+        ]
+
+
+def _answer(
+    pending: Pending[Job[R]], outcome: bytes | ServiceError, ran: Ran[Any], items: int
+) -> Answer:
+    cost = _cost(ran, pending, items)
+    if isinstance(outcome, ServiceError):
+        return Answer(pending.work.id, error=outcome, cost=cost)
+    return Answer(pending.work.id, response=outcome, cost=cost)
+
+
+def _cost(ran: Ran[Any], pending: Pending[Job[R]], items: int) -> Cost:
+    share = pending.items / items
+    return Cost(
+        energy_j=ran.energy_j * share,
+        idle_energy_j=ran.idle_energy_j * share,
+        energy_method=ran.method,
+        queue_s=max(ran.started_s - pending.arrived_s, 0.0),
+        compute_s=ran.compute_s,
+        batch_size=items,
+        items=pending.items,
+    )

@@ -1,0 +1,248 @@
+"""A model that a server of the Open Inference Protocol runs: Triton, MLServer, or another.
+
+Requests go on as the bytes they came as. Protobuf reads messages that follow one another as one,
+of which the last value of a field counts: so the model's name is replaced by appending it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from inference import grpc_service_pb2 as oip
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.gpuagent.core.worker_spec import External, WorkerSpec
+from services.gpuagent.worker.external_server import Server, started
+from services.gpuagent.worker.model_port import Answers, ModelFailed, Tell
+from services.gpuagent.worker.tensor_messages import VERSION
+from services.kit.clock import Clock
+from services.kit.errors import (
+    Cancelled,
+    InvalidArgument,
+    NotFound,
+    ServiceError,
+    Unavailable,
+    from_status,
+)
+from services.kit.rpc import dial
+
+if TYPE_CHECKING:
+    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
+
+_INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
+_STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
+_FAILS_FAST: Final = (("triton_grpc_error", "true"),)  # errors come as statuses, not as text only
+_FINAL: Final = "triton_final_response"
+_POLL_S: Final = 0.2
+_CHECK_PERIOD_S: Final = 1.0
+_CHECKS_LOST: Final = 3
+_ASK_TIMEOUT_S: Final = 5.0
+_LONGEST_S: Final = 300.0
+"""For requests without a deadline, s."""
+
+_TRY_ELSEWHERE: Final = frozenset({"ABORTED", "CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
+_MODELS_FAULT: Final = frozenset({"DATA_LOSS", "INTERNAL", "UNKNOWN"})
+
+TellPart = Callable[[bytes], Awaitable[bool]]
+"""`model.Tell` of one request."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forwarded:
+    """A request as it goes on. Attributes: as `model.Request`; data (serialized), deadline_s."""
+
+    id: str
+    items: int
+    data: bytes
+    deadline_s: float
+    kind: str = "any"  # the server itself decides what may share a batch
+
+
+@asynccontextmanager
+async def external_model(
+    spec: WorkerSpec, external: External, clock: Clock
+) -> AsyncIterator[ExternalModel]:
+    """Start the server where it has to be, and wait until it has the model ready.
+
+    Raises:
+        RuntimeError: The server ended, or has no such model.
+    """
+    async with (
+        started(external, spec.file) as server,
+        dial(server.address, dead_after_s=None) as channel,
+    ):
+        stub = GRPCInferenceServiceStub(channel)
+        name = external.model_name or spec.variant
+        await _until_ready(stub, server, name, external.model_version)
+        model = ExternalModel(spec, channel, server, clock)
+        model.metadata = await _metadata(stub, name, external.model_version)
+        model.decoupled = await _decoupled(stub, name, external.model_version)
+        yield model
+
+
+class ExternalModel:
+    """The worker's side of a server.
+
+    Args:
+        spec: Who the worker is.
+        channel: To the server.
+        server: Its process, where the worker started it.
+        clock: The worker's.
+
+    Attributes:
+        metadata: As `model.Model.metadata`.
+        decoupled: As `model.Model.decoupled`: the server is asked by stream.
+    """
+
+    metadata: bytes = b""
+    decoupled: bool = False
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        channel: grpc.aio.Channel,
+        server: Server,
+        clock: Clock,
+    ) -> None:
+        external = spec.external or External()
+        self._name = external.model_name or spec.variant
+        self._version = external.model_version
+        self._infer: Any = channel.unary_unary(_INFER)  # without serializers: bytes in, bytes out
+        self._stream: Any = channel.stream_stream(_STREAM)
+        self._stub = GRPCInferenceServiceStub(channel)
+        self._server = server
+        self._clock = clock
+        self._renamed = oip.ModelInferRequest(
+            model_name=self._name, model_version=self._version
+        ).SerializeToString()
+        self._named_back = oip.ModelInferResponse(
+            model_name=spec.model, model_version=VERSION
+        ).SerializeToString()
+
+    def read(self, data: bytes, deadline_s: float) -> Forwarded:
+        """Read what the worker must know of a request; the rest is the server's to check.
+
+        Raises:
+            InvalidArgument: It is no ModelInferRequest.
+            NotFound: It asks for another version of the model.
+        """
+        try:
+            request = oip.ModelInferRequest.FromString(data)
+        except DecodeError:
+            raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
+        if request.model_version not in ("", VERSION):
+            raise NotFound(
+                f"model {request.model_name!r} has version {VERSION} only, not "
+                f"{request.model_version!r}",
+                field="model_version",
+            )
+        sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
+        return Forwarded(request.id, max(sizes, default=1), data, deadline_s)
+
+    async def compute(self, requests: Sequence[Forwarded], tell: Tell) -> Answers:
+        """Send a batch's requests at the same time; the server joins them as it likes."""
+        outcomes = await asyncio.gather(
+            *(self._ask(request, partial(tell, place)) for place, request in enumerate(requests))
+        )
+        return lambda: outcomes
+
+    async def failure(self) -> str:
+        """Wait until the server has ended, or says several times that it is not ready."""
+        lost = 0
+        while lost < _CHECKS_LOST:
+            ended = await self._server.ended(_CHECK_PERIOD_S)
+            if ended:
+                return ended
+            ready = await _ready(self._stub, self._name, self._version)
+            lost = 0 if ready else lost + 1
+        return f"the server at {self._server.address} does not have {self._name!r} ready any more"
+
+    async def _ask(self, request: Forwarded, tell: TellPart) -> bytes | ServiceError:
+        left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
+        data, timeout_s = request.data + self._renamed, max(left_s, 0.0)
+        try:
+            if self.decoupled:
+                return await self._follow(data, timeout_s, tell)
+            response: bytes = await self._infer(data, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            return _explained(error, left_s)
+        return response + self._named_back
+
+    async def _follow(self, data: bytes, timeout_s: float, tell: TellPart) -> bytes | ServiceError:
+        """Tell the parts of an answer as they come; return the last, b"" if none said it was."""
+        last = b""
+        call = self._stream(timeout=timeout_s, metadata=_FAILS_FAST)
+        try:
+            await call.write(data)
+            await call.done_writing()
+            async for message in call:
+                answer = oip.ModelStreamInferResponse.FromString(message)
+                if answer.error_message:
+                    return ModelFailed(answer.error_message)
+                part = answer.infer_response.SerializeToString() + self._named_back
+                if answer.infer_response.parameters[_FINAL].bool_param:
+                    last = part
+                elif not await tell(part):
+                    return Cancelled("cancelled while it was computed")
+        finally:
+            call.cancel()  # where its end was not reached
+        return last
+
+
+def _explained(error: grpc.aio.AioRpcError, left_s: float) -> ServiceError:
+    """Return a server's error as ours; Unavailable: another instance may do better."""
+    status, details = error.code().name, error.details() or "no details"
+    if status in _MODELS_FAULT:
+        return ModelFailed(details)
+    too_long = status == "DEADLINE_EXCEEDED" and left_s >= _LONGEST_S
+    if status in _TRY_ELSEWHERE or too_long:
+        return Unavailable(f"the model's server answered {status}: {details}")
+    return from_status(status, details)
+
+
+async def _until_ready(
+    stub: GRPCInferenceServiceAsyncStub, server: Server, name: str, version: str
+) -> None:
+    while not await _ready(stub, name, version):
+        ended = await server.ended(_POLL_S)
+        if ended:
+            raise RuntimeError(ended)
+
+
+async def _ready(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bool:
+    try:
+        server = await stub.ServerReady(oip.ServerReadyRequest(), timeout=_ASK_TIMEOUT_S)
+        asked = oip.ModelReadyRequest(name=name, version=version)
+        return server.ready and (await stub.ModelReady(asked, timeout=_ASK_TIMEOUT_S)).ready
+    except grpc.aio.AioRpcError:  # not there yet, or the model is not loaded yet
+        return False
+
+
+async def _decoupled(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bool:
+    """Return whether the model answers in parts; where the server does not tell, it does not."""
+    asked = oip.ModelConfigRequest(name=name, version=version)
+    try:
+        answer = await stub.ModelConfig(asked, timeout=_ASK_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        return False
+    return answer.config.model_transaction_policy.decoupled
+
+
+async def _metadata(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bytes:
+    """Return the server's metadata of the model, or none where it does not tell."""
+    asked = oip.ModelMetadataRequest(name=name, version=version)
+    try:
+        answer = await stub.ModelMetadata(asked, timeout=_ASK_TIMEOUT_S)
+    except grpc.aio.AioRpcError:
+        answer = oip.ModelMetadataResponse()
+    answer.ClearField("name")
+    del answer.versions[:]
+    answer.versions.append(VERSION)
+    return answer.SerializeToString()

@@ -1,0 +1,89 @@
+"""The device while it works for several requests at a time, each of which comes and goes alone.
+
+What the ledger calls a batch is here a stretch of decoding, from one change of who is decoded to
+the next, or a second of it. Text comes at the pace of the real hardware, on a simulated device too,
+which then only says what power that takes: no profile knows how long an answer will be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.worker.core.token_shares import Shares
+from services.gpuagent.worker.gpu_slot import Batch, Device, Ran
+from services.kit.clock import Clock
+from services.kit.profiles.core.profile import BatchCost
+
+_STRETCH_S: Final = 1.0
+_DEAD_S: Final = 10.0  # a worker that dies within a stretch is charged for so long of it at most
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stay:
+    """A request's time on the device. Attributes: started_s, idle_energy_j (before it, J)."""
+
+    started_s: float
+    idle_energy_j: float
+
+
+class SharedDevice(Device):
+    """The device as one worker process sees it that decodes several requests at a time.
+
+    Args:
+        spec: Who and where the process is.
+        ledger: The device's ledger.
+        clock: CLOCK_MONOTONIC and sleep.
+    """
+
+    def __init__(self, spec: WorkerSpec, ledger: Ledger, clock: Clock) -> None:
+        super().__init__(spec, ledger, clock)
+        self._shares = Shares()
+        self._since_s = 0.0
+        self._power_w = 0.0
+        self._method = ""
+
+    def begin(self) -> Stay:
+        """A request takes a slot; the idle energy before is told to who ends it."""
+        now_s = self._clock.monotonic()
+        if self._shares:
+            stay = Stay(now_s, 0.0)
+            self._end_stretch(now_s)
+        else:
+            idle_s = max(now_s - self._slot.idle_since_s, 0.0)
+            stay = Stay(now_s, self._ledger.grant(self._spec.slot).idle_power_w * idle_s)
+        self._shares.join(stay)
+        self._begin_stretch(now_s)
+        return stay
+
+    def count(self, stay: Stay, tokens: int) -> None:
+        """A request got tokens, of its prompt or of its answer."""
+        self._shares.count(stay, tokens)
+        now_s = self._clock.monotonic()
+        if now_s - self._since_s >= _STRETCH_S:
+            self._end_stretch(now_s)
+            self._begin_stretch(now_s)
+
+    def end(self, stay: Stay) -> Ran[None]:
+        """A request gives its slot back; return what it took."""
+        now_s = self._clock.monotonic()
+        self._end_stretch(now_s, requests=1)
+        energy_j = self._shares.leave(stay)
+        if self._shares:
+            self._begin_stretch(now_s)
+        took_s = now_s - stay.started_s
+        return Ran(None, stay.started_s, took_s, energy_j, stay.idle_energy_j, self._method)
+
+    def _begin_stretch(self, now_s: float) -> None:
+        decoded = len(self._shares)
+        profiled = self._profiled(Batch(decoded, decoded, now_s))
+        self._power_w, self._method = self._tariff(profiled, self._ledger.grant(self._spec.slot))
+        self._since_s = now_s
+        self._begin(profiled and BatchCost(_DEAD_S, self._power_w * _DEAD_S), now_s)
+
+    def _end_stretch(self, now_s: float, requests: int = 0) -> None:
+        energy_j = self._power_w * max(now_s - self._since_s, 0.0)
+        self._shares.spend(energy_j)
+        self._write(self._slot.ended(now_s, energy_j, requests))

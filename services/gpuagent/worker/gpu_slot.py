@@ -1,0 +1,156 @@
+"""One process's place on the GPU: runs batches one at a time and keeps its ledger slot true.
+
+On the simulated device the real computation runs on the CPU, and the batch then takes as long, and
+costs as much, as the profile says. A computation slower than the profile is told as it was: its
+real time, at the profile's power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from services.gpuagent.core.worker_slot import Grant, Slot
+from services.gpuagent.core.worker_spec import WorkerSpec
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.kit.clock import Clock
+from services.kit.profiles.core.profile import BatchCost
+
+Outputs = TypeVar("Outputs")
+
+_UNMETERED = BatchCost(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is run. Attributes: items, requests (their number), arrived_s (of the newest)."""
+
+    items: int
+    requests: int
+    arrived_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ran(Generic[Outputs]):
+    """A batch that ended.
+
+    Attributes:
+        outputs: What was computed.
+        started_s: When, on the clock that the device was given.
+        compute_s: Time it was executing, s.
+        energy_j: Active energy, J.
+        idle_energy_j: Idle energy since the batch before, J.
+        method: How energy_j was obtained.
+    """
+
+    outputs: Outputs
+    started_s: float
+    compute_s: float
+    energy_j: float
+    idle_energy_j: float
+    method: str
+
+
+class Device:
+    """The GPU as one worker process sees it.
+
+    Args:
+        spec: Who and where the process is.
+        ledger: The GPU's ledger.
+        clock: CLOCK_MONOTONIC and sleep.
+    """
+
+    def __init__(self, spec: WorkerSpec, ledger: Ledger, clock: Clock) -> None:
+        self._spec = spec
+        self._ledger = ledger
+        self._clock = clock
+        self._slot = Slot()
+        self._latencies = ledger.latencies(spec.slot)
+
+    def claim(self, pid: int) -> None:
+        """Take the slot; its counters go on from where the process before left them."""
+        self._ledger.settle(self._spec.slot)
+        self._write(
+            replace(
+                self._ledger.slot(self._spec.slot),
+                pid=pid,
+                slice_uuid=self._spec.slice_uuid,
+                segment_id=self._spec.segment_id,
+                idle_since_s=self._clock.monotonic(),
+            )
+        )
+
+    def release(self) -> None:
+        """Give the slot back."""
+        self._ledger.settle(self._spec.slot)
+
+    def answered(self, latency_s: float) -> None:
+        """Count a request by the time from its arrival at the router to its end here, s."""
+        self._latencies.add(latency_s)
+
+    async def run(self, batch: Batch, compute: Callable[[], Awaitable[Outputs]]) -> Ran[Outputs]:
+        """Run one batch; whatever `compute` raises leaves the slot idle and the time counted."""
+        before = self._slot
+        # Back to back, a batch starts when the one before ended: the time that this process took
+        # to wake up and answer is no time of the GPU.
+        ready_s = max(before.idle_since_s, batch.arrived_s)
+        started_s = min(self._clock.monotonic(), ready_s)
+        profiled = self._profiled(batch)
+        cost = self._begin(profiled, started_s)
+        grant = self._ledger.grant(self._spec.slot)
+        power_w, method = self._tariff(profiled, grant)
+        try:
+            outputs = await compute()
+        except BaseException:
+            now_s = self._clock.monotonic()
+            self._write(self._slot.ended(now_s, power_w * (now_s - started_s), 0))
+            raise
+        computed_s = self._clock.monotonic()
+        late_s = max(computed_s - (started_s + cost.latency_s), 0.0)
+        ended_s = started_s + cost.latency_s + late_s
+        energy_j = cost.energy_j + power_w * late_s
+        try:
+            await self._clock.sleep(ended_s - computed_s)
+        finally:
+            known = profiled if batch.items <= self._spec.batch_size else None
+            self._write(self._slot.ended(ended_s, energy_j, batch.requests, known))
+        idle_j = grant.idle_power_w * max(started_s - before.idle_since_s, 0.0)
+        compute_s = cost.latency_s + late_s
+        return Ran(outputs, started_s, compute_s, energy_j, idle_j, method)
+
+    def _profiled(self, batch: Batch) -> BatchCost | None:
+        """Return what the profile says of a batch that begins now; None: nothing."""
+        if self._spec.costs is None:
+            return None
+        others = (number for number in self._spec.siblings if number != self._spec.slot)
+        busy = 1 + self._ledger.busy_among(others)
+        return self._spec.costs.at(batch.items, busy, self._ledger.header.clock_ratio)
+
+    def _begin(self, profiled: BatchCost | None, started_s: float) -> BatchCost:
+        """Mark the slot busy and return what the device will charge for the batch."""
+        if profiled is None or not self._spec.charged:
+            self._write(replace(self._slot, busy_since_s=started_s))
+            return _UNMETERED
+        self._write(
+            replace(
+                self._slot,
+                busy_since_s=started_s,
+                power_w=profiled.power_w,
+                batch_energy_j=profiled.energy_j,
+            )
+        )
+        return profiled
+
+    def _tariff(self, profiled: BatchCost | None, grant: Grant) -> tuple[float, str]:
+        """Return the active power that a batch is counted at, W, and how that was found.
+
+        Where nothing was measured yet, the profile says it.
+        """
+        if profiled is not None and (self._spec.charged or not grant.busy_power_w):
+            return profiled.power_w, "model"
+        return grant.busy_power_w, grant.method
+
+    def _write(self, slot: Slot) -> None:
+        self._slot = slot
+        self._ledger.write(self._spec.slot, slot)

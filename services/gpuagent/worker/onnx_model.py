@@ -1,0 +1,120 @@
+"""A model that this process runs itself, with ONNX Runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Final
+
+import numpy as np
+
+from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.model_port import Answers, ModelFailed, Tell
+from services.gpuagent.worker.onnx_engine import Engine
+from services.gpuagent.worker.tensor_messages import Inference
+from services.gpuagent.worker.tensors import Array
+from services.kit.errors import ServiceError
+
+NAN_PATIENCE: Final = 5
+"""NaN answers in a row, to inputs without, after which the model is looked into."""
+
+
+class LocalModel:
+    """An engine, with the thread it blocks.
+
+    NaN in an answer, of inputs without, is an error: no client can use it. That alone says nothing
+    of the model: a client may ask for the logarithm of -1. But after several in a row the last
+    request that had a sound answer is run again. Where it has none now, or no request ever had one,
+    the model itself is spoilt.
+
+    Args:
+        engine: The loaded file.
+        thread: Where it runs.
+        passes_on: Answers have every output, whichever are asked for.
+    """
+
+    def __init__(self, engine: Engine, thread: Executor, *, passes_on: bool = False) -> None:
+        self._passes_on = passes_on
+        self._engine = engine
+        self._thread = thread
+        self._spoilt_in_a_row = 0
+        self._suspected = asyncio.Event()
+        self._witness: Mapping[str, Array] | None = None
+        self.metadata = tensor_messages.metadata(engine.signature)
+        self.decoupled = False
+
+    def read(self, data: bytes, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
+        """Read and check a request; see `requests.parse`."""
+        return tensor_messages.parse(data, self._engine.signature, every_output=self._passes_on)
+
+    async def compute(
+        self,
+        inferences: Sequence[Inference],
+        tell: Tell,  # noqa: ARG002 - a network answers at once
+    ) -> Answers:
+        """Run a batch.
+
+        Raises:
+            Exception: Whatever ONNX Runtime makes of the inputs; its classes share no base.
+        """
+        outputs = await self._run(_joined(inferences))
+        parts = _split(outputs, [inference.items for inference in inferences])
+        return lambda: [
+            self._answer(inference, part) for inference, part in zip(inferences, parts, strict=True)
+        ]
+
+    async def failure(self) -> str:
+        """Wait until the model answers nothing but NaN."""
+        while True:
+            await self._suspected.wait()
+            if self._witness is None or _nan(await self._run(self._witness)):
+                return "it answers NaN to requests without any"
+            self._suspected.clear()
+
+    async def _run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._engine.run, feeds)
+
+    def _answer(self, inference: Inference, outputs: list[Array]) -> bytes | ServiceError:
+        if not _nan(outputs):
+            self._spoilt_in_a_row, self._witness = 0, inference.feeds
+        elif not _nan(inference.feeds.values()):
+            self._suspect()
+            return ModelFailed("the model's answer to this request is not a number (NaN)")
+        return tensor_messages.response(inference, self._engine.signature, outputs)
+
+    def _suspect(self) -> None:
+        self._spoilt_in_a_row += 1
+        if self._spoilt_in_a_row >= NAN_PATIENCE:
+            self._spoilt_in_a_row = 0
+            self._suspected.set()
+
+
+def _nan(arrays: Iterable[Array]) -> bool:
+    return any(array.dtype.kind == "f" and bool(np.isnan(array).any()) for array in arrays)
+
+
+def _joined(inferences: Sequence[Inference]) -> dict[str, Array]:
+    """Return the inputs of all requests, one after another in each tensor."""
+    first = inferences[0]
+    if len(inferences) == 1:
+        return dict(first.feeds)
+    return {
+        name: np.concatenate([inference.feeds[name] for inference in inferences])
+        for name in first.feeds
+    }
+
+
+def _split(outputs: Sequence[Array], items: Sequence[int]) -> list[list[Array]]:
+    """Return each request's part of the outputs.
+
+    Raises:
+        ValueError: An output has not one row per item: the model mixes requests.
+    """
+    if len(items) == 1:
+        return [list(outputs)]
+    if any(len(output) != sum(items) for output in outputs):
+        raise ValueError("an output of the batch has not one row per item")
+    ends = np.cumsum(items)[:-1]
+    return [list(parts) for parts in zip(*(np.split(out, ends) for out in outputs), strict=True)]

@@ -1,0 +1,241 @@
+"""The Open Inference Protocol's messages <-> arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from inference import grpc_service_pb2 as pb
+from services.gpuagent.worker import tensors
+from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
+from services.gpuagent.worker.tensors import Array
+from services.kit.errors import InvalidArgument, NotFound
+
+VERSION: Final = "1"
+PLATFORM: Final = "onnxruntime_onnx"
+
+_CONTENTS: Final = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """A request that was found right.
+
+    Attributes:
+        id: The client's name for it.
+        model: As the client named it.
+        feeds: One array per input of the model.
+        outputs: Which outputs of the signature are wanted.
+        items: First dimension of the inputs.
+        kind: Equal where requests may be concatenated; None: never.
+    """
+
+    id: str
+    model: str
+    feeds: Mapping[str, Array]
+    outputs: tuple[int, ...]
+    items: int
+    kind: Hashable
+
+
+def parse(data: bytes, signature: Signature, *, every_output: bool = False) -> Inference:
+    """Read and check a serialized ModelInferRequest.
+
+    Args:
+        data: The request.
+        signature: The model's.
+        every_output: Whichever it asks for.
+
+    Raises:
+        InvalidArgument: It is not one, or not for this signature; `field` says where.
+        NotFound: It asks for another version of the model.
+    """
+    request = decode(data)
+    if every_output:
+        del request.outputs[:]
+    return check(request, signature)
+
+
+def decode(data: bytes) -> pb.ModelInferRequest:
+    """Return a request.
+
+    Raises:
+        InvalidArgument: It is none.
+    """
+    try:
+        return pb.ModelInferRequest.FromString(data)
+    except DecodeError:
+        raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
+
+
+def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
+    """Check a request.
+
+    Raises:
+        InvalidArgument: It is not for this signature; `field` says where.
+        NotFound: It asks for another version of the model.
+    """
+    if request.model_version not in ("", VERSION):
+        raise NotFound(
+            f"model {request.model_name!r} has version {VERSION} only, not "
+            f"{request.model_version!r}",
+            field="model_version",
+        )
+    feeds = dict(_feeds(request, signature))
+    items = _items(request, feeds, signature)
+    return Inference(
+        request.id,
+        request.model_name,
+        feeds,
+        _outputs(request, signature),
+        items,
+        _kind(feeds) if signature.batches else None,
+    )
+
+
+def response(inference: Inference, signature: Signature, results: Sequence[Array]) -> bytes:
+    """Return a serialized ModelInferResponse with the wanted outputs.
+
+    Args:
+        inference: What was asked.
+        signature: The model's.
+        results: One array per output of the signature, this request's items only.
+    """
+    answer = pb.ModelInferResponse(
+        model_name=inference.model, model_version=VERSION, id=inference.id
+    )
+    for number in inference.outputs:
+        spec, array = signature.outputs[number], results[number]
+        answer.outputs.add(name=spec.name, datatype=spec.datatype, shape=array.shape)
+        answer.raw_output_contents.append(tensors.encode(array, spec.datatype))
+    return answer.SerializeToString()
+
+
+def metadata(signature: Signature) -> bytes:
+    """Return a serialized ModelMetadataResponse without the model's name."""
+
+    def describe(specs: Sequence[TensorSpec]) -> list[pb.ModelMetadataResponse.TensorMetadata]:
+        return [
+            pb.ModelMetadataResponse.TensorMetadata(
+                name=spec.name, datatype=spec.datatype, shape=spec.shape
+            )
+            for spec in specs
+        ]
+
+    return pb.ModelMetadataResponse(
+        versions=[VERSION],
+        platform=PLATFORM,
+        inputs=describe(signature.inputs),
+        outputs=describe(signature.outputs),
+    ).SerializeToString()
+
+
+def _feeds(request: pb.ModelInferRequest, signature: Signature) -> Iterator[tuple[str, Array]]:
+    known = {spec.name: spec for spec in signature.inputs}
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise InvalidArgument(
+            f"raw_input_contents must have one entry per input, {len(request.inputs)}, "
+            f"got {len(raw)}",
+            field="raw_input_contents",
+        )
+    seen: set[str] = set()
+    for number, tensor in enumerate(request.inputs):
+        field = f"inputs[{number}]"
+        if tensor.name not in known:
+            raise InvalidArgument(
+                f"{field}.name: no input {tensor.name!r}; the model has {', '.join(known)}",
+                field=f"{field}.name",
+            )
+        if tensor.name in seen:
+            raise InvalidArgument(
+                f"{field}.name: {tensor.name!r} is given twice", field=f"{field}.name"
+            )
+        seen.add(tensor.name)
+        _check(tensor, known[tensor.name], field)
+        if raw and tensor.HasField("contents"):
+            raise InvalidArgument(
+                f"{field}.contents: give raw_input_contents or contents, not both",
+                field=f"{field}.contents",
+            )
+        yield tensor.name, _array(tensor, raw[number] if raw else None, number)
+    missing = [name for name in known if name not in seen]
+    if missing:
+        raise InvalidArgument(f"inputs: {', '.join(missing)} missing", field="inputs")
+
+
+def _check(tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, field: str) -> None:
+    if tensor.datatype != spec.datatype:
+        raise InvalidArgument(
+            f"{field}.datatype: {spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}",
+            field=f"{field}.datatype",
+        )
+    shape = list(tensor.shape)
+    fits = len(shape) == len(spec.shape) and all(
+        size >= 0 and allowed in (-1, size) for size, allowed in zip(shape, spec.shape, strict=True)
+    )
+    if not fits:
+        raise InvalidArgument(
+            f"{field}.shape: {spec.name!r} takes {list(spec.shape)} (-1: any size), got {shape}",
+            field=f"{field}.shape",
+        )
+
+
+def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None, number: int) -> Array:
+    if raw is not None:
+        field = f"raw_input_contents[{number}]"
+        return tensors.decode(raw, tensor.datatype, tensor.shape, field=field)
+    contents = _CONTENTS.get(tensor.datatype)
+    if contents is None:
+        raise InvalidArgument(
+            f"inputs[{number}]: {tensor.datatype} travels as raw_input_contents only",
+            field="raw_input_contents",
+        )
+    elements = getattr(tensor.contents, contents)
+    field = f"inputs[{number}].contents.{contents}"
+    return tensors.from_elements(elements, tensor.datatype, tensor.shape, field=field)
+
+
+def _items(request: pb.ModelInferRequest, feeds: Mapping[str, Array], signature: Signature) -> int:
+    sizes = {name: array.shape[0] for name, array in feeds.items() if array.ndim}
+    for number, tensor in enumerate(request.inputs):
+        if sizes.get(tensor.name, 1) < 1:
+            field = f"inputs[{number}].shape"
+            raise InvalidArgument(f"{field}: the first size must be >= 1, got 0", field=field)
+    if signature.batches and len(set(sizes.values())) > 1:
+        raise InvalidArgument(
+            f"inputs: all must bring the same number of items, got {sizes}", field="inputs"
+        )
+    return max(sizes.values(), default=1)
+
+
+def _outputs(request: pb.ModelInferRequest, signature: Signature) -> tuple[int, ...]:
+    numbers = {spec.name: number for number, spec in enumerate(signature.outputs)}
+    for at, wanted in enumerate(request.outputs):
+        if wanted.name not in numbers:
+            field = f"outputs[{at}].name"
+            raise InvalidArgument(
+                f"{field}: no output {wanted.name!r}; the model has {', '.join(numbers)}",
+                field=field,
+            )
+    return tuple(numbers[wanted.name] for wanted in request.outputs) or tuple(numbers.values())
+
+
+def _kind(feeds: Mapping[str, Array]) -> Hashable:
+    return tuple(sorted((name, array.shape[1:]) for name, array in feeds.items()))
