@@ -24,8 +24,8 @@ from rich.progress import MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from benchmarks import _grids
 from benchmarks.harness import Figures, Report, main
-from services.simulator.read import read
-from services.simulator.report import Result, chosen, run
+from services.simulator.loader import read
+from services.simulator.report.report import Result, chosen, run
 
 SCENARIO = Path(__file__).parents[1] / "examples/scenarios/two-days.yaml"
 KIND = "lca"

@@ -24,7 +24,7 @@ from services.planner.core.plan_builder import Circumstances, draft, same, specs
 from services.planner.core.triggers import Kind, Observation, Trigger, cause, wait_s
 from services.simulator.rollout import Executor, Order
 from services.simulator.scenario import Timing
-from services.simulator.seen import PlanMade
+from services.simulator.stats.run_record import PlanMade
 from services.simulator.timeline import Waiting
 
 _TICK_S = 1e-6

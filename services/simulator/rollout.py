@@ -15,8 +15,8 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.placement.actions import Rollout, StopSegment
 from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.routing_table import Told, by_capacity, routes
-from services.simulator import tables
-from services.simulator.machines import Machines
+from services.simulator import routing_adapter
+from services.simulator.nodes import Machines
 from services.simulator.router import Router
 from services.simulator.scenario import Timing
 from services.simulator.timeline import Timeline, Waiting
@@ -113,4 +113,4 @@ class Executor:
         }
         told = Told(idle_power_w=self._fleet.idle_power_w())
         found = routes(self._deployment, self.serving, endpoints, told=told)
-        self._router.swap(tables.table(self._revision, version, found, self._deployment))
+        self._router.swap(routing_adapter.table(self._revision, version, found, self._deployment))

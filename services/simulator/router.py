@@ -27,7 +27,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import Window
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
 from services.router.core.model_registry import Switchboard
-from services.simulator.cells import Recorder
+from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.timeline import Timeline
 from services.simulator.worker import Worker
 

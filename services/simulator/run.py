@@ -15,18 +15,18 @@ from services.planner.core.grid_signal import GridSignal
 from services.planner.core.service_level import Aim, ServiceLevel
 from services.router.core.limits import limits, space
 from services.router.core.model_registry import Switchboard
-from services.simulator import tables
-from services.simulator.cells import Arrivals, Recorder
+from services.simulator import routing_adapter
+from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate
-from services.simulator.machines import Machines
-from services.simulator.outside import Grid, send
+from services.simulator.loader import Setting
+from services.simulator.nodes import Machines
 from services.simulator.planner import Planner, PlannerClock
-from services.simulator.read import Setting
 from services.simulator.rollout import Executor
 from services.simulator.router import Router
-from services.simulator.sampling import Sampler
 from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad
-from services.simulator.seen import Seen
+from services.simulator.stats.run_record import Seen
+from services.simulator.stats.sampled_intervals import Arrivals, Recorder
+from services.simulator.stats.sampling import Sampler
 from services.simulator.timeline import Timeline, Waiting
 
 _ROUTER = "router"
@@ -102,7 +102,7 @@ class _Suite:
         self.router = Router(
             deployment,
             Switchboard(
-                tables.first(deployment), limits(deployment), space(deployment), self._grid
+                routing_adapter.first(deployment), limits(deployment), space(deployment), self._grid
             ),
             timeline,
             self.recorder,

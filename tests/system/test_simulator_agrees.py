@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cinquefoil.planner.v1 import planner_pb2
-from services.simulator.figures import Figures, figures
-from services.simulator.machines import gpu_type
-from services.simulator.read import read
+from services.simulator.loader import read
+from services.simulator.nodes import gpu_type
+from services.simulator.report.figures import Figures, figures
 from services.simulator.run import draw_arrivals, simulate
 from tests.system.conftest import SHARED, Running
 

@@ -11,8 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from services.cli.charts import PLAIN
-from services.simulator.report import Report, Result
-from services.simulator.series import Series
+from services.simulator.report.report import Report, Result
+from services.simulator.report.series import Series
 
 # Okabe and Ito: told apart with any colour vision. Grey comes first: a baseline usually does.
 _COLOURS: Final = ("#7F7F7F", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

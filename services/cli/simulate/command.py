@@ -14,8 +14,8 @@ from rich.text import Text
 from services.cli.simulate import chart, page
 from services.cli.simulate.progress import Progress
 from services.cli.simulate.render import render
-from services.simulator.read import Setting, read
-from services.simulator.report import chosen, run
+from services.simulator.loader import Setting, read
+from services.simulator.report.report import chosen, run
 
 
 @dataclass(frozen=True, slots=True)

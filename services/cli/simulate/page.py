@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from services.cli.simulate.render import rows
-from services.simulator.report import Report
+from services.simulator.report.report import Report
 
 _TEMPLATE = "report.html.j2"
 

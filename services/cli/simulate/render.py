@@ -10,8 +10,8 @@ from rich.text import Text
 
 from services.cli import words
 from services.cli.tables import table
-from services.simulator.figures import Figures, ModelFigures
-from services.simulator.report import Report
+from services.simulator.report.figures import Figures, ModelFigures
+from services.simulator.report.report import Report
 
 Row = tuple[str, ...]
 

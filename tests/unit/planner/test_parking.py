@@ -14,7 +14,7 @@ from services.planner.adapters.model_loader import load_models
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, Pool
 from services.planner.core.plan_builder import Circumstances, draft
-from services.simulator.machines import gpu_type
+from services.simulator.nodes import gpu_type
 from tests.unit.planner.store_world import NOW
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mixed/cinquefoil.yaml"

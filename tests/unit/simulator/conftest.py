@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.simulator.read import Setting, read
+from services.simulator.loader import Setting, read
 
 SMALL: Mapping[str, Any] = {
     "version": "v1",

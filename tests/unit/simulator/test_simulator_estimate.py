@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.simulator.cells import Cell, Meters
-from services.simulator.estimate import (
-    Latencies,
-    active_error_j,
-    quantile_range_s,
-    weights,
-)
+from services.simulator.stats.estimate import Latencies, active_error_j, quantile_range_s, weights
+from services.simulator.stats.sampled_intervals import Cell, Meters
 
 
 def cell(

@@ -9,7 +9,7 @@ from services.carbon.core.model import Sample
 from services.carbon.core.sources.chain import Assumption, Chain, Link
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.provider import Reading
-from services.simulator.figures import figures
+from services.simulator.report.figures import figures
 from services.simulator.run import draw_arrivals, simulate
 from tests.unit.simulator.conftest import Scene
 

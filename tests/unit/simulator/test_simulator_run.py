@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.kit.profiles.core.profile import BatchCost
-from services.simulator.figures import Figures, figures
-from services.simulator.machines import gpu_type
-from services.simulator.read import Setting
-from services.simulator.report import run
+from services.simulator.loader import Setting
+from services.simulator.nodes import gpu_type
+from services.simulator.report.figures import Figures, figures
+from services.simulator.report.report import run
 from services.simulator.run import draw_arrivals, simulate
-from services.simulator.seen import Seen
+from services.simulator.stats.run_record import Seen
 from tests.unit.simulator.conftest import Scene
 
 IDLE_W = gpu_type("a100-40gb").idle_power_w

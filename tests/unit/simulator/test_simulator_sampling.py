@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from services.simulator.cells import Recorder
-from services.simulator.sampling import Sampler
 from services.simulator.scenario import Sampling
+from services.simulator.stats.sampled_intervals import Recorder
+from services.simulator.stats.sampling import Sampler
 from services.simulator.timeline import Timeline
 
 SETTINGS = Sampling(window_s=10, period_s=100, settle_s=20, least_requests=50)

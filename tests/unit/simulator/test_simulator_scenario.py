@@ -10,8 +10,8 @@ import pytest
 
 from services.kit.config.loader import ConfigError
 from services.kit.errors import InvalidArgument
-from services.simulator.read import read
-from services.simulator.report import chosen
+from services.simulator.loader import read
+from services.simulator.report.report import chosen
 from tests.unit.simulator.conftest import Scene
 
 Write = Callable[[Mapping[str, Any]], Path]

@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from services.simulator.cells import Cell
+from services.simulator.stats.sampled_intervals import Cell
 
 _CONFIDENCE = 1.96
 """Standard errors on each side that hold 95 %."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 from simpy import Event
 
-from services.simulator.cells import Recorder
 from services.simulator.scenario import Sampling
+from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.timeline import Timeline, Waiting
 
 _NOISE = 4.0

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from services.kit.config import Deployment
 from services.planner.core.decide import Decision
 from services.planner.core.plan import Plan
-from services.simulator.cells import Cell
 from services.simulator.scenario import Policy
+from services.simulator.stats.sampled_intervals import Cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.simulator.estimate import Latencies, Numbers, weights
-from services.simulator.figures import spent
-from services.simulator.seen import Seen
+from services.simulator.report.figures import spent
+from services.simulator.stats.estimate import Latencies, Numbers, weights
+from services.simulator.stats.run_record import Seen
 
 _BINS = 288
 _LEAST_S = 1.0

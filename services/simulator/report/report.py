@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from services.kit.errors import InvalidArgument
-from services.simulator.figures import Figures, figures
-from services.simulator.read import Setting
+from services.simulator.loader import Setting
+from services.simulator.report.figures import Figures, figures
+from services.simulator.report.series import Series, series
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.scenario import Policy
-from services.simulator.seen import PlanMade
-from services.simulator.series import Series, series
+from services.simulator.stats.run_record import PlanMade
 
 Progress = Callable[[Policy, float], None]
 """Called with a policy and how far it is, 0..1."""

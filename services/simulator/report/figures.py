@@ -10,8 +10,7 @@ import numpy as np
 
 from services.kit.config import Deployment
 from services.kit.units import carbon_gco2e
-from services.simulator.cells import Cell
-from services.simulator.estimate import (
+from services.simulator.stats.estimate import (
     Latencies,
     Numbers,
     Range,
@@ -19,7 +18,8 @@ from services.simulator.estimate import (
     quantile_range_s,
     weights,
 )
-from services.simulator.seen import Seen
+from services.simulator.stats.run_record import Seen
+from services.simulator.stats.sampled_intervals import Cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from services.planner.core.placement.actions import (
 )
 from services.planner.core.plan import SegmentSpec
 from services.router.core.model import InstanceId
-from services.simulator.cells import Meters
 from services.simulator.device import Device
 from services.simulator.router import Router
 from services.simulator.scenario import Timing
+from services.simulator.stats.sampled_intervals import Meters
 from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Job, Worker
 
