@@ -23,9 +23,9 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.cli.demo import family
 from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit.net import free_port
+from services.local.demo import model_family
 
 NODE, GPU_TYPE = "node-0", "a100-40gb"
 GPU = gpu_uuid(NODE, 0, GPU_TYPE)
@@ -225,7 +225,7 @@ def request(model: str) -> oip.ModelInferRequest:
 async def world(folder: Path, gmacs_per_item: float) -> AsyncIterator[World]:
     """Start agent and router; they end with the block."""
     planner = Planner()
-    (folder / "v.onnx").write_bytes(family.build("linear"))
+    (folder / "v.onnx").write_bytes(model_family.build("linear"))
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(_served(planner))
         router = f"127.0.0.1:{free_port()}"

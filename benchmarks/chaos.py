@@ -36,13 +36,13 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.cli.demo import family
-from services.cli.demo.digits import held_out
-from services.cli.up.health import until_answering
-from services.cli.up.suite import Suite
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
+from services.local.demo import model_family
+from services.local.demo.digits import held_out
+from services.local.up.health import until_answering
+from services.local.up.suite import Suite
 
 REQUESTS = 100_000
 CALLERS, STREAMS, PER_STREAM = 24, 2, 8
@@ -182,7 +182,7 @@ def _workers(folder: Path) -> list[psutil.Process]:
 
 async def run(folder: Path, requests: int, seed: int) -> Report:
     """Run it."""
-    family.train(folder / "models", lambda _: None, list(VARIANTS))
+    model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
     config.write_text(yaml.safe_dump(deployment(folder, router)))
     digits, books = Digits(folder / "models"), Books()

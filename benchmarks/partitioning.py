@@ -17,7 +17,6 @@ import onnx
 
 from benchmarks._networks import light, light_names, minilm
 from benchmarks.harness import Figures, main, timed_s
-from services.cli.demo import family
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
@@ -25,6 +24,7 @@ from services.kit.operators.core.clock_sensitivity import INSENSITIVE, Cost, tot
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
+from services.local.demo import model_family
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Objective
@@ -41,7 +41,7 @@ Networks = Mapping[str, Callable[[], onnx.ModelProto]]
 
 def everything() -> Networks:
     """Return all networks, by name."""
-    demo = {name: partial(_demo, name) for name in (*family.FAMILY, *family.CONVNETS)}
+    demo = {name: partial(_demo, name) for name in (*model_family.FAMILY, *model_family.CONVNETS)}
     return {**{name: partial(light, name) for name in light_names()}, "minilm": minilm, **demo}
 
 
@@ -119,7 +119,7 @@ def _row(
 
 
 def _demo(name: str) -> onnx.ModelProto:
-    return onnx.load_from_string(family.build(name))
+    return onnx.load_from_string(model_family.build(name))
 
 
 if __name__ == "__main__":

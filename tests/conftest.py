@@ -70,13 +70,13 @@ MINIMAL: Mapping[str, Any] = {
 @pytest.fixture(scope="session")
 def digits_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The demo's models, trained once for all processes of the run."""
-    from services.cli.demo import family  # noqa: PLC0415 - takes seconds, and few tests need it
+    from services.local.demo import model_family  # noqa: PLC0415 - takes seconds, and few tests need it
 
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "digits-models"
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        family.train(folder, lambda _: None)
+        model_family.train(folder, lambda _: None)
     return folder
 
 

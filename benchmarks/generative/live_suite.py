@@ -21,8 +21,8 @@ from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.cli.up.suite import Suite
 from services.kit.net import free_port
+from services.local.up.suite import Suite
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

@@ -25,9 +25,9 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from inference import grpc_service_pb2 as oip
-from services.cli.demo import family
 from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit.net import free_port
+from services.local.demo import model_family
 
 if TYPE_CHECKING:
     from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
@@ -137,7 +137,7 @@ class Live:
 @asynccontextmanager
 async def node(folder: Path, rate_rps: float, *, loop: bool) -> AsyncIterator[Live]:
     """Run an agent with the segment under load while the block runs."""
-    (folder / "v.onnx").write_bytes(family.build("linear"))
+    (folder / "v.onnx").write_bytes(model_family.build("linear"))
     address = f"127.0.0.1:{free_port()}"
     config = folder / "cinquefoil.yaml"
     config.write_text(yaml.safe_dump(_deployment(folder, address, loop=loop)))

@@ -25,10 +25,10 @@ from benchmarks._agent import agent, beside
 from benchmarks.harness import Row
 from benchmarks.miad.live import Live, request
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2
-from services.cli.demo import family
 from services.gpuagent.devices.fake_nvml import gpu_uuid
 from services.kit.config import Deployment, PlacementRule
 from services.kit.net import free_port
+from services.local.demo import model_family
 from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Configuration, Pool, Segment
 from services.planner.core.placement.placement import place
@@ -114,7 +114,7 @@ async def _clocks(streams: Streams) -> list[int]:
 @asynccontextmanager
 async def _node(folder: Path, way: Way) -> AsyncIterator[Streams]:
     """Run an agent with every model under load while the block runs."""
-    (folder / "v.onnx").write_bytes(family.build("linear"))
+    (folder / "v.onnx").write_bytes(model_family.build("linear"))
     address = f"127.0.0.1:{free_port()}"
     document = _deployment(folder, address, way)
     config = folder / "cinquefoil.yaml"

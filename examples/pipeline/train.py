@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from services.cli.demo.family import train
+from services.local.demo.model_family import train
 
 train(Path("out/models"), print, ["conv-384"])

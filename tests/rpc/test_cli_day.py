@@ -8,12 +8,12 @@ import numpy as np
 
 from services.cli.client import connected
 from services.cli.demo.day import pass_day
-from services.cli.demo.digits import held_out
-from services.cli.demo.grid import Grid
-from services.cli.demo.load import arrivals
-from services.cli.demo.side import Side
+from services.cli.demo.grid_clock import Grid
+from services.cli.demo.suite_run import Side
 from services.kit.clock import RealClock
 from services.kit.config.loader import load
+from services.local.demo.digits import held_out
+from services.local.demo.load import arrivals
 from tests.rpc.cli_world import suite
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.cli.up.lineage import COOKIE, PARENT, bearers
-from services.cli.up.process import State
-from services.cli.up.program import Program
-from services.cli.up.suite import Suite
 from services.kit.errors import DeadlineExceeded, FailedPrecondition
 from services.kit.net import free_port
+from services.local.up.orphans import COOKIE, PARENT, bearers
+from services.local.up.process import State
+from services.local.up.program import Program
+from services.local.up.suite import Suite
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -178,7 +178,7 @@ async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
 
 async def test_a_process_whose_parent_died_before_it_could_ask_ends_by_itself() -> None:
     """Between a start and the request to the kernel a killed supervisor is not told of."""
-    code = f"from services.cli.up.lineage import end_with_parent; end_with_parent(); {SLEEP}"
+    code = f"from services.local.up.orphans import end_with_parent; end_with_parent(); {SLEEP}"
     orphan = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, env={**os.environ, PARENT: "1"}
     )

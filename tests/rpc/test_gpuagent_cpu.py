@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.cli.profile import command
+from services.cli.profile import run
 from services.cli.profile.request import Request
 from services.gpuagent.profiling.core.samples import Effort
 from services.kit import config
@@ -119,7 +119,7 @@ async def test_cores_are_profiled_for_real_and_the_planner_reads_the_table(tmp_p
                 effort=Effort(0.0, 3, 0.0, 9, 1.0),
             )
             node = node_from(planner.node)
-            await command.profile(path, NODE, request)
+            await run.profile(path, NODE, request)
 
     table = tmp_path / "profiles" / "m.v.cpu-1.parquet"
     points = read_measurements(table)

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
-from services.cli.profile import command
+from services.cli.profile import run
 from services.cli.profile.request import Request
-from services.cli.sensitivity.on_gpu import Place, measured
+from services.cli.sensitivity.measure import Place, measured
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.worker_config import shape_of
 from services.gpuagent.devices.nvml_gpus import GpuInfo
@@ -75,7 +75,7 @@ class Bench:
 
     async def profile(self, request: Request) -> tuple[Measurement, ...]:
         """Measure; return what the table says."""
-        await command.profile(self.config, NODE, request)
+        await run.profile(self.config, NODE, request)
         return read_measurements(request.out / "m.v.a100-40gb.parquet")
 
     async def layout(self) -> tuple[list[str], list[str], int]:

@@ -19,12 +19,12 @@ import pytest_asyncio
 import yaml
 
 from cinquefoil.planner.v1 import planner_pb2, planner_pb2_grpc
-from services.cli.demo.digits import held_out
-from services.cli.up.health import until_answering
-from services.cli.up.suite import Suite
 from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.local.demo.digits import held_out
+from services.local.up.health import until_answering
+from services.local.up.suite import Suite
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

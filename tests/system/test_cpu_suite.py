@@ -12,10 +12,10 @@ import yaml
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.demo import family
 from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.local.demo import model_family
 from tests.system.conftest import ROOT, SHARED, Running
 
 CORES = 2
@@ -40,10 +40,10 @@ def config(folder: Path) -> Path:
     data["planner"]["objective"]["max_utilisation"] = 0.05
     digits = data["models"]["digits"]
     digits |= {"demand_rps": 1, "slo": {"latency_s": 2.0}}
-    accuracy = family.train(folder / "models", names=digits["variants"])
+    accuracy = model_family.train(folder / "models", names=digits["variants"])
     for name, variant in digits["variants"].items():
         assert variant["accuracy"] == pytest.approx(accuracy[name], abs=0.002)
-        variant["file"] = str(family.path(folder / "models", name))
+        variant["file"] = str(model_family.path(folder / "models", name))
     path = folder / "cinquefoil.yaml"
     path.write_text(yaml.safe_dump(data))
     return path

@@ -24,16 +24,16 @@ from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.carbon import app as carbon
 from services.cli.client import Clients, connected
-from services.cli.demo import family
 from services.cli.status import view
 from services.cli.status.fetch import fetch
-from services.cli.up.health import until_answering
 from services.gpuagent import app as gpuagent
 from services.kit.clock import ScaledClock
 from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from services.local.demo import model_family
+from services.local.up.health import until_answering
 from services.planner import app as planner
 from services.router import app as router
 from tests.rpc.provider_world import Answer, Asked, ProviderServer, serving_http
@@ -81,7 +81,7 @@ def at_once() -> Iterator[None]:
 def network(tmp_path: Path) -> Path:
     """A network that is quickly trained."""
     file = tmp_path / "linear.onnx"
-    file.write_bytes(family.build("linear"))
+    file.write_bytes(model_family.build("linear"))
     return file
 
 

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
-from services.cli.charts import PLAIN
-from services.cli.words import carbon, percent
+from services.cli.console.charts import PLAIN
+from services.cli.console.quantities import carbon, percent
 
 # Okabe and Ito: told apart with any colour vision. Grey is what nobody used.
 _COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from services.cli.account.report import TOTAL, Row
-from services.cli.tables import table
-from services.cli.words import carbon, energy, percent
+from services.cli.console.quantities import carbon, energy, percent
+from services.cli.console.tables import table
 
 Words = Callable[[Row], str]
 

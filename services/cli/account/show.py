@@ -17,7 +17,7 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, KEYS, rows
 from services.cli.client import Clients, connected, explain
-from services.cli.plan.document import print_json
+from services.cli.console.proto_json import print_json
 from services.kit.config.loader import load
 
 _TIMEOUT_S: Final = 60.0

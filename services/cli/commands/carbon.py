@@ -60,9 +60,9 @@ def report(  # noqa: PLR0913  # one argument per option
 
     Hours are whole: the first is the one that --since lies in.
     """
+    from services.cli.account.period import instant
     from services.cli.account.show import Asked, show
-    from services.cli.account.window import instant
-    from services.cli.outcome import run
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     if plot is not None:

@@ -16,7 +16,7 @@ def check(
 ) -> None:
     """Say what is wrong with a deployment file, line by line; exit status 2 if anything is."""
     from services.cli.config.check import check as mistakes_of
-    from services.cli.outcome import explained
+    from services.cli.runner import explained
     from services.kit.config.loader import ConfigError, config_path, load
 
     path = config_path(file)

@@ -32,9 +32,9 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     Trains a family of real models, starts both suites on simulated GPUs, sends both the same
     requests at the same moments, and reports what it saved. Exit status 1 if a request was lost.
     """
-    from services.cli.demo.command import Options, train
-    from services.cli.demo.command import demo as work
-    from services.cli.outcome import run
+    from services.cli.demo.run import Options, train
+    from services.cli.demo.run import demo as work
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     path = config_path(config)

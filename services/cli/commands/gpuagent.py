@@ -50,7 +50,7 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     Reads NVML itself and changes nothing; the agent need not run. Run it on the node.
     """
-    from services.cli.outcome import explained
+    from services.cli.runner import explained
     from services.kit.config.loader import config_path
 
     show = imported("gpuagent", "services.cli.smi.show")

@@ -18,21 +18,21 @@ File = Annotated[Path, typer.Argument(help="How the GPUs shall be; `gpuagent exp
 
 def export(config: Config = None, node: NodeName = "") -> None:
     """Print a node's slices, segments and clocks as a file that `gpuagent apply` reads."""
-    from services.cli.desired import show
-    from services.cli.outcome import run
+    from services.cli.desired import agent_calls
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
-    run(show.export(config_path(config), named_node(node, config)))
+    run(agent_calls.export(config_path(config), named_node(node, config)))
 
 
 def diff(file: File, config: Config = None, node: NodeName = "", json: Json = False) -> None:
     """Print the steps from what is to what FILE asks for; exit status 3 where there are any."""
-    from services.cli.desired import show
-    from services.cli.outcome import run
+    from services.cli.desired import agent_calls
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     name = named_node(node, config)
-    if run(show.diff(config_path(config), name, file, as_json=json)):
+    if run(agent_calls.diff(config_path(config), name, file, as_json=json)):
         raise typer.Exit(DIFFERS)
 
 
@@ -51,12 +51,12 @@ def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     Where a step fails, everything done is undone; so it is on ctrl-c. A planner that runs plans
     on from what it finds: pin or stop it first.
     """
-    from services.cli.desired import show
-    from services.cli.outcome import run
+    from services.cli.desired import agent_calls
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     path, name = config_path(config), named_node(node, config)
     if dry_run:
-        run(show.diff(path, name, file, as_json=json))
+        run(agent_calls.diff(path, name, file, as_json=json))
     else:
-        run(show.apply(path, name, file, allow_gap=allow_gap, as_json=json))
+        run(agent_calls.apply(path, name, file, allow_gap=allow_gap, as_json=json))

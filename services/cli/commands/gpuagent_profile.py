@@ -56,10 +56,10 @@ def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     batch sizes, processes and clocks that cannot matter are left out. Every point is on disk
     before the next begins: after ctrl-c, --resume goes on.
     """
-    from services.cli.outcome import explained, run
+    from services.cli.runner import explained, run
     from services.kit.config.loader import config_path
 
-    command = imported("gpuagent", "services.cli.profile.command")
+    command = imported("gpuagent", "services.cli.profile.run")
     if compare is not None:
         with explained():
             if command.compare(*compare, tolerance):

@@ -44,10 +44,10 @@ def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     the GPU and holds its clock, as `profile` does; operators that the database knows are not
     measured again.
     """
-    from services.cli.outcome import explained, run
+    from services.cli.runner import explained, run
     from services.kit.config.loader import config_path
 
-    command = imported("partition", "services.cli.sensitivity.command")
+    command = imported("partition", "services.cli.sensitivity.run")
     feeds = imported("partition", "services.kit.operators.random_inputs")
     sizes = feeds.Sizes(batch, length)
     request = command.Request(model, sizes, out, database, as_json=json)

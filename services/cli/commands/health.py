@@ -17,7 +17,7 @@ def health(
 ) -> None:
     """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""
     from services.cli.health import check
-    from services.cli.outcome import run
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(check(config_path(config), service))

@@ -33,7 +33,7 @@ def infer(  # noqa: PLR0913 - a command's options are its arguments
 
     Without --image, --input or --prompt, the first held-out digit is sent.
     """
-    from services.cli.outcome import run
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     given = [value for value in (image, source, prompt) if value is not None]

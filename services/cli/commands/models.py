@@ -52,8 +52,8 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     What is not given stays as it is. Routers follow at once; it holds over restarts.
     """
-    from services.cli.outcome import run
-    from services.cli.plan.order import Policy, set_policy
+    from services.cli.plan.orders import Policy, set_policy
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     policy = Policy(model, discipline, choice, threshold)

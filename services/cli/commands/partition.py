@@ -50,9 +50,9 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     named to you. Times are those of `gpuagent sensitivity`: measured ones where the database has
     them for all operators, else the data sheet's.
     """
-    from services.cli.outcome import explained
+    from services.cli.runner import explained
 
-    command = imported("partition", "services.cli.partition.command")
+    command = imported("partition", "services.cli.partition.run")
     request = command.Request.of(
         model,
         stages=stages,

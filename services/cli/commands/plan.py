@@ -31,8 +31,8 @@ def list_(
     ] = 20,
 ) -> None:
     """List the newest plans: what each expected, what was seen, and the deviation."""
-    from services.cli.outcome import run
     from services.cli.plan.show import show_list
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(show_list(config_path(config), limit=limit, as_json=json))
@@ -47,8 +47,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Show one plan: its reason, what it expected and what came of it, and its segments."""
-    from services.cli.outcome import run
     from services.cli.plan.show import show_one
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(show_one(config_path(config), version=version, as_json=json))
@@ -72,8 +72,8 @@ def watch(
     When the planner restarts, goes on with the plan after the last one seen: none is missed.
     With --json, one line per change.
     """
-    from services.cli.outcome import run
     from services.cli.plan.watch import follow
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(follow(config_path(config), after=after, as_json=json))

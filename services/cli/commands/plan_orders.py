@@ -18,8 +18,8 @@ def apply(
 
     A proposal is valid for 10 minutes, and only while what runs is what it was made for.
     """
-    from services.cli.outcome import run
-    from services.cli.plan.order import apply_proposal
+    from services.cli.plan.orders import apply_proposal
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(apply_proposal(config_path(config), proposal_id, as_json=json))
@@ -33,8 +33,8 @@ def pin(
     json: Json = False,
 ) -> None:
     """Hold the active plan: nothing is planned anew until `plan unpin`, over restarts too."""
-    from services.cli.outcome import run
-    from services.cli.plan.order import pin_plan
+    from services.cli.plan.orders import pin_plan
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(pin_plan(config_path(config), version, as_json=json))
@@ -42,8 +42,8 @@ def pin(
 
 def unpin(config: Config = None, json: Json = False) -> None:
     """Let the planner plan anew by itself again."""
-    from services.cli.outcome import run
-    from services.cli.plan.order import unpin_plan
+    from services.cli.plan.orders import unpin_plan
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(unpin_plan(config_path(config), as_json=json))
@@ -55,8 +55,8 @@ def rollback(
     json: Json = False,
 ) -> None:
     """Carry an earlier plan out again, as a new version, and pin it."""
-    from services.cli.outcome import run
-    from services.cli.plan.order import roll_back
+    from services.cli.plan.orders import roll_back
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(roll_back(config_path(config), version, as_json=json))

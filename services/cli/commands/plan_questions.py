@@ -59,9 +59,9 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     - `cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply`
     - `cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus`
     """
-    from services.cli.outcome import explained, run
-    from services.cli.plan.ask import dry_run as ask
+    from services.cli.plan.questions import dry_run as ask
     from services.cli.plan.what_if import what_if
+    from services.cli.runner import explained, run
     from services.kit.config.loader import config_path
 
     with explained():
@@ -86,8 +86,8 @@ def explain(
     json: Json = False,
 ) -> None:
     """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
-    from services.cli.outcome import run
-    from services.cli.plan.ask import explain as ask
+    from services.cli.plan.questions import explain as ask
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(ask(config_path(config), version=version, as_json=json))
@@ -114,8 +114,8 @@ def diff(
     - `cinquefoil plan diff 7`: plan 7 and the newest
     - `cinquefoil plan diff 7 8`
     """
-    from services.cli.outcome import run
-    from services.cli.plan.ask import diff as ask
+    from services.cli.plan.questions import diff as ask
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(ask(config_path(config), from_version, to_version, as_json=json))

@@ -54,8 +54,8 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     Reads ParvaGPU's files (--rates, --latencies) or a list of services (--services). Exit status 1
     if something is wrong with them, or if the GPUs cannot serve everything.
     """
-    from services.cli.outcome import explained
     from services.cli.plan.solve import Request, show_solution
+    from services.cli.runner import explained
     from services.kit.config import Goals
     from services.planner.capacity.fleet_sizing import Terms
 

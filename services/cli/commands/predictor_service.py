@@ -26,8 +26,8 @@ def serve(
 
 def status(config: Config = None, json: Json = False) -> None:
     """Show what was foretold, by whom, how fast, and how often the class was right."""
-    from services.cli.outcome import run
-    from services.cli.predictor.ask import status as work
+    from services.cli.predictor.queries import status as work
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     run(work(config_path(config), as_json=json))
@@ -43,9 +43,9 @@ def forget(
 ) -> None:
     """Delete what is remembered of prompts, from memory and from the disk."""
     from cinquefoil.predictor.v1.predictor_pb2 import ForgetRequest
-    from services.cli.outcome import run
-    from services.cli.predictor.age import seconds
-    from services.cli.predictor.ask import forget as work
+    from services.cli.console.durations import seconds
+    from services.cli.predictor.queries import forget as work
+    from services.cli.runner import run
     from services.kit.config.loader import config_path
 
     request = ForgetRequest(model=model, everything=everything)

@@ -36,9 +36,9 @@ def train(
     not beat them is not worth its milliseconds. `predictor.model` in cinquefoil.yaml names the
     file to use.
     """
-    from services.cli.outcome import explained
     from services.cli.predictor.train import Options
     from services.cli.predictor.train import train as work
+    from services.cli.runner import explained
 
     with explained():
         work(data, Options(out, test_share, seed, as_json=json))
@@ -58,8 +58,8 @@ def evaluate(
 
     Classes are cut at the percentiles of the answers in the file.
     """
-    from services.cli.outcome import explained
     from services.cli.predictor.train import evaluate as work
+    from services.cli.runner import explained
 
     with explained():
         work(data, model, out, as_json=json)

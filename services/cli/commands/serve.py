@@ -48,7 +48,7 @@ def serve_gpuagent(
 
 def named_node(name: str, config: Path | None) -> str:
     """Return the node that a command is about: the named one, or the file's only one."""
-    from services.cli.outcome import explained
+    from services.cli.runner import explained
     from services.kit.config.loader import config_path, load
 
     with explained():
@@ -85,8 +85,8 @@ def imported(service: str, module: str) -> Any:
 
 
 def _launch(service: str, run: Any, config: Path | None, *, with_parent: bool) -> None:
-    from services.cli.up.lineage import end_with_parent
     from services.kit.process.service import launch
+    from services.local.up.orphans import end_with_parent
 
     if with_parent:
         end_with_parent()

@@ -19,7 +19,7 @@ def status(
 
     A service that does not answer is named; what the others say is shown. Exit status 1 then.
     """
-    from services.cli.outcome import run
+    from services.cli.runner import run
     from services.cli.status.show import follow, show
     from services.kit.config.loader import config_path
 

@@ -21,7 +21,7 @@ def up(
     Each service is a process of its own and is restarted when it crashes. Models of the demo that
     the file names and that do not exist yet are trained first.
     """
-    from services.cli.outcome import run
+    from services.cli.runner import run
     from services.cli.up.run import up as work
     from services.kit.config.loader import config_path
 

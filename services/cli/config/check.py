@@ -9,7 +9,6 @@ from pathlib import Path
 
 import yaml
 
-from services.cli.demo.models import MODEL as TRAINED
 from services.kit.config import (
     Deployment,
     Endpoint,
@@ -23,6 +22,7 @@ from services.kit.config import (
 from services.kit.config.loader import Mistake, line_of
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.factory import load_profile
+from services.local.demo.demo_models import MODEL as TRAINED
 
 _TOLERANCE = 0.002
 

@@ -15,7 +15,7 @@ from matplotlib import dates as untyped_dates
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from services.cli.demo.reading import Reading
+from services.cli.demo.sample import Reading
 from services.kit.units import S_PER_H
 
 # Variants are ordered, so their colours are: viridis, light for cheap, dark for accurate. It and

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from services.cli.demo.grid import Grid, follow
-from services.cli.demo.load import Arrival
-from services.cli.demo.reading import Reading, read
-from services.cli.demo.send import Images, send
-from services.cli.demo.side import Side
+from services.cli.demo.grid_clock import Grid, follow
+from services.cli.demo.load_generator import Images, send
+from services.cli.demo.sample import Reading, read
+from services.cli.demo.suite_run import Side
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.local.demo.load import Arrival
 
 _READ_EVERY_S = 0.2
 # Agents report energy every half second: after it, the last answer's energy is in the account.

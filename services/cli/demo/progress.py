@@ -13,9 +13,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.demo.grid import Grid
-from services.cli.demo.reading import Reading
-from services.cli.demo.side import Side
+from services.cli.demo.grid_clock import Grid
+from services.cli.demo.sample import Reading
+from services.cli.demo.suite_run import Side
 from services.kit.clock import Clock
 
 _LINE_EVERY_S = 5.0

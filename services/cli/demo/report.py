@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan
-from services.cli.demo.load import Tally
-from services.cli.demo.reading import Reading
-from services.cli.tables import table
-from services.cli.words import carbon, energy, percent
+from services.cli.console.quantities import carbon, energy, percent
+from services.cli.console.tables import table
+from services.cli.demo.sample import Reading
+from services.local.demo.load import Tally
 
 
 @dataclass(frozen=True, slots=True)

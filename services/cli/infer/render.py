@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from services.cli.console.quantities import carbon, energy, milliseconds
 from services.cli.infer.answer import Answer
-from services.cli.words import carbon, energy, milliseconds
 
 _SHADES = " .:-=+*#%@"
 

@@ -91,7 +91,7 @@ def read(source: Path) -> NDArray[Any]:
 
 
 def _digit(index: int) -> tuple[NDArray[Any], int]:
-    from services.cli.demo.digits import held_out  # noqa: PLC0415 - scikit-learn, for digits only
+    from services.local.demo.digits import held_out  # noqa: PLC0415 - scikit-learn, for digits only
 
     images, labels = held_out()
     return images[index : index + 1], int(labels[index])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.table import Table
 
+from services.cli.console.tables import table
 from services.cli.partition.document import deployed
 from services.cli.sensitivity.render import duration
-from services.cli.tables import table
 from services.kit.units import BYTES_PER_MIB
 from services.planner.core.partitioning.model import Partitioning
 

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
+from services.cli.console.quantities import carbon, duration, energy, milliseconds, percent
+from services.cli.console.tables import table as new_table
+from services.cli.console.variant_names import namer
 from services.cli.plan.deviation import Measure, largest, measures
-from services.cli.tables import table as new_table
-from services.cli.variants import namer
-from services.cli.words import carbon, duration, energy, milliseconds, percent
 from services.kit.units import J_PER_KWH
 
 _STYLES: Final = {"failed": "red", "active": "green", "rolling": "yellow"}

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import TIMEOUT_S, ask, connected
+from services.cli.console.proto_json import document, print_json
 from services.cli.plan.deviation import measures
-from services.cli.plan.document import document, print_json
 from services.cli.plan.render import one, table
 from services.kit.config.loader import load
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from services.cli.plan.solve_render import Solution, document, tables
+from services.cli.plan.render_solution import Solution, document, tables
 from services.gpuagent.core import gpu_types
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Geometry

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from services.cli.plan.document import print_json
-from services.cli.tables import table
+from services.cli.console.proto_json import print_json
+from services.cli.console.tables import table
 from services.planner.core.strategies import REGISTRY
 
 

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, connected, explain
-from services.cli.plan.document import document
+from services.cli.console.proto_json import document
+from services.cli.console.quantities import carbon
 from services.cli.plan.render import state
-from services.cli.words import carbon
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
 from services.kit.config.loader import load

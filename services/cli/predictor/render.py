@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from rich.console import RenderableType
 
 from cinquefoil.predictor.v1.predictor_pb2 import ModelStatistics, Source
-from services.cli.tables import table
-from services.cli.words import percent
+from services.cli.console.quantities import percent
+from services.cli.console.tables import table
 
 
 def render(models: Iterable[ModelStatistics]) -> RenderableType:

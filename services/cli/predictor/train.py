@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from services.cli.predictor import chart
-from services.cli.predictor.judged import judged
+from services.cli.predictor.render_evaluation import judged
 from services.kit.errors import InvalidArgument
 from services.predictor.adapters.proxy_model import DEFAULT, Proxy
 from services.predictor.embedding.minilm import MiniLm

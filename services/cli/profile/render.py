@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from services.cli.console.tables import table
 from services.cli.profile.compare import Difference
-from services.cli.tables import table
 from services.gpuagent.profiling.core.sweep import Point
 from services.kit.profiles.core.measurement import Measurement
 

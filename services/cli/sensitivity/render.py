@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from services.cli.tables import table
+from services.cli.console.tables import table
 from services.gpuagent.profiling.sensitivity.study import Study
 
 

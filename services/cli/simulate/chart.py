@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from services.cli.charts import PLAIN
+from services.cli.console.charts import PLAIN
 from services.simulator.report.report import Report, Result
 from services.simulator.report.series import Series
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from services.cli import words
-from services.cli.tables import table
+from services.cli.console import quantities
+from services.cli.console.tables import table
 from services.simulator.report.figures import Figures, ModelFigures
 from services.simulator.report.report import Report
 
@@ -44,11 +44,11 @@ def rows(report: Report) -> Iterator[Row]:
         prefix = f"{name}: " if len(first.models) > 1 else ""
         for label, *cells in _model_rows([one.models[name] for one in policies]):
             yield f"{prefix}{label}", *cells
-    yield "energy", *(words.energy(one.energy_j) for one in policies)
+    yield "energy", *(quantities.energy(one.energy_j) for one in policies)
     if any(one.energy_error_j != 0 for one in policies):
         yield "  uncertain by", *(_uncertain(one) for one in policies)
-    yield "  of it idle", *(words.energy(one.idle_j) for one in policies)
-    yield "carbon", *(words.carbon(one.carbon_gco2e) for one in policies)
+    yield "  of it idle", *(quantities.energy(one.idle_j) for one in policies)
+    yield "carbon", *(quantities.carbon(one.carbon_gco2e) for one in policies)
     if len(policies) > 1:
         yield "  saved", *(_saving(one.carbon_gco2e, first.carbon_gco2e) for one in policies)
     yield "plans / decisions", *(f"{one.plans} / {one.decisions}" for one in policies)
@@ -61,8 +61,8 @@ def _model_rows(models: list[ModelFigures]) -> Iterator[Row]:
     yield "accuracy", *("-" if m.accuracy is None else f"{m.accuracy:.4f}" for m in models)
     for percentile in (50, 95, 99):
         quantiles = (getattr(m, f"p{percentile}_s") for m in models)
-        yield f"latency p{percentile}", *(words.milliseconds(value) for value in quantiles)
-    objective = f"p{slo.slo_percentile:g} <= {words.milliseconds(slo.slo_latency_s)}"
+        yield f"latency p{percentile}", *(quantities.milliseconds(value) for value in quantiles)
+    objective = f"p{slo.slo_percentile:g} <= {quantities.milliseconds(slo.slo_latency_s)}"
     yield objective, *("met" if m.met else "missed" for m in models)
     yield "  later", *(f"{_share(m.late, m.answered)}" for m in models)
 
@@ -74,11 +74,11 @@ def _uncertain(one: Figures) -> str:
 
 
 def _saving(of: float, against: float) -> str:
-    return words.percent(1 - of / against) if against else "-"
+    return quantities.percent(1 - of / against) if against else "-"
 
 
 def _share(part: int, whole: int) -> str:
-    return words.percent(part / whole) if whole else "-"
+    return quantities.percent(part / whole) if whole else "-"
 
 
 def _notes(policies: Sequence[Figures]) -> Iterator[Text]:

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.tables import table
-from services.cli.words import energy
+from services.cli.console.quantities import energy
+from services.cli.console.tables import table
 from services.gpuagent.survey import Gauges, SurveyedGpu
 
 _MODES = {0: "off", 1: "on"}

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.quantities import carbon, duration, energy, percent
+from services.cli.console.tables import table
+from services.cli.console.variant_names import Namer, namer
 from services.cli.status.view import Drift, Gpu, Lengths, Model, Plan, Slice, Status, Variant, Zone
-from services.cli.tables import table
-from services.cli.variants import Namer, namer
-from services.cli.words import carbon, duration, energy, percent
 
 _POOR = ("held", "assumed")
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from services.cli.tables import table
-from services.cli.up.process import State
-from services.cli.up.suite import Suite
+from services.cli.console.tables import table
 from services.kit.config import Deployment, Endpoint
+from services.local.up.process import State
+from services.local.up.suite import Suite
 
 _STYLES = {State.SERVING: "green", State.STARTING: "yellow", State.RESTARTING: "red"}
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from services.cli.demo import models
-from services.cli.up.health import until_answering
-from services.cli.up.ports import refuse_taken
 from services.cli.up.render import endpoints, hints, processes
-from services.cli.up.suite import Suite
 from services.kit.config.loader import load
+from services.local.demo import demo_models
+from services.local.up.health import until_answering
+from services.local.up.ports import refuse_taken
+from services.local.up.suite import Suite
 
 _REFRESH_S = 0.5
 
@@ -30,7 +30,7 @@ async def up(config: Path, logs: Path) -> None:
     console = Console()
     deployment = load(config)
     refuse_taken(deployment)
-    await asyncio.to_thread(models.train_missing, deployment, console.print)
+    await asyncio.to_thread(demo_models.train_missing, deployment, console.print)
     suite = Suite.of(config, logs)
     console.print(f"Starting {', '.join(suite.members)}; logs in {logs}/", highlight=False)
     try:

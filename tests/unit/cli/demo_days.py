@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 
-from services.cli.demo.reading import Reading
+from services.cli.demo.sample import Reading
 
 MIDNIGHT = datetime(2026, 3, 20, tzinfo=UTC)
 VARIANTS = ("tree", "linear", "mlp-64", "mlp-512", "svc")

@@ -8,8 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from services.cli.demo import family
-from services.cli.demo.digits import held_out
+from services.local.demo import model_family
+from services.local.demo.digits import held_out
 
 NARROW, WIDE = "conv-16", "conv-128"
 
@@ -17,7 +17,7 @@ NARROW, WIDE = "conv-16", "conv-128"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("convnets")
-    family.train(folder, names=(NARROW, WIDE))
+    model_family.train(folder, names=(NARROW, WIDE))
     return folder
 
 
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_network_has_the_familys_tensors_and_answers_batches(folder: Path, name: str) -> None:
     images, labels = held_out()
     session = onnxruntime.InferenceSession(
-        family.path(folder, name).read_bytes(), providers=["CPUExecutionProvider"]
+        model_family.path(folder, name).read_bytes(), providers=["CPUExecutionProvider"]
     )
     assert [(i.name, i.type) for i in session.get_inputs()] == [("image", "tensor(float)")]
     label, scores = session.run(["label", "scores"], {"image": images})
@@ -37,17 +37,17 @@ def test_a_network_has_the_familys_tensors_and_answers_batches(folder: Path, nam
 
 
 def test_wider_is_more_accurate(folder: Path) -> None:
-    accuracy = family.read_accuracy(folder)
+    accuracy = model_family.read_accuracy(folder)
     assert accuracy is not None
     assert accuracy[NARROW] < accuracy[WIDE]
 
 
 def test_training_more_variants_keeps_those_that_are_there(tmp_path: Path) -> None:
     said: list[object] = []
-    first = family.train(tmp_path, said.append, ["linear"])
-    written = family.path(tmp_path, "linear").stat().st_mtime_ns
-    both = family.train(tmp_path, said.append, ["linear", NARROW])
+    first = model_family.train(tmp_path, said.append, ["linear"])
+    written = model_family.path(tmp_path, "linear").stat().st_mtime_ns
+    both = model_family.train(tmp_path, said.append, ["linear", NARROW])
     assert both.keys() == {"linear", NARROW}
     assert both["linear"] == first["linear"]
-    assert family.path(tmp_path, "linear").stat().st_mtime_ns == written
+    assert model_family.path(tmp_path, "linear").stat().st_mtime_ns == written
     assert len(said) == 2

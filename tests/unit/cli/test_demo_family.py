@@ -8,9 +8,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from services.cli.demo import family
-from services.cli.demo.digits import held_out, split
 from services.kit.config.loader import load
+from services.local.demo import model_family
+from services.local.demo.digits import held_out, split
 
 ROOT = Path(__file__).parents[3]
 
@@ -28,20 +28,20 @@ def test_held_out_images_are_no_training_images() -> None:
 def test_cinquefoil_yaml_states_the_measured_accuracies(digits_models: Path) -> None:
     """The file that ships cannot drift from what training gives."""
     variants = load(ROOT / "cinquefoil.yaml").models["digits"].variants
-    measured = family.read_accuracy(digits_models)
+    measured = model_family.read_accuracy(digits_models)
     assert measured is not None
     assert variants.keys() == measured.keys()
     for name, variant in variants.items():
         assert variant.accuracy == pytest.approx(measured[name], abs=0.002)
 
 
-@pytest.mark.parametrize("name", family.FAMILY)
+@pytest.mark.parametrize("name", model_family.FAMILY)
 def test_every_variant_has_the_same_tensors_and_answers_batches(
     digits_models: Path, name: str
 ) -> None:
     images, labels = held_out()
     session = onnxruntime.InferenceSession(
-        family.path(digits_models, name).read_bytes(), providers=["CPUExecutionProvider"]
+        model_family.path(digits_models, name).read_bytes(), providers=["CPUExecutionProvider"]
     )
     assert [(i.name, i.type) for i in session.get_inputs()] == [("image", "tensor(float)")]
     label, scores = session.run(["label", "scores"], {"image": images})
@@ -53,9 +53,9 @@ def test_every_variant_has_the_same_tensors_and_answers_batches(
 
 
 def test_the_family_grows_more_accurate_in_its_order(digits_models: Path) -> None:
-    accuracy = family.read_accuracy(digits_models)
+    accuracy = model_family.read_accuracy(digits_models)
     assert accuracy is not None
-    ordered = [accuracy[name] for name in family.FAMILY]
+    ordered = [accuracy[name] for name in model_family.FAMILY]
     assert ordered == sorted(ordered)
     assert len(set(ordered)) == len(ordered) >= 4
 
@@ -69,21 +69,27 @@ def test_training_twice_gives_the_same_answers(digits_models: Path, name: str) -
         labels: list[int] = session.run(["label"], {"image": images})[0].tolist()
         return labels
 
-    assert answers(family.build(name)) == answers(family.path(digits_models, name).read_bytes())
+    assert answers(model_family.build(name)) == answers(
+        model_family.path(digits_models, name).read_bytes()
+    )
 
 
 def test_a_complete_folder_is_reused(digits_models: Path) -> None:
     said: list[str] = []
-    assert family.train(digits_models, said.append) == family.read_accuracy(digits_models)
+    assert model_family.train(digits_models, said.append) == model_family.read_accuracy(
+        digits_models
+    )
     assert said == [], "nothing was trained"
 
 
 def test_a_folder_of_other_library_versions_is_not_reused(
     digits_models: Path, tmp_path: Path
 ) -> None:
-    text = (digits_models / family.ACCURACY_FILE).read_text()
-    assert family.read_accuracy(digits_models) is not None
-    (tmp_path / family.ACCURACY_FILE).write_text(text.replace('"onnxruntime": "', '"other": "'))
-    assert family.read_accuracy(tmp_path) is None
-    (tmp_path / family.ACCURACY_FILE).write_text("{")
-    assert family.read_accuracy(tmp_path) is None
+    text = (digits_models / model_family.ACCURACY_FILE).read_text()
+    assert model_family.read_accuracy(digits_models) is not None
+    (tmp_path / model_family.ACCURACY_FILE).write_text(
+        text.replace('"onnxruntime": "', '"other": "')
+    )
+    assert model_family.read_accuracy(tmp_path) is None
+    (tmp_path / model_family.ACCURACY_FILE).write_text("{")
+    assert model_family.read_accuracy(tmp_path) is None

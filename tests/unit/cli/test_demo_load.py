@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cli.demo.load import Tally, arrivals
+from services.local.demo.load import Tally, arrivals
 
 
 @given(st.floats(0.5, 200), st.floats(0.5, 20), st.integers(0, 2**31))

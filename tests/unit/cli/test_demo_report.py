@@ -12,8 +12,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.demo import report
-from services.cli.demo.load import Tally
-from services.cli.demo.reading import Reading
+from services.cli.demo.sample import Reading
+from services.local.demo.load import Tally
 from tests.unit.cli.demo_days import MIDNIGHT
 
 START = Reading(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from services.cli.demo import scene
-from services.cli.up.program import programs
 from services.kit.config.loader import load
+from services.local.demo import deployment_files
+from services.local.up.program import programs
 
 ROOT = Path(__file__).parents[3]
 
 
 def test_both_suites_serve_the_same_models_on_the_same_gpus(tmp_path: Path) -> None:
-    setting = scene.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+    setting = deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
     base, ours = (load(setting.suites[name]) for name in ("base", "cinquefoil"))
     assert (base.planner.strategy, ours.planner.strategy) == ("base", "exact")
     assert base.models["digits"].instance_choice == "idle_longest"
@@ -24,7 +24,7 @@ def test_both_suites_serve_the_same_models_on_the_same_gpus(tmp_path: Path) -> N
 
 
 def test_a_day_passes_in_the_given_seconds_on_one_carbon_service(tmp_path: Path) -> None:
-    setting = scene.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+    setting = deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
     files = [setting.carbon, *setting.suites.values()]
     deployments = [load(file) for file in files]
     assert setting.speedup == 1440
@@ -33,7 +33,7 @@ def test_a_day_passes_in_the_given_seconds_on_one_carbon_service(tmp_path: Path)
 
 
 def test_no_port_and_no_state_is_shared(tmp_path: Path) -> None:
-    setting = scene.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+    setting = deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
     deployments = [load(file) for file in setting.suites.values()]
     addresses = [d.carbon.dial for d in deployments[:1]]
     for deployment in deployments:
@@ -48,14 +48,14 @@ def test_state_of_an_earlier_demo_is_removed(tmp_path: Path) -> None:
     old = tmp_path / "base/state/planner.sqlite3"
     old.parent.mkdir(parents=True)
     old.touch()
-    scene.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
+    deployment_files.write(load(ROOT / "cinquefoil.yaml"), tmp_path, seconds=60)
     assert not old.exists()
 
 
 def test_models_keep_their_files(tmp_path: Path) -> None:
     """Paths of the user's file stay right in files that lie elsewhere."""
     before = load(ROOT / "cinquefoil.yaml")
-    after = load(scene.write(before, tmp_path, seconds=60).suites["base"])
+    after = load(deployment_files.write(before, tmp_path, seconds=60).suites["base"])
     assert after.models["digits"].variants["svc"].file == ROOT / "out/models/svc.onnx"
 
 

@@ -12,14 +12,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from services.cli.desired.document import read as read_desired
+from services.cli.desired.desired_state import read as read_desired
 from services.cli.infer.send import read
 from services.cli.main import app
-from services.cli.outcome import explained
-from services.cli.up.ports import refuse_taken
+from services.cli.runner import explained
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, load
 from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.local.up.ports import refuse_taken
 
 ROOT = Path(__file__).parents[3]
 

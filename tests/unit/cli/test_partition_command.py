@@ -9,9 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from services.cli.demo import convnet
 from services.cli.main import app
 from services.kit.config.models import Variant
+from services.local.demo import convnet
 
 PROFILE = {"kind": "analytic", "gmacs_per_item": 1}
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from services.cli.console.durations import seconds
 from services.cli.main import app
-from services.cli.predictor.age import seconds
 
 
 @pytest.mark.parametrize(

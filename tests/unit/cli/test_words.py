@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.grpc_service_pb2 import InferParameter, ModelInferResponse
+from services.cli.console.quantities import carbon, energy, milliseconds, percent
 from services.cli.tensors import DTYPES, outputs_of, parameters_of, request_of
-from services.cli.words import carbon, energy, milliseconds, percent
 from services.kit.errors import InvalidArgument
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.cli.demo import convnet
-from services.cli.sensitivity.on_gpu import at_both
+from services.cli.sensitivity.measure import at_both
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.core.roofline import Roofline
@@ -22,6 +21,7 @@ from services.kit.operators.core.clock_sensitivity import Cost
 from services.kit.operators.core.graph import Operator, Work
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
+from services.local.demo import convnet
 
 CONV = Operator(
     name="c", type="Conv", inputs=("x",), constants=("w",), outputs=("y",),

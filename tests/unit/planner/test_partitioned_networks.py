@@ -10,12 +10,12 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks._networks import light, minilm
-from services.cli.demo import convnet
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
+from services.local.demo import convnet
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Partitioning

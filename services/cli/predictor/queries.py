@@ -13,7 +13,7 @@ from rich.console import Console
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from services.cli.client import TIMEOUT_S, ask
-from services.cli.plan.document import document, print_json
+from services.cli.console.proto_json import document, print_json
 from services.cli.predictor.render import render
 from services.kit.config import Deployment, Predictor
 from services.kit.config.loader import load

@@ -16,8 +16,8 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from services.cli.client import TIMEOUT_S, ask
-from services.cli.desired.document import name_of, read, written
-from services.cli.plan.document import document, print_json
+from services.cli.console.proto_json import document, print_json
+from services.cli.desired.desired_state import name_of, read, written
 from services.kit.config import Node
 from services.kit.config.loader import load
 from services.kit.rpc import dial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from services.cli.tables import table
+from services.cli.console.tables import table
 from services.predictor.training.report import Report
 
 

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.cli.client import TIMEOUT_S, ask, connected
-from services.cli.plan.document import document, print_json
-from services.cli.plan.render_answer import difference, explanation, proposal
+from services.cli.console.proto_json import document, print_json
+from services.cli.plan.render_explanation import difference, explanation, proposal
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition
 

@@ -25,8 +25,8 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from services.cli.demo import convnet
-from services.cli.demo.digits import split
+from services.local.demo import convnet
+from services.local.demo.digits import split
 
 ACCURACY_FILE: Final = "accuracy.json"
 

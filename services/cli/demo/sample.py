@@ -9,8 +9,8 @@ from datetime import datetime
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import TIMEOUT_S, Clients, ask
-from services.cli.demo.models import MODEL
 from services.kit.config import Planner
+from services.local.demo.demo_models import MODEL
 
 
 @dataclass(frozen=True, slots=True)

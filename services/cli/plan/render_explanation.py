@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
+from services.cli.console.quantities import carbon, milliseconds, percent
+from services.cli.console.tables import table
 from services.cli.plan.render import segments
-from services.cli.tables import table
-from services.cli.words import carbon, milliseconds, percent
 
 Outlook = explanation_pb2.Outlook
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
-from services.cli.up.health import until_serving
-from services.cli.up.program import Program
 from services.kit.backoff import Backoff
 from services.kit.errors import FailedPrecondition
+from services.local.up.health import until_serving
+from services.local.up.program import Program
 
 _TAIL_LINES = 15
 

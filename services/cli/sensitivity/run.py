@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from services.cli.sensitivity import chart, render
-from services.cli.sensitivity.on_gpu import Place, measured
+from services.cli.sensitivity.measure import Place, measured
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import yaml
 
-from services.cli.demo.models import MODEL
 from services.kit.config import Deployment, TraceSource
 from services.kit.net import free_port
+from services.local.demo.demo_models import MODEL
 
 DAY_S: Final = 86_400.0
 GPUS: Final = ("a100-40gb", "a100-40gb")

@@ -16,7 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from services.cli.demo.digits import split
+from services.local.demo.digits import split
 
 GROWTH: Final = 4
 """Filters of the second layer over those of the first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from services.cli.predictor.age import seconds
+from services.cli.console.durations import seconds
 
 
 def instant(text: str, now: datetime) -> datetime:

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.grpc_service_pb2 import ModelInferRequest
-from services.cli.demo.digits import held_out
-from services.cli.demo.load import Arrival
-from services.cli.demo.models import MODEL
-from services.cli.demo.side import Side
+from services.cli.demo.suite_run import Side
 from services.cli.tensors import outputs_of, request_of
 from services.kit.clock import Clock
+from services.local.demo.demo_models import MODEL
+from services.local.demo.digits import held_out
+from services.local.demo.load import Arrival
 
 TIMEOUT_S = 10.0
 

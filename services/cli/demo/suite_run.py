@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from services.cli.client import Clients
-from services.cli.demo.load import Tally
-from services.cli.demo.reading import Reading
+from services.cli.demo.sample import Reading
 from services.kit.config import Deployment
+from services.local.demo.load import Tally
 
 
 @dataclass(slots=True)

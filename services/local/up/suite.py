@@ -11,11 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from services.cli.up.lineage import COOKIE, PARENT, end_bearers
-from services.cli.up.process import Process
-from services.cli.up.program import Program, programs
 from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded
+from services.local.up.orphans import COOKIE, PARENT, end_bearers
+from services.local.up.process import Process
+from services.local.up.program import Program, programs
 
 
 class Suite:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask, connected
-from services.cli.plan.document import document, print_json
+from services.cli.console.proto_json import document, print_json
 from services.kit.config.loader import load
 
 ORDER_S = 60.0

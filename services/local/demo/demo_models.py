@@ -19,7 +19,7 @@ def train_missing(deployment: Deployment, say: Callable[[str], object]) -> None:
     if not missing:
         return
     # scikit-learn takes a second to import: only for those who need it.
-    from services.cli.demo.family import CONVNETS, FAMILY, train  # noqa: PLC0415
+    from services.local.demo.model_family import CONVNETS, FAMILY, train  # noqa: PLC0415
 
     ours = [file for file in missing if file.stem in FAMILY or file.stem in CONVNETS]
     for folder in sorted({file.parent for file in ours}):

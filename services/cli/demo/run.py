@@ -13,24 +13,25 @@ from rich.console import Console
 from rich.text import Text
 
 from services.cli.client import connected
-from services.cli.demo import report, scene
+from services.cli.demo import report
 from services.cli.demo.chart import draw
 from services.cli.demo.day import pass_day
-from services.cli.demo.digits import HELD_OUT
-from services.cli.demo.family import FAMILY
-from services.cli.demo.family import train as train_family
-from services.cli.demo.grid import Grid
-from services.cli.demo.load import arrivals
-from services.cli.demo.models import MODEL
+from services.cli.demo.grid_clock import Grid
 from services.cli.demo.progress import Progress
-from services.cli.demo.reading import plans_since
-from services.cli.demo.side import Side
-from services.cli.up.health import until_answering
-from services.cli.up.suite import Suite
+from services.cli.demo.sample import plans_since
+from services.cli.demo.suite_run import Side
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_PREFIX, load
 from services.kit.errors import DeadlineExceeded, InvalidArgument
+from services.local.demo import deployment_files
+from services.local.demo.demo_models import MODEL
+from services.local.demo.digits import HELD_OUT
+from services.local.demo.load import arrivals
+from services.local.demo.model_family import FAMILY
+from services.local.demo.model_family import train as train_family
+from services.local.up.health import until_answering
+from services.local.up.suite import Suite
 
 _FIRST_PLAN_S = 60.0
 
@@ -64,7 +65,7 @@ async def demo(config: Path, options: Options) -> bool:
     console = Console()
     deployment = load(config)
     await train(config)
-    setting = scene.write(deployment, options.out, options.seconds)
+    setting = deployment_files.write(deployment, options.out, options.seconds)
     async with AsyncExitStack() as stack:
         with console.status("Starting one carbon service and two suites"):
             sides = await _start(stack, setting)
@@ -78,7 +79,7 @@ async def demo(config: Path, options: Options) -> bool:
     return all(one.lost == 0 for one in figures.values())
 
 
-async def _start(stack: AsyncExitStack, setting: scene.Scene) -> dict[str, Side]:
+async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict[str, Side]:
     # The files hold what the environment said; two suites cannot share its ports.
     clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
     services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
@@ -115,7 +116,7 @@ async def _first_plan(name: str, deployment: Deployment) -> None:
 async def _day(
     console: Console,
     deployment: Deployment,
-    setting: scene.Scene,
+    setting: deployment_files.Scene,
     sides: Mapping[str, Side],
     options: Options,
 ) -> dict[str, report.Figures]:
