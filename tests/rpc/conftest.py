@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.postgres import Postgres, running
-from tests.rpc import agent_world
-from tests.rpc.planner_world import Agent, Grid, Suite, carbon, deployment, living, planner
-from tests.rpc.worker_world import save_model
+from tests.support.fake_agent import Agent, Grid, Suite, carbon, deployment, living, planner
+from tests.support.gpuagent import agent_service
+from tests.support.postgres import Postgres, running
+from tests.support.worker.worker_process import save_model
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +44,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def node(
     tmp_path: Path, model: Path
-) -> AsyncIterator[tuple[agent_world.Planner, agent_world.Agent]]:
+) -> AsyncIterator[tuple[agent_service.Planner, agent_service.Agent]]:
     """An agent that has told its planner of its GPUs."""
     async with (
-        agent_world.planning() as (planner, port),
-        agent_world.agent(agent_world.deployment(tmp_path, model, f"127.0.0.1:{port}")) as running,
+        agent_service.planning() as (planner, port),
+        agent_service.agent(
+            agent_service.deployment(tmp_path, model, f"127.0.0.1:{port}")
+        ) as running,
     ):
         await planner.until(lambda: len(planner.node.gpus) > 0)
         yield planner, running

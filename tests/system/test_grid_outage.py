@@ -36,7 +36,7 @@ from services.local.demo import model_family
 from services.local.up.health import until_answering
 from services.planner import app as planner
 from services.router import app as router
-from tests.rpc.provider_world import Answer, Asked, ProviderServer, serving_http
+from tests.support.fake_provider import Answer, Asked, ProviderServer, serving_http
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub

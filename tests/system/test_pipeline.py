@@ -16,8 +16,8 @@ import yaml
 
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.net import free_port
-from tests.rpc.agent_world import workers_in
-from tests.system.conftest import SHARED, Running
+from tests.support.gpuagent.agent_service import workers_in
+from tests.support.running_suite import SHARED, Running
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(90)]
 

@@ -16,7 +16,7 @@ from services.simulator.loader import read
 from services.simulator.nodes import gpu_type
 from services.simulator.report.figures import Figures, figures
 from services.simulator.run import draw_arrivals, simulate
-from tests.system.conftest import SHARED, Running
+from tests.support.running_suite import SHARED, Running
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(240)]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
-from tests.rpc.agent_world import workers_in
-from tests.system.conftest import SHARED, Running
+from tests.support.gpuagent.agent_service import workers_in
+from tests.support.running_suite import SHARED, Running
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(150)]
 

@@ -17,8 +17,8 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.gpuagent.devices.fake_nvml import SimulatedNvml
 from services.kit.config.loader import load
 from services.kit.rpc import dial
-from tests.rpc.agent_world import workers_in
-from tests.system.conftest import SHARED, Running
+from tests.support.gpuagent.agent_service import workers_in
+from tests.support.running_suite import SHARED, Running
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(240)]
 

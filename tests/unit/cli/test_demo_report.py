@@ -14,7 +14,7 @@ from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.demo import report
 from services.cli.demo.sample import Reading
 from services.local.demo.load import Tally
-from tests.unit.cli.demo_days import MIDNIGHT
+from tests.support.cli.demo_days import MIDNIGHT
 
 START = Reading(
     at=MIDNIGHT,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.planner.core.model import SegmentKind
 from services.planner.core.problem.configuration_graph import edit_distance
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)), [fleets.model()])
 segments = st.dictionaries(st.sampled_from(PROBLEM.catalog), st.integers(1, 5), max_size=6)

@@ -15,7 +15,7 @@ from services.planner.core.online_search.counter_readings import (
     measured,
 )
 from services.planner.core.online_search.measurement import Observed
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 1)), [fleets.model()])
 KIND, OTHER = PROBLEM.catalog[0], PROBLEM.catalog[-1]

@@ -20,7 +20,7 @@ from services.planner.core.fleet import RunningSegment, SegmentState
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
 from services.planner.core.plan import SegmentSpec
-from tests.unit.planner.decide_world import MODEL, POOL, analytic, decided, done, snapshot
+from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
 
 
 @settings(max_examples=10, deadline=None)

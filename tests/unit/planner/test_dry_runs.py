@@ -12,7 +12,7 @@ from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from services.planner.control.dry_runs import LIFETIME_S, MOST, Basis, Proposals
 from services.planner.core.plan import SegmentSpec
-from tests.unit.planner.plans import plan
+from tests.support.planner.plans import plan
 
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
 NOW = Basis(7, {("node-a", "GPU-a"): "a100-40gb"}, frozenset({SPEC}))

@@ -16,8 +16,8 @@ from services.planner.core.decide import STRATEGIES
 from services.planner.core.model import Gpu, Segment
 from services.planner.core.plan import Plan, PlannedSegment, SegmentSpec
 from services.planner.core.plan_builder import Circumstances, draft
-from tests.unit.planner.decide_world import MODEL, POOL, decided, done, snapshot
-from tests.unit.planner.store_world import NOW
+from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
+from tests.support.planner.stored_plans import NOW
 
 
 def made(strategy: str = "co2opt", gpus: int = 2) -> Plan:

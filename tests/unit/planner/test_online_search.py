@@ -20,7 +20,7 @@ from services.planner.core.strategies.annealing import Schedule, search
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.candidates import breaks_sla
 from services.planner.core.strategies.exact import exact
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 NEAR_POINTS = 0.1
 NOISE = 1e-3

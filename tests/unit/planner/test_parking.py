@@ -15,7 +15,7 @@ from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, Pool
 from services.planner.core.plan_builder import Circumstances, draft
 from services.simulator.nodes import gpu_type
-from tests.unit.planner.store_world import NOW
+from tests.support.planner.stored_plans import NOW
 
 EXAMPLE = Path(__file__).parents[3] / "examples/mixed/cinquefoil.yaml"
 T4_IDLE_W, A100_IDLE_W = 30.0, 55.0

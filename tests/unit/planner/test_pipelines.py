@@ -28,7 +28,7 @@ from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import PIPELINED, REGISTRY
 from services.planner.core.strategies.exact import exact
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 TRANSFER_S = 0.003
 RHO = Objective().max_utilisation

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.planner.core.explain.explanation import ClockChange, ShareChange
 from services.planner.core.explain.plan_diff import diff
-from tests.unit.planner.plans import PREDICTION, plan, segment
+from tests.support.planner.plans import PREDICTION, plan, segment
 
 layouts = st.dictionaries(st.integers(0, 6), st.sampled_from(["small", "large"]), max_size=7)
 

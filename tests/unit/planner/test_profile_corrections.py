@@ -10,7 +10,7 @@ from benchmarks.clover.live import World
 from services.planner.core.model import Configuration, SegmentKind
 from services.planner.core.online_search.measurement import LEAST_BATCHES, Observed, ratios
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 GPU = "a100-40gb"
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 4)), [fleets.model()])

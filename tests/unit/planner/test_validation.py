@@ -12,7 +12,7 @@ from services.kit.errors import InvalidArgument
 from services.planner.core.model import Model, Problem
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.validation import check
-from tests.unit.planner import fleets
+from tests.support.planner import fleets
 
 MODEL = fleets.model()
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 1)), [MODEL])

@@ -13,7 +13,7 @@ from services.planner.core.fleet import RunningSegment, SegmentState
 from services.planner.core.plan import SegmentSpec
 from services.planner.core.triggers import Kind, Observation, cause
 from services.planner.core.variant_blocklist import Distrust, trusted
-from tests.unit.planner.fleets import model
+from tests.support.planner.fleets import model
 
 BEST = ("vision", "v3")
 SEEN = Observation({"Z": 1.0}, {"vision": 60.0}, {}, frozenset(), "exact", 0.5)

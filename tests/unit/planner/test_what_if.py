@@ -11,7 +11,7 @@ from services.kit import config
 from services.kit.errors import InvalidArgument
 from services.planner.core.model import Period
 from services.planner.core.what_if import AddedGpus, Changes, alter
-from tests.unit.planner.decide_world import snapshot
+from tests.support.planner.decisions import snapshot
 
 NODES = {
     "node-a": config.Node(zone="Z", pue=1.2),

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from services.router.core.model import POISON_DEATHS, Limits
-from tests.unit.router.chaos_world import ENDPOINTS, MODELS, PATIENCE_S, POISON, Chaos, World
-from tests.unit.router.virtual_time import run
+from tests.support.router.chaos import ENDPOINTS, MODELS, PATIENCE_S, POISON, Chaos, World
+from tests.support.virtual_loop import run
 
 REQUESTS, RATE_RPS, PAUSE_S = 10_000, 800.0, 0.1
 POISONED, IMPATIENT = 0.0005, 0.01

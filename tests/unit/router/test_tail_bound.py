@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.router.core.queue.tail_bound import Work
-from tests.unit.router.one_server import served
+from tests.support.router.single_server import served
 
 JOBS = 300_000
 

@@ -1,0 +1,293 @@
+"""What the planner has written, it finds again: SQLite and PostgreSQL alike."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from services.kit.config import Objective
+from services.kit.errors import FailedPrecondition, NotFound, Unavailable
+from services.kit.mig import Placement
+from services.planner.adapters.store import Store, open_store
+from services.planner.core.accounting.account import Account, Spent, Tokens
+from services.planner.core.accounting.accountant import Page
+from services.planner.core.accounting.counters import Counters, Used
+from services.planner.core.decide import Snapshot
+from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.model import Gpu, Period
+from services.planner.core.online_search.profile_corrections import Beliefs, Cell
+from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.routing_table import RoutingTable
+from tests.support.planner.fleets import model, pool
+from tests.support.planner.stored_plans import GPUS, NOW, PLAN, SPEC
+from tests.support.postgres import Postgres
+
+MODEL = model("digits")
+SNAPSHOT = Snapshot(
+    gpus=(Gpu("GPU-a", "node-a", pool(), (Placement("1g.5gb", 3),), clock_mhz=900),),
+    models=(MODEL,),
+    running=(RunningSegment(SPEC, SegmentState.READY, ("h:1", "h:2")),),
+    shares={"s-1": 1.0},
+    objective=Objective(carbon_weight=0.25),
+    strategy="exact",
+    forecast=(Period(3600.0, {"US-CAL": 210.0}),),
+)
+
+
+@pytest.fixture
+async def store(database: Path | str) -> AsyncIterator[Store]:
+    async with open_store(database) as opened:
+        yield opened
+
+
+async def test_a_plan_comes_back_as_it_was_written(store: Store) -> None:
+    written = await store.add(PLAN, GPUS)
+
+    assert written == replace(PLAN, version=1)
+    assert await store.plan(1) == written
+    assert await store.plan() == written
+    assert await store.gpus() == GPUS
+
+
+async def test_an_unproven_gap_stays_absent(store: Store) -> None:
+    await store.add(replace(PLAN, prediction=replace(PLAN.prediction, gap=None)), GPUS)
+
+    assert (await store.plan()).prediction.gap is None
+
+
+async def test_a_plan_that_is_not_there_is_not_found(store: Store) -> None:
+    with pytest.raises(NotFound, match="there is no plan yet"):
+        await store.plan()
+    with pytest.raises(NotFound, match="no plan has version 7"):
+        await store.plan(7)
+
+
+async def test_activating_a_plan_supersedes_the_one_before(store: Store) -> None:
+    for _ in range(3):
+        await store.add(PLAN, GPUS)
+    await store.activate(1, NOW)
+    await store.set_state(2, PlanState.FAILED, "step 2.1.1: UNAVAILABLE: gone")
+    await store.activate(3, NOW)
+
+    plans = await store.newest_first(10)
+
+    assert [plan.state for plan in plans] == [
+        PlanState.ACTIVE,
+        PlanState.FAILED,
+        PlanState.SUPERSEDED,
+    ]
+    assert plans[1].failure == "step 2.1.1: UNAVAILABLE: gone"
+    active = await store.active()
+    assert active is not None
+    assert (active.version, active.outcome) == (3, Outcome(NOW))
+
+
+async def test_pages_go_downwards_from_a_version(store: Store) -> None:
+    for _ in range(5):
+        await store.add(PLAN, GPUS)
+
+    assert [plan.version for plan in await store.newest_first(2)] == [5, 4]
+    assert [plan.version for plan in await store.newest_first(2, before=4)] == [3, 2]
+    assert [plan.version for plan in await store.newest_first(2, before=2)] == [1]
+
+
+async def test_outcome_and_account_are_written_together(store: Store) -> None:
+    await store.add(PLAN, GPUS)
+    await store.activate(1, NOW)
+    outcome = Outcome(NOW, 12.5, 700, 1500.0, 0.09, {"digits": 0.08})
+    counters = Counters(7.5, 8.25, 9000.0, 100.0, {"digits": Used(50.0, 2.0, 7)})
+    account = Account(Spent(2500.0, 0.15), {"GPU-a": counters}, {"r-1": {"chat": Tokens(3, 4)}}, 1)
+
+    await store.pages.save(Page(account), 1, outcome)
+
+    assert (await store.plan(1)).outcome == outcome
+    assert await store.pages.account() == account
+
+
+async def test_beliefs_are_kept_as_they_were(store: Store) -> None:
+    """Read back, they correct the same."""
+    cells = [Cell("digits", "small", "a100-40gb", name) for name in ("1g.5gb", "3g.20gb")]
+    beliefs = Beliefs().measured(cells[0], 1.25, 1.1).measured(cells[0], 1.2, 1.3).waited("m", 0.7)
+    none_yet = await store.beliefs()
+    await store.save_beliefs(beliefs)
+    found = await store.beliefs()
+
+    assert none_yet == Beliefs()
+    assert found == beliefs
+    assert found.corrections(cells) == beliefs.corrections(cells)
+
+
+async def test_an_account_without_a_plan_is_kept_too(store: Store) -> None:
+    account = Account(Spent(1.0, 2.0), page=1)
+
+    await store.pages.save(Page(account), 0, Outcome(NOW))
+
+    assert await store.pages.account() == account
+
+
+async def test_writers_that_come_together_take_turns(store: Store) -> None:
+    """Two transactions on one connection would otherwise be begun inside each other."""
+    table = RoutingTable(1, 1, ())
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(20):
+            tasks.create_task(store.add(PLAN, GPUS))
+            tasks.create_task(store.save_routing(replace(table, revision=number)))
+
+    assert len(await store.newest_first(100)) == 20
+
+
+async def test_who_hangs_up_leaves_the_database_usable(store: Store) -> None:
+    """Readers and writers are cancelled at every step of their way; nothing is left half-done."""
+    await store.add(PLAN, GPUS)
+    async with asyncio.TaskGroup() as tasks:
+        for pause in range(24):
+            caller = tasks.create_task(_one_call(store, pause))
+            for _ in range(pause):
+                await asyncio.sleep(0)
+            caller.cancel()
+    before = len(await store.newest_first(100))
+
+    await store.add(PLAN, GPUS)
+
+    assert len(await store.newest_first(100)) == before + 1
+
+
+async def _one_call(store: Store, number: int) -> None:
+    if number % 2:
+        await store.plan()
+    else:
+        await store.add(PLAN, GPUS)
+
+
+async def test_state_survives_closing_and_versions_go_on(database: Path | str) -> None:
+    async with open_store(database) as store:
+        await store.add(PLAN, GPUS)
+        await store.save_routing(RoutingTable(41, 1, ()))
+    async with open_store(database) as store:
+        assert await store.routing() == RoutingTable(41, 1, ())
+        assert (await store.add(PLAN, GPUS)).version == 2
+
+
+def test_what_was_written_survives_a_killed_process(database: Path | str) -> None:
+    """The process ends by SIGKILL right after `add` returns."""
+    code = """
+import asyncio, os, pickle, signal, sys
+from services.planner.store import open_store
+database, plan = pickle.load(sys.stdin.buffer)
+async def main():
+    async with open_store(database) as store:
+        await store.add(plan, {})
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+"""
+    given = pickle.dumps((database, PLAN))
+    killed = subprocess.run(
+        [sys.executable, "-c", code], input=given, stdout=subprocess.DEVNULL, check=False
+    )
+    assert killed.returncode == -9
+
+    async def read() -> Plan:
+        async with open_store(database) as store:
+            return await store.plan()
+
+    assert asyncio.run(read()) == replace(PLAN, version=1)
+
+
+async def test_plans_after_a_version_come_in_order(store: Store) -> None:
+    for _ in range(5):
+        await store.add(PLAN, GPUS)
+
+    assert [plan.version for plan in await store.after(0, 2)] == [1, 2]
+    assert [plan.version for plan in await store.after(2, 10)] == [3, 4, 5]
+    assert await store.after(5, 10) == []
+
+
+async def test_what_a_plan_was_made_from_comes_back(store: Store) -> None:
+    """With the deployment's profiles, and without models that were not there then."""
+    new = replace(MODEL, name="new")
+    await store.add(PLAN, GPUS, SNAPSHOT)
+
+    found = await store.snapshot(1, (new, replace(MODEL, demand_rps=1.0)))
+
+    assert replace(found, models=()) == replace(SNAPSHOT, models=())
+    assert [(each.name, each.demand_rps) for each in found.models] == [("digits", 500.0)]
+    assert found.models[0].variants == MODEL.variants
+
+
+async def test_a_plan_without_its_inputs_says_so(store: Store) -> None:
+    await store.add(PLAN, GPUS)
+
+    with pytest.raises(NotFound, match="plan 1 was made before inputs were kept"):
+        await store.snapshot(1, ())
+    with pytest.raises(NotFound, match="no plan has version 2"):
+        await store.snapshot(2, ())
+
+
+async def test_the_pin_is_kept_until_it_is_taken_off(database: Path | str) -> None:
+    async with open_store(database) as store:
+        assert await store.pin() is None
+        await store.save_pin(3)
+    async with open_store(database) as store:
+        assert await store.pin() == 3
+        await store.save_pin(None)
+        assert await store.pin() is None
+
+
+async def test_activating_ends_what_was_left_unfinished_before(store: Store) -> None:
+    """A plan whose writing failed half-way must not look as if it were still rolling."""
+    for _ in range(4):
+        await store.add(PLAN, GPUS)
+    await store.set_state(2, PlanState.ROLLING)
+    await store.activate(3, NOW)
+
+    plans = await store.after(0, 10)
+
+    assert [plan.state for plan in plans] == [
+        PlanState.FAILED,
+        PlanState.FAILED,
+        PlanState.ACTIVE,
+        PlanState.PROPOSED,
+    ]
+    assert plans[0].failure == "a later plan took its place"
+
+
+async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Path | str) -> None:
+    async with open_store(database):
+        with pytest.raises(FailedPrecondition, match="another planner is using"):
+            async with open_store(database, patience_s=0.0):
+                pass
+    async with open_store(database, patience_s=0.0) as store:
+        await store.add(PLAN, GPUS)
+
+
+async def test_a_broken_line_is_told_and_then_healed(postgres: Postgres) -> None:
+    """PostgreSQL restarts: one call fails as Unavailable, the next one has a new connection."""
+    async with open_store(postgres.database()) as store:
+        await store.add(PLAN, GPUS)
+        await asyncio.to_thread(postgres.break_lines)
+        with pytest.raises(Unavailable, match=r"planner\.database: "):
+            await store.add(PLAN, GPUS)
+
+        assert (await store.add(PLAN, GPUS)).version == 2
+
+
+async def test_a_planner_that_lost_its_line_to_another_does_not_write(postgres: Postgres) -> None:
+    """The lock goes with the connection: never do two planners write in turns."""
+    url = postgres.database()
+    async with open_store(url, patience_s=0.0) as first:
+        await first.add(PLAN, GPUS)
+        await asyncio.to_thread(postgres.break_lines)
+        async with open_store(url) as second:
+            with pytest.raises(Unavailable):
+                await first.plan()
+            with pytest.raises(FailedPrecondition, match="another planner is using"):
+                await first.add(PLAN, GPUS)
+
+            assert len(await second.newest_first(10)) == 1

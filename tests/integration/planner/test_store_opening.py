@@ -1,0 +1,200 @@
+"""Where the database is, and what is made of one that is already there."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import text
+
+from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
+from services.planner.adapters.store import open_store
+from services.planner.adapters.store.address import address, shown
+from services.planner.adapters.store.tables import metadata
+from services.planner.adapters.wire.convert import plan_to, routing_to
+from services.planner.core.accounting.account import Account, Spent
+from services.planner.core.accounting.counters import Counters
+from services.planner.core.plan import Outcome, PlanState
+from services.planner.core.routing_table import RoutingTable
+from tests.support.planner.stored_plans import GPUS, PLAN
+from tests.support.postgres import Postgres
+
+BEFORE_MIGRATIONS = """
+CREATE TABLE plans (
+    version    INTEGER PRIMARY KEY AUTOINCREMENT,
+    state      INTEGER NOT NULL,
+    created_at TEXT    NOT NULL,
+    strategy   TEXT    NOT NULL,
+    reason     TEXT    NOT NULL,
+    failure    TEXT    NOT NULL DEFAULT '',
+    payload    BLOB    NOT NULL
+) STRICT;
+CREATE INDEX plans_by_state ON plans (state);
+CREATE TABLE outcomes (
+    version      INTEGER PRIMARY KEY REFERENCES plans (version),
+    since        TEXT    NOT NULL,
+    active_s     REAL    NOT NULL,
+    requests     INTEGER NOT NULL,
+    energy_j     REAL    NOT NULL,
+    carbon_gco2e REAL    NOT NULL,
+    latency_s    TEXT    NOT NULL
+) STRICT;
+CREATE TABLE meta (key TEXT PRIMARY KEY, value ANY NOT NULL) STRICT;
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.fixture
+def old_file(tmp_path: Path) -> Path:
+    """A database as the planner wrote it before there were migrations."""
+    path = tmp_path / "planner.sqlite3"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript(BEFORE_MIGRATIONS)
+    created = "2026-03-01T12:00:00.250000+00:00"
+    payload = plan_to(PLAN).SerializeToString()
+    connection.executemany(
+        "INSERT INTO plans VALUES (?, ?, ?, 'exact', 'because', ?, ?)",
+        [(1, 5, created, "step 1", payload), (2, 3, created, "", payload)],
+    )
+    connection.execute(
+        "INSERT INTO outcomes VALUES (2, ?, 12.5, 7, 100.0, 0.5, '{\"digits\": 0.25}')", (created,)
+    )
+    routing = routing_to(RoutingTable(41, 2, ())).SerializeToString()
+    account = '{"energy_j": 5.0, "carbon_gco2e": 1.0, "meters_j": {"GPU-a": 9.0}}'
+    gpus = '[["node-a", "GPU-a", "a100-40gb"]]'
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?)",
+        [("routing", routing), ("account", account), ("gpus", gpus)],
+    )
+    connection.commit()
+    connection.close()
+    return path
+
+
+async def test_a_file_from_before_migrations_is_taken_over(old_file: Path) -> None:
+    async with open_store(old_file) as store:
+        failed, active = await store.plan(1), await store.plan(2)
+        added = await store.add(PLAN, GPUS)
+        routing, account, gpus = (
+            await store.routing(),
+            await store.pages.account(),
+            await store.gpus(),
+        )
+
+    assert (failed.state, failed.failure) == (PlanState.FAILED, "step 1")
+    assert (active.state, active.segments) == (PlanState.ACTIVE, PLAN.segments)
+    since = datetime(2026, 3, 1, 12, 0, 0, 250_000, UTC)
+    assert active.outcome == Outcome(since, 12.5, 7, 100.0, 0.5, {"digits": 0.25})
+    assert added.version == 3
+    assert routing == RoutingTable(41, 2, ())
+    assert account == Account(Spent(5.0, 1.0), {"GPU-a": Counters(0.0, 0.0, 9.0, models=None)})
+    assert gpus == GPUS
+
+
+async def test_a_file_that_was_taken_over_is_opened_again(old_file: Path) -> None:
+    for _ in range(2):
+        async with open_store(old_file) as store:
+            assert (await store.plan(2)).state is PlanState.ACTIVE
+
+
+async def test_an_older_planner_would_refuse_the_file(tmp_path: Path) -> None:
+    """It looks at `user_version`, and reads 1 only."""
+    path = tmp_path / "planner.sqlite3"
+    async with open_store(path):
+        pass
+    connection = sqlite3.connect(path)
+    found = connection.execute("PRAGMA user_version").fetchone()
+    connection.close()
+
+    assert found == (2,)
+
+
+async def test_a_schema_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "planner.sqlite3"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    with pytest.raises(FailedPrecondition, match=r"\(schema version 99\)"):
+        async with open_store(path):
+            pass
+
+
+async def test_the_schema_of_a_newer_planner_is_refused(database: Path | str) -> None:
+    async with open_store(database) as store, store.line.transaction() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(FailedPrecondition, match=r"written by another planner than this.*9999"):
+        async with open_store(database):
+            pass
+
+
+async def test_migrations_lead_to_the_tables_that_are_used(database: Path | str) -> None:
+    """Alembic compares what the migrations made with what the code expects."""
+    async with open_store(database) as store, store.line.transaction() as connection:
+        differences = await connection.run_sync(
+            lambda plain: compare_metadata(MigrationContext.configure(plain), metadata)
+        )
+
+    assert differences == []
+
+
+async def test_every_commit_reaches_the_disk(tmp_path: Path) -> None:
+    """WAL with synchronous=FULL (2) syncs the log at each commit; NORMAL would not."""
+    path = tmp_path / "planner.sqlite3"
+    async with open_store(path) as store, store.line.transaction() as connection:
+        pragmas = ("synchronous", "journal_mode", "foreign_keys")
+        found = [await connection.scalar(text(f"PRAGMA {name}")) for name in pragmas]
+
+    assert found == [2, "wal", 1]
+
+
+async def test_postgresql_commits_synchronously_whatever_the_server_prefers(
+    postgres: Postgres,
+) -> None:
+    url = postgres.database()
+    async with open_store(url) as store, store.line.transaction() as connection:
+        assert await connection.scalar(text("SHOW synchronous_commit")) == "on"
+
+
+async def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"planner\.database: ") as caught:
+        async with open_store(f"postgresql://me:secret@/plans?host={tmp_path}"):
+            pass
+
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "driver", "seen"),
+    [
+        (Path("out/p.sqlite3"), "sqlite+aiosqlite", "out/p.sqlite3"),
+        ("sqlite:///out/p.sqlite3", "sqlite+aiosqlite", "out/p.sqlite3"),
+        ("postgresql://me:pw@db:5433/plans", "postgresql+asyncpg", "postgresql://me@db:5433/plans"),
+        ("postgresql:///plans?password=pw", "postgresql+asyncpg", "postgresql:///plans"),
+        ("postgresql+psycopg://db/plans", "postgresql+asyncpg", "postgresql://db/plans"),
+    ],
+)
+def test_an_address_names_its_driver_and_is_shown_without_secrets(
+    given: Path | str, driver: str, seen: str
+) -> None:
+    url = address(given)
+
+    assert (url.drivername, shown(url)) == (driver, seen)
+
+
+def test_the_ssl_mode_goes_by_the_drivers_name() -> None:
+    assert address("postgresql://db/plans?sslmode=require").query == {"ssl": "require"}
+
+
+@pytest.mark.parametrize("given", ["mysql://me:pw@db/plans", "postgresql://me:pw@db:port/plans"])
+def test_an_address_that_cannot_be_is_refused_without_its_password(given: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"planner\.database: ") as caught:
+        address(given)
+
+    assert "pw" not in str(caught.value)

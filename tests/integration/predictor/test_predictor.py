@@ -1,0 +1,120 @@
+"""Foretelling with a prompt that breaks what computes, and while prompts are forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from threading import Event
+
+import numpy as np
+import pytest
+
+from services.kit.clock import VirtualClock
+from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.cache.vector_index import Vector
+from services.predictor.core.prediction_stats import Tally
+from services.predictor.runtime.bounded_executor import Crew
+from services.predictor.runtime.predictor import Foreteller, Means
+from tests.support.predictor.oracle_model import Oracle
+
+SIZE = 4
+BREAKS = "breaks"
+
+
+class Embedder:
+    """Breaks on one text; on others waits until told."""
+
+    def __init__(self) -> None:
+        self.go = Event()
+
+    def embed(self, text: str) -> Vector:
+        if text == BREAKS:
+            raise RuntimeError("no such shape")
+        self.go.wait(10)
+        return np.ones(SIZE, np.float32)
+
+
+@pytest.fixture
+def embedder() -> Embedder:
+    return Embedder()
+
+
+@pytest.fixture
+async def foreteller(embedder: Embedder) -> AsyncIterator[Foreteller]:
+    cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+    clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    async with Crew(1, 1) as crew:
+        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
+        yield Foreteller(["m"], means, b"secret", 1000)
+
+
+async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
+    foreteller: Foreteller, embedder: Embedder
+) -> None:
+    """And the next one its answer; the broken one's length is still learned."""
+    broken = await foreteller.foretell("m", BREAKS.encode())
+    assert broken.source == "prior"
+
+    embedder.go.set()
+    assert (await foreteller.foretell("m", b"fine")).source == "model"
+    assert foreteller.observe_key("m", broken.key, 5)
+    assert (await foreteller.foretell("m", BREAKS.encode())).source == "exact"
+
+
+async def test_a_prompt_forgotten_while_it_is_computed_leaves_nothing(
+    foreteller: Foreteller, embedder: Embedder
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        asked = tasks.create_task(foreteller.foretell("m", b"fine"))
+        await asyncio.sleep(0)
+        foreteller.forget("m", 0.0)
+        embedder.go.set()
+
+    assert asked.result().key == b""
+    assert not foreteller.observe_key("m", foreteller.key("m", b"fine"), 5)
+
+
+async def test_more_than_may_wait_get_the_prior_at_once(
+    foreteller: Foreteller, embedder: Embedder
+) -> None:
+    """One computes, one waits, the third does not; room comes back when they are done."""
+    async with asyncio.TaskGroup() as tasks:
+        held = [tasks.create_task(foreteller.foretell("m", b"%d" % i)) for i in range(2)]
+        await asyncio.sleep(0)
+        assert (await foreteller.foretell("m", b"late")).source == "prior"
+        embedder.go.set()
+
+    assert [each.result().source for each in held] == ["model", "model"]
+    await asyncio.sleep(0)
+    assert (await foreteller.foretell("m", b"later")).source == "model"
+
+
+def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
+    """What stands for a prompt says nothing without the secret."""
+    cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
+    clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+    means = Means(cache, embedder, Oracle(), Crew(1, 1), Tally(), clock)
+    one, two = (Foreteller(["m"], means, secret, 1000) for secret in (b"one", b"two"))
+
+    assert one.key("m", b"prompt") == one.key("m", b"prompt")
+    assert len({one.key("m", b"prompt"), one.key("n", b"prompt"), two.key("m", b"prompt")}) == 3
+
+
+async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embedder) -> None:
+    """All prompts look alike here, and their lengths are not: the cache is believed at first."""
+    embedder.go.set()
+    cache = SemanticCache(["m"], Bounds(100, 2**20, 1000.0, 0.8), SIZE)
+    sources = []
+    async with Crew(1, 1) as crew:
+        clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
+        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
+        foreteller = Foreteller(["m"], means, b"secret", 1000)
+        for i in range(20):
+            tokens = 5000 + i if i % 2 else 5 + i
+            found = await foreteller.foretell("m", b"%d" % tokens)
+            sources.append(found.source)
+            foreteller.observe_key("m", found.key, tokens)
+
+    assert sources[:2] == ["model", "semantic"]
+    assert sources[-5:] == ["model"] * 5

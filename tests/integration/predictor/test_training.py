@@ -1,0 +1,204 @@
+"""Training finds what a log shows, repeatably; the file says what training said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.predictor.adapters.proxy_model import DEFAULT, Proxy
+from services.predictor.runtime.length_models import Histories
+from services.predictor.training.core.fit import Embed, Trained, fit, true_classes
+from services.predictor.training.core.metrics import confusion, measure, pair_order
+from services.predictor.training.core.rows import Row, read, split
+from services.predictor.training.default import SOURCES
+from services.predictor.training.export import to_onnx
+from tests.support.predictor.prompt_log import log
+
+DATA = Path(__file__).parents[4] / "shared" / "data" / "prompts"
+
+
+@pytest.fixture(scope="module")
+def file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("predictor") / "predictor.onnx"
+    path.write_bytes(to_onnx(trained))
+    return path
+
+
+def test_what_a_log_shows_is_learned_for_prompts_never_seen(embed: Embed) -> None:
+    rows = log()
+    training, testing = split(rows, 0.25, seed=1)
+    trained = fit(training, embed)
+    true = true_classes(testing, trained.body.edges_tokens)
+    called = trained.probabilities(testing, embed).argmax(axis=1)
+    assert np.mean(np.abs(called - true) <= 1) > 0.95
+    assert np.mean(called == true) > 0.6  # the commonest class: a quarter
+
+
+def test_the_file_says_what_training_said(trained: Trained, file: Path, embed: Embed) -> None:
+    """The network in ONNX Runtime and in numpy agree, for every served model."""
+    proxy, rows = Proxy(file), log()[::7]
+    edges = trained.body.edges_tokens
+    found = [proxy.probabilities(r.prompt, embed(r.prompt), edges[r.model]) for r in rows]
+    assert np.array(found) == pytest.approx(trained.probabilities(rows, embed), abs=2e-3)
+
+
+def test_equal_logs_and_seeds_train_equal_files(trained: Trained, embed: Embed) -> None:
+    assert to_onnx(fit(log(), embed)) == to_onnx(trained)
+
+
+def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
+    """The later model's answers are three times as long; a third starts from both."""
+    known = Histories.of(file, ["small", "large", "new"])
+    small, large, new = (known.prior(name).expected_tokens for name in ("small", "large", "new"))
+    assert large == pytest.approx(3 * small, rel=0.1)
+    assert small < new < large
+
+
+def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: Embed) -> None:
+    known = Histories.of(file, ["large"])
+    brief, long = (
+        known.predict("large", prompt, embed(prompt))
+        for prompt in (
+            "define moss and salt for a class of 3",
+            "write moss and salt for a class of 3",
+        )
+    )
+    assert brief.source == long.source == "model"
+    assert 3 * brief.expected_tokens < long.expected_tokens
+    assert brief.class_ < long.class_
+
+
+def test_nothing_is_kept_of_models_that_are_not_served(embed: Embed) -> None:
+    known = Histories.of(None, ["served"])
+    known.observe("other", None, 123)
+    assert known.saved().keys() == {"served"}
+    assert known.predict("other", "hello", embed("hello")).expected_tokens > 0
+
+
+def test_what_cannot_be_read_back_counts_for_nothing() -> None:
+    known = Histories.of(None, ["served"])
+    before = known.edges_tokens("served")
+    known.restore({"served": b"\xff" * 12, "gone": b""})
+    assert known.edges_tokens("served") == before
+
+
+def test_what_was_observed_is_restored(embed: Embed) -> None:
+    known, later = Histories.of(None, ["served"]), Histories.of(None, ["served"])
+    for _ in range(200):
+        known.observe("served", known.predict("served", "hello", embed("hello")), 77)
+    later.restore(known.saved())
+    assert later.edges_tokens("served") == known.edges_tokens("served")
+    assert later.edges_tokens("served")[1] == pytest.approx(77, rel=0.02)
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Histories:
+    return Histories.of(None, ())
+
+
+@given(prompt=st.text(st.characters(codec=None), max_size=200))
+@example("")
+@example("?")
+@example("a")
+@example("\u00e9")
+@example("\U0001f9a9")
+def test_the_predictor_that_ships_answers_any_text(
+    shipped: Histories, embed: Embed, prompt: str
+) -> None:
+    """One letter, and none, too."""
+    found = shipped.predict("any", prompt, embed(prompt))
+    assert 0 < found.low_tokens <= found.high_tokens
+    assert sum(found.probabilities) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_predictor_that_ships_is_small_and_from_licensed_data() -> None:
+    """Sets that their licences keep to tests are not among its sources."""
+    assert DEFAULT.stat().st_size < 3_000_000
+    assert SOURCES.keys() == {"oasst_eval.jsonl", "gpteacher.jsonl", "arena_hard.jsonl"}
+    assert not [name for name in Proxy().known.classes if "ShareGPT" in name or "Llama" in name]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not onnx"], ids=["missing", "empty", "other"])
+def test_a_file_that_is_no_predictor_is_refused_by_name(
+    content: bytes | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(FailedPrecondition, match=r"mine\.onnx"):
+        Proxy(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("{", "not JSON"),
+        ("[]", "must be an object"),
+        ('{"model": "m", "output_tokens": 1}', "prompt: str required"),
+        ('{"model": "m", "prompt": "p", "output_tokens": "1"}', "output_tokens: int required"),
+        ('{"model": "m", "prompt": "p", "output_tokens": true}', "output_tokens: int required"),
+        ('{"model": "m", "prompt": "p", "output_tokens": -1}', "must be >= 0"),
+    ],
+    ids=["json", "object", "prompt", "text", "bool", "negative"],
+)
+def test_a_wrong_line_is_named(line: str, complaint: str, tmp_path: Path) -> None:
+    right = json.dumps({"model": "m", "prompt": "p", "output_tokens": 1})
+    path = tmp_path / "log.jsonl"
+    path.write_text(f"{right}\n\n{line}\n")
+    with pytest.raises(InvalidArgument, match=rf"log\.jsonl:3: .*{complaint}"):
+        read(path)
+
+
+def test_a_file_without_answers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="No such file"):
+        read(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(InvalidArgument, match="no answers"):
+        read(tmp_path / "empty.jsonl")
+
+
+def test_too_few_prompts_are_refused(embed: Embed) -> None:
+    with pytest.raises(InvalidArgument, match="50 prompts"):
+        fit([Row("m", f"prompt {number % 49}", number) for number in range(500)], embed)
+
+
+@given(st.lists(st.integers(0, 20), min_size=1), st.floats(0, 1), st.integers(0, 9))
+def test_no_prompt_is_on_both_sides(prompts: list[int], share: float, seed: int) -> None:
+    rows = [Row("m", str(prompt), place) for place, prompt in enumerate(prompts)]
+    training, testing = split(rows, share, seed)
+    assert not {row.prompt for row in training} & {row.prompt for row in testing}
+    assert sorted(training + testing, key=lambda row: row.tokens) == rows
+
+
+def test_measures_of_a_small_case_by_hand() -> None:
+    """Of four answers two classes are right; of six pairs five are in order, one is a tie."""
+    true, called = np.array([0, 1, 2, 3]), np.array([0, 1, 1, 1])
+    found = measure(true, np.array([10.0, 20, 30, 40]), called, np.array([1.0, 2, 2, 4]))
+    assert found.accuracy == 0.5
+    assert found.l1 == 0.75
+    assert found.mse == 1.25
+    assert found.f1 == pytest.approx((1 + 0.5 + 0 + 0) / 4)
+    assert found.pair_order == pytest.approx(5.5 / 6)
+    assert confusion(true, called)[3, 1] == 1
+
+
+def test_order_among_equal_lengths_is_chance() -> None:
+    assert pair_order(np.ones(5), np.arange(5.0)) == 0.5
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the prompts are not part of the repository")
+def test_the_predictor_that_ships_tells_the_longer_answer_of_a_model_never_seen(
+    shipped: Histories, embed: Embed
+) -> None:
+    """Trained on other models and other prompts; chance is 0.50, give or take 0.023."""
+    rows = [row for row in read(DATA / "alpaca_eval.jsonl") if "Llama-3-8B" in row.model][::3]
+    expected = [
+        shipped.predict("never-seen", row.prompt, embed(row.prompt)).expected_tokens for row in rows
+    ]
+    assert pair_order(np.array([row.tokens for row in rows]), np.array(expected)) > 0.55

@@ -1,0 +1,108 @@
+"""`cinquefoil simulate`: what it prints, and what it writes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from services.cli.main import app
+from tests.support.scenarios import SMALL, merged
+
+Write = Callable[[Mapping[str, Any]], Path]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def simulate(*arguments: object) -> tuple[int, str, str]:
+    """Run the command; return exit status, output and complaints."""
+    result = CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two policies over a few seconds."""
+    path = tmp_path_factory.mktemp("scenario") / "scenario.yaml"
+    path.write_text(
+        yaml.safe_dump(merged(SMALL, {"policies": ["base", "exact"], "duration_s": 20}))
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def simulated(scenario: Path) -> tuple[Path, str]:
+    """Simulate it; return the folder that was written, and what was printed."""
+    out = scenario.parent / "out"
+    status, output, _ = simulate(scenario, "--out", out)
+    assert status == 0
+    return out, output
+
+
+def test_a_table_is_printed_and_everything_is_written(simulated: tuple[Path, str]) -> None:
+    out, output = simulated
+
+    for word in (
+        "base",
+        "exact",
+        "requests sent",
+        "latency p95",
+        "carbon",
+        "Savings are against base",
+    ):
+        assert word in output
+    files = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert files.keys() == {"report.json", "report.html", "timeline.png", "plans.png"}
+    assert files["timeline.png"].startswith(PNG)
+    assert files["plans.png"].startswith(PNG)
+
+
+def test_the_page_needs_nothing_else(simulated: tuple[Path, str]) -> None:
+    """Its pictures are inside, and it refers to no other place."""
+    page = (simulated[0] / "report.html").read_text()
+
+    pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert [base64.b64decode(picture)[:8] for picture in pictures] == [PNG, PNG]
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert "first plan: 1 node(s), 1 GPU(s)" in page
+
+
+def test_json_is_all_that_is_printed_and_the_same_twice(scenario: Path, tmp_path: Path) -> None:
+    arguments = (scenario, "--out", tmp_path, "--json", "--seed", 3, "--strategy", "exact")
+
+    status, output, _ = simulate(*arguments)
+
+    assert status == 0
+    document = json.loads(output)
+    assert document["seed"] == 3
+    assert list(document["results"]) == ["exact"]
+    figures = document["results"]["exact"]["figures"]
+    assert figures["energy_j"] == pytest.approx(figures["idle_j"] + figures["active_j"])
+    assert (tmp_path / "report.json").read_text() == output
+    assert simulate(*arguments)[1] == output
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "status", "told"),
+    [
+        ({"durations": 1}, (), 2, "durations: unknown key"),
+        ({}, ("--strategy", "best"), 1, "no policy or strategy 'best'"),
+        ({}, ("--detail", "some"), 2, "--detail"),
+        ({}, ("--out", "/dev/null"), 1, "/dev/null: File exists"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(
+    write: Write, changes: Mapping[str, Any], arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    found, _, complaints = simulate(write(changes), *arguments)
+
+    assert found == status
+    assert told in complaints
+    assert "Traceback" not in complaints

@@ -1,0 +1,288 @@
+"""The suite in virtual time: what must hold whatever the scenario, and what theory says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from services.kit.profiles.core.profile import BatchCost
+from services.simulator.loader import Setting
+from services.simulator.nodes import gpu_type
+from services.simulator.report.figures import Figures, figures
+from services.simulator.report.report import run
+from services.simulator.run import draw_arrivals, simulate
+from services.simulator.stats.run_record import Seen
+from tests.support.scenarios import Scene
+
+IDLE_W = gpu_type("a100-40gb").idle_power_w
+
+
+def see(setting: Setting) -> Seen:
+    """Simulate the scenario's first policy."""
+    return simulate(setting, setting.scenario.policies[0], draw_arrivals(setting))
+
+
+def load(rate_rps: float) -> dict[str, Any]:
+    """A constant load."""
+    return {"m": {"kind": "constant", "rate_rps": rate_rps}}
+
+
+def steps(path: Any, *values: float) -> str:
+    """Write a carbon trace with a value per minute."""
+    rows = [f"2026-01-01T00:{minute:02d}:00Z,{value}" for minute, value in enumerate(values)]
+    path.write_text("\n".join(("timestamp,carbon_intensity_gco2e_per_kwh", *rows)))
+    return str(path)
+
+
+def conserved(found: Figures, duration_s: float, gpus: int = 1) -> None:
+    """Assert that nothing came from nowhere, and nothing went there."""
+    for model in found.models.values():
+        assert model.sent == model.answered + model.failed + model.open
+        assert model.failed == sum(model.failures.values())
+        assert 0 <= model.simulated + model.open <= model.sent
+        assert 0 <= model.late <= model.answered
+    assert found.energy_j == pytest.approx(found.idle_j + found.active_j)
+    assert found.idle_j == pytest.approx(gpus * IDLE_W * duration_s)
+    assert found.active_j >= 0
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rate_rps=st.sampled_from([0.0, 0.5, 15.0, 80.0, 900.0]),
+    policy=st.sampled_from(["base", "exact", "co2opt"]),
+    kind=st.sampled_from(["poisson", "gamma", "regular"]),
+    detail=st.sampled_from(["full", "sampled"]),
+    choice=st.sampled_from(["shares", "idle_longest", "carbondis", "carbon_aware"]),
+    seed=st.integers(0, 9),
+)
+def test_requests_and_energy_are_conserved(  # noqa: PLR0917 - hypothesis hands them over by name
+    scene: Scene, rate_rps: float, policy: str, kind: str, detail: str, choice: str, seed: int
+) -> None:
+    """Idle, busy and overloaded, sampled or not."""
+    setting = scene(
+        policies=[{"strategy": policy, "instance_choice": choice}],
+        load=load(rate_rps),
+        arrivals={"kind": kind, "cv": 2},
+        detail=detail,
+        seed=seed,
+        duration_s=30,
+        sampling={"window_s": 3, "period_s": 10, "settle_s": 2},
+    )
+
+    found = figures(see(setting))
+
+    conserved(found, 30.0)
+    assert found.sent == sum(len(times) for times in draw_arrivals(setting).values())
+
+
+def cost_of_one(setting: Setting, seen: Seen) -> BatchCost:
+    """What the profile says of one request on the large variant, where the first plan has it."""
+    large = setting.models[0].variants[1]
+    kind = gpu_type("a100-40gb")
+    profile = next(iter(seen.plans[0].slices)).partition(" on ")[2]
+    cost = large.profile.batch(kind.shape(kind.geometry.kind(profile)), 1, 1)
+    assert cost is not None
+    return cost
+
+
+def test_one_process_without_batches_is_a_queue_with_constant_service(scene: Scene) -> None:
+    """M/D/1: mean wait = u S / (2 (1 - u)), within 5 % over 15,000 requests."""
+    planner = {"batch_sizes": [1], "max_processes": 1}
+    setting = scene(load=load(0.0), deployment={"planner": planner}, duration_s=1)
+    service_s = cost_of_one(setting, see(setting)).latency_s
+    utilisation = 0.5
+    setting = scene(
+        load=load(utilisation / service_s),
+        deployment={"planner": planner, "models": {"m": {"max_queue": 10_000}}},
+        timing={"link_s": 0, "client_s": 0},
+        duration_s=15_000 * service_s / utilisation,
+    )
+
+    seen = see(setting)
+
+    latency_s = [value for cell in seen.cells for value in cell.latency_s["m"]]
+    assert len(seen.plans) == 1
+    assert min(latency_s) == pytest.approx(service_s)
+    wait_s = sum(latency_s) / len(latency_s) - service_s
+    assert wait_s == pytest.approx(utilisation * service_s / 2 / (1 - utilisation), rel=0.05)
+
+
+def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scene: Scene) -> None:
+    """Regular arrivals that never meet: latency is exactly the profile's and the links'."""
+    setting = scene(
+        load=load(1.0),
+        arrivals={"kind": "regular"},
+        timing={"link_s": 0.002, "client_s": 0.003},
+        duration_s=20,
+    )
+
+    seen = see(setting)
+
+    cost = cost_of_one(setting, seen)
+    latency_s = [value for cell in seen.cells for value in cell.latency_s["m"]]
+    assert latency_s == pytest.approx([cost.latency_s + 0.007] * len(latency_s))
+    found = figures(seen)
+    answered = found.models["m"].answered
+    assert answered == len(latency_s) >= 19
+    assert found.active_j == pytest.approx(answered * cost.energy_j, rel=0.06)
+
+
+def test_overload_is_refused_with_a_reason_and_misses_the_objective(scene: Scene) -> None:
+    model = figures(see(scene(load=load(3000.0), duration_s=30))).models["m"]
+
+    assert model.failures["QUEUE_FULL"] > 0.3 * model.sent
+    assert not model.met
+
+
+def test_requests_that_would_wait_too_long_are_refused_and_the_others_are_in_time(
+    scene: Scene,
+) -> None:
+    """A load that would make a queue longer than the deadline allows; the queue has room."""
+    router, model = {"default_timeout_s": 0.5}, {"max_queue": 100_000}
+    changes = {"router": router, "models": {"m": model}}
+
+    found = figures(see(scene(load=load(3000.0), deployment=changes, duration_s=20))).models["m"]
+
+    assert set(found.failures) <= {"OVERLOADED", "DEADLINE"}
+    assert found.failures["OVERLOADED"] > 0.3 * found.sent
+    assert found.p99_s is not None
+    assert found.p99_s < 0.5 + 0.4
+
+
+def test_plans_follow_the_grid_and_lose_no_request(scene: Scene, tmp_path: Any) -> None:
+    """Between a clean and a dirty grid the best mix changes; rollouts happen under load."""
+    trace = steps(tmp_path / "grid.csv", 20, 900, 20, 900)
+    setting = scene(
+        policies=[{"strategy": "exact", "carbon_weight": 0.3}],
+        carbon={"Z": {"kind": "trace", "path": trace, "loop": False}},
+        deployment={
+            "planner": {"triggers": {"min_interval_s": 5, "intensity_dwell_s": 0}},
+            "nodes": {"n": {"simulated": ["a100-40gb", "a100-40gb"]}},
+        },
+        duration_s=240,
+    )
+
+    seen = see(setting)
+
+    found = figures(seen)
+    assert found.reconfigurations >= 2
+    assert any("carbon: Z 20.0 -> 900.0" in plan.reason for plan in seen.plans)
+    assert len({variant for cell in seen.cells for _, variant in cell.answers}) == 2
+    assert found.lost == 0
+    assert found.models["m"].met
+    conserved(found, 240.0, gpus=2)
+
+
+def test_carbon_is_energy_at_the_intensity_in_force(scene: Scene, tmp_path: Any) -> None:
+    trace = steps(tmp_path / "grid.csv", 100, 400)
+    carbon = {"Z": {"kind": "trace", "path": trace, "loop": False}}
+    nodes = {"n": {"pue": 1.5}}
+
+    found = figures(see(scene(load=load(0.0), carbon=carbon, deployment={"nodes": nodes})))
+
+    assert found.carbon_gco2e == pytest.approx(1.5 * IDLE_W * 60 * (100 + 400) / 3.6e6)
+
+
+def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -> None:
+    (tmp_path / "load.csv").write_text("rps\n20\n300\n")
+    setting = scene(
+        policies=["exact"], load={"m": {"kind": "trace", "path": "load.csv", "step_s": 60}}
+    )
+
+    seen = see(setting)
+
+    assert any("demand: m" in plan.reason for plan in seen.plans)
+    assert figures(seen).lost == 0
+
+
+def test_a_strategy_that_ignores_the_floor_is_asked_ever_less_often(scene: Scene) -> None:
+    """Its answers stay below the floor, and it has no other plan: asking again changes nothing."""
+    setting = scene(
+        policies=["co2opt"],
+        load=load(2.0),
+        duration_s=3600,
+        deployment={"planner": {"objective": {"accuracy_floor": 0.999}}},
+    )
+
+    seen = see(setting)
+
+    assert len(seen.plans) == 1
+    assert 3 <= seen.decisions <= 7, "about log2(an hour / a minute)"
+
+
+def test_recorded_requests_are_sent_when_they_were(scene: Scene, tmp_path: Any) -> None:
+    (tmp_path / "log.csv").write_text("arrival_s\n0.5\n0.5\n1.25\n500\n")
+    setting = scene(load={"m": {"kind": "recorded", "path": "log.csv"}}, duration_s=10)
+
+    assert draw_arrivals(setting)["m"].tolist() == [0.5, 0.5, 1.25]
+    assert figures(see(setting)).models["m"].answered == 3
+
+
+def test_idle_gpus_draw_nothing_where_they_are_parked(scene: Scene) -> None:
+    changes = {
+        "planner": {"objective": {"park_idle_gpus": True}},
+        "nodes": {"n": {"simulated": ["a100-40gb"] * 3}},
+    }
+    setting = scene(policies=["exact"], load=load(5.0), deployment=changes, duration_s=30)
+
+    found = figures(see(setting))
+
+    assert found.idle_j == pytest.approx(IDLE_W * 30)
+
+
+def test_the_same_seed_gives_the_same_report_and_another_gives_another(scene: Scene) -> None:
+    """Byte for byte, for every policy, sampled too."""
+
+    def document(seed: int) -> str:
+        setting = scene(
+            policies=["base", "exact", "annealing"],
+            detail="sampled",
+            sampling={"window_s": 3, "period_s": 10, "settle_s": 3},
+            seed=seed,
+            duration_s=25,
+        )
+        report = run("x", setting, setting.scenario.policies, lambda *_: None)
+        return json.dumps(report.document(), allow_nan=False)
+
+    assert document(1) == document(1)
+    assert document(1) != document(2)
+
+
+@pytest.mark.parametrize("policy", ["base", "exact"])
+def test_samples_tell_what_the_whole_would(scene: Scene, policy: str) -> None:
+    """A quarter of an hour: energy within its stated error, p95 within 5 %, of a fifth of it."""
+    changes: dict[str, Any] = {
+        "policies": [policy],
+        "load": load(25.0),
+        "duration_s": 900,
+        "sampling": {"window_s": 10, "period_s": 60, "settle_s": 10, "least_requests": 100},
+    }
+    whole = figures(see(scene(**changes, detail="full")))
+
+    part = figures(see(scene(**changes, detail="sampled")))
+
+    assert part.sent == whole.sent
+    assert part.simulated < 0.3 * part.sent
+    assert part.energy_error_j is not None
+    assert abs(part.energy_j - whole.energy_j) <= max(
+        1.5 * part.energy_error_j, 0.002 * whole.energy_j
+    )
+    assert part.energy_j == pytest.approx(whole.energy_j, rel=0.01)
+    one, other = part.models["m"], whole.models["m"]
+    assert one.p95_s == pytest.approx(other.p95_s, rel=0.05)
+    assert one.accuracy == pytest.approx(other.accuracy, rel=0.005)
+
+
+def test_progress_goes_from_nothing_to_all(scene: Scene) -> None:
+    setting = scene(load=load(1.0), duration_s=20)
+    told: list[float] = []
+
+    simulate(setting, setting.scenario.policies[0], draw_arrivals(setting), told.append)
+
+    assert told[0] == 0
+    assert told[-1] == 1
+    assert told == sorted(told)

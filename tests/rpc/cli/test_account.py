@@ -1,0 +1,53 @@
+"""What `cinquefoil carbon report` does, over real gRPC."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from services.cli.account.show import Asked, show
+from services.kit.errors import Unavailable
+from tests.support.cli.fake_services import suite
+
+
+def asked(form: str, plot: Path | None = None, by: str = "model") -> Asked:
+    now = datetime.now(UTC)
+    return Asked(now - timedelta(days=7), now, by, form, plot)
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command printed, without the log lines of the services, which run here, too."""
+    lines = capsys.readouterr().out.splitlines()
+    return "\n".join(line for line in lines if "component=" not in line)
+
+
+async def test_the_report_is_printed_as_asked_for_and_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "cinquefoil.yaml"
+    picture = tmp_path / "carbon.png"
+    async with suite(config):
+        await show(config, asked("table", picture))
+        table = printed(capsys)
+        await show(config, asked("csv", by="all"))
+        lines = printed(capsys).splitlines()
+        await show(config, asked("json"))
+        document = json.loads(printed(capsys))
+
+    assert "digits" in table
+    assert "(idle)" in table
+    assert lines[0].startswith("hour,zone,node,model,energy_j,")
+    assert len(lines) == 3
+    assert [row["name"] for row in document["rows"]] == ["digits", "(idle)", "(other)", "total"]
+    assert document["rows"][-1]["energy_j"] == 1500.0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+async def test_a_planner_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> None:
+    config = tmp_path / "cinquefoil.yaml"
+    async with suite(config, without="planner"):
+        with pytest.raises(Unavailable, match=r"planner at .* does not answer"):
+            await show(config, asked("table"))

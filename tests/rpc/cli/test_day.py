@@ -1,0 +1,65 @@
+"""A short day against real gRPC services: every request sent is accounted for, truthfully."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from services.cli.client import connected
+from services.cli.demo.day import pass_day
+from services.cli.demo.grid_clock import Grid
+from services.cli.demo.suite_run import Side
+from services.kit.clock import RealClock
+from services.kit.config.loader import load
+from services.local.demo.digits import held_out
+from services.local.demo.load import arrivals
+from tests.support.cli.fake_services import suite
+
+
+async def test_answers_are_counted_and_checked_against_the_truth(tmp_path: Path) -> None:
+    """The service answers by a rule of its own, so the right share is known beforehand."""
+    images, labels = held_out()
+    rule = images.sum(axis=1, dtype=np.float32) % 10
+    load_plan = arrivals(100, 1.2, len(labels), seed=0)
+    expected = sum(int(rule[one.image]) == int(labels[one.image]) for one in load_plan)
+    shown: list[float] = []
+    async with (
+        suite(tmp_path / "one.yaml"),
+        suite(tmp_path / "two.yaml"),
+        connected(load(tmp_path / "one.yaml")) as one,
+        connected(load(tmp_path / "two.yaml")) as two,
+    ):
+        sides = {
+            "base": Side(load(tmp_path / "one.yaml"), one),
+            "cinquefoil": Side(load(tmp_path / "two.yaml"), two),
+        }
+        grid = Grid("US-CAL", speedup=1440)
+        await pass_day(sides, grid, load_plan, RealClock(), shown.append)
+    for side in sides.values():
+        tally = side.tally
+        assert (tally.sent, tally.answered, tally.lost) == (len(load_plan), len(load_plan), 0)
+        assert tally.correct == expected
+        assert all(0 < latency_s < 5 for latency_s in tally.latencies_s)
+        first, *_, last = side.readings
+        assert first.seconds == 0
+        assert last.seconds > load_plan[-1].at_s
+    assert shown == sorted(shown)
+    assert len(shown) > 2
+    assert grid.intensity_gco2e_per_kwh == 180.5
+
+
+async def test_requests_to_a_router_that_is_away_are_lost_and_the_reason_is_kept(
+    tmp_path: Path,
+) -> None:
+    async with (
+        suite(tmp_path / "one.yaml", without="router"),
+        connected(load(tmp_path / "one.yaml")) as one,
+    ):
+        side = Side(load(tmp_path / "one.yaml"), one)
+        load_plan = arrivals(50, 0.3, 719, seed=0)
+        grid = Grid("US-CAL", speedup=1440)
+        await pass_day({"base": side}, grid, load_plan, RealClock(), lambda _: None)
+    assert side.tally.sent == side.tally.lost == len(load_plan) > 0
+    assert side.tally.open == side.tally.answered == 0
+    assert all(reason.startswith("UNAVAILABLE: ") for reason in side.tally.losses)

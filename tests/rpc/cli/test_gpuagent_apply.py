@@ -1,0 +1,107 @@
+"""`cinquefoil gpuagent export|diff|apply` against a real agent of simulated GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.kit.net import free_port
+from tests.support.cli.fake_services import cinquefoil
+from tests.support.gpuagent.agent_service import GPU, NODE, Agent, agent, deployment
+from tests.support.worker.worker_process import save_model
+
+
+@dataclass
+class Console:
+    """A shell on the node. Attributes: agent, config (deployment file), file (desired state)."""
+
+    agent: Agent
+    config: Path
+    file: Path
+
+    async def run(self, command: str, *options: str) -> tuple[int, str]:
+        """Run a command on the desired state; return its status and all it said."""
+        ended = await cinquefoil("gpuagent", command, self.file, "-c", self.config, *options)
+        return ended.status, ended.out + ended.err
+
+
+@asynccontextmanager
+async def console(folder: Path) -> AsyncIterator[Console]:
+    """Run an agent that no planner joins."""
+    listen = f"127.0.0.1:{free_port()}"
+    settings = deployment(folder, save_model(folder / "tiny.onnx"), "127.0.0.1:1", address=listen)
+    node = settings.nodes[NODE].model_copy(update={"listen": listen})
+    settings = settings.model_copy(update={"nodes": {NODE: node}})
+    config = folder / "cinquefoil.yaml"
+    config.write_text(yaml.safe_dump(settings.model_dump(mode="json")))
+    async with agent(settings) as running:
+        yield Console(running, config, folder / "desired.yaml")
+
+
+DESIRED = f"""
+version: v1
+gpus:
+  - uuid: {GPU}
+    slices: [3g.20gb@0, 2g.10gb@4]
+    clock_mhz: 990
+    segments:
+      - {{id: s-0, slice: 3g.20gb@0, model: m, variant: v, batch_size: 4}}
+"""
+
+
+async def test_a_node_becomes_what_the_file_says_and_its_export_says_the_same(
+    tmp_path: Path,
+) -> None:
+    async with console(tmp_path) as shell:
+        shell.file.write_text(DESIRED)
+        differs, steps = await shell.run("diff")
+        before = (await shell.agent.node()).gpus[0].slices
+        dry, dry_steps = await shell.run("apply", "--dry-run")
+        applied, said = await shell.run("apply")
+        node = await shell.agent.node()
+        same, nothing = await shell.run("diff")
+        exported = await cinquefoil("gpuagent", "export", "-c", shell.config)
+        shell.file.write_text(exported.out)
+        again, _ = await shell.run("diff")
+
+    assert (differs, dry, applied, same, again) == (3, 0, 0, 0, 0)
+    assert [line.split()[:3] for line in steps.splitlines()[1:]] == [
+        ["1.", "create", "3g.20gb@0"],
+        ["create", "2g.10gb@4", GPU],
+        ["2.", "start", "s-0"],
+        ["3.", "clock", "990"],
+    ]
+    assert dry_steps == steps
+    assert not before
+    assert "Done in" in said
+    assert "nothing to do" in nothing
+    assert [segment.spec.segment_id for segment in node.segments] == ["s-0"]
+    assert yaml.safe_load(exported.out)["gpus"][0]["slices"] == ["3g.20gb@0", "2g.10gb@4"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        (
+            "version: v1\ngpus:\n  - {uuid: GPU-1, colour: red}\n",
+            2,
+            "line 3: gpus.0.colour: unknown key",
+        ),
+        ("version: v1\ngpus:\n  - {uuid: GPU-1, slices: [3g]}\n", 2, "line 3"),
+        ("version: v1\ngpus:\n  - {uuid: GPU-none}\n", 1, "no GPU 'GPU-none'"),
+    ],
+)
+async def test_a_file_that_cannot_be_is_told_with_its_line_or_its_reason(
+    tmp_path: Path, text: str, status: int, says: str
+) -> None:
+    async with console(tmp_path) as shell:
+        shell.file.write_text(text)
+        ended, said = await shell.run("apply")
+
+    assert ended == status
+    assert says in " ".join(said.split())

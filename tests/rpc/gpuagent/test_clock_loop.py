@@ -1,0 +1,164 @@
+"""The clock loop on real workers: it follows their latency, obeys plans and leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cinquefoil.gpuagent.v1 import inventory_pb2
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from services.gpuagent.survey import survey
+from services.kit.config import Deployment
+from tests.support.gpuagent.agent_process import agent_process
+from tests.support.gpuagent.agent_service import (
+    GPU,
+    NODE,
+    PATIENCE_S,
+    Agent,
+    Planner,
+    agent,
+    deployment,
+    planning,
+    segment_spec,
+)
+from tests.support.worker.worker_process import infer_request, routed
+
+FULL_MHZ = 1410
+
+
+def looping(folder: Path, model: Path, port: int, **node: Any) -> Deployment:
+    """Return a deployment whose requests have a second, and whose agent governs clocks."""
+    return deployment(folder, model, f"127.0.0.1:{port}", **{"clock_loop": "miad", **node})
+
+
+@asynccontextmanager
+async def asked(planner: Planner, waited_s: float) -> AsyncIterator[None]:
+    """Ask the segment some 200 requests a second, which waited so long before, all the while."""
+    segment = planner.segment("s-1")
+    assert segment is not None
+
+    async def ask(endpoint: str) -> None:
+        request = infer_request([[0, 0]]).SerializeToString()
+        async with routed(endpoint) as router:
+            for number in range(0, 10**6, 4):
+                ids = range(number, number + 4)
+                work = [pb.Work(id=each, request=request, waited_s=waited_s) for each in ids]
+                await router.send(*work)
+                await router.wait_for(*ids)
+                await asyncio.sleep(0.01)
+
+    task = asyncio.create_task(ask(segment.endpoints[0]))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def gpu_when(running: Agent, true: Callable[[inventory_pb2.Gpu], bool]) -> inventory_pb2.Gpu:
+    """Return the GPU as read from its agent once something is true of it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            node = await running.node()
+            gpu = next(each for each in node.gpus if each.uuid == GPU)
+            if true(gpu):
+                return gpu
+            await asyncio.sleep(0.1)
+
+
+async def start_segment(planner: Planner) -> None:
+    await planner.until(lambda: len(planner.node.gpus) > 0)
+    assert (await planner.create("3g.20gb", 0)).ok
+    assert (await planner.start(segment_spec())).ok
+
+
+async def test_the_clock_falls_while_requests_are_early_and_rises_when_they_are_late(
+    tmp_path: Path, model: Path
+) -> None:
+    """The time before the worker counts too: here it is all that differs.
+
+    Load beyond the highest clock reaches the planner.
+    """
+    async with (
+        planning() as (planner, port),
+        agent(looping(tmp_path, model, port)) as running,
+    ):
+        await start_segment(planner)
+        async with asked(planner, waited_s=0.0):
+            lowered = await gpu_when(running, lambda gpu: gpu.clock_mhz < FULL_MHZ - 100)
+        assert not planner.scale_outs
+        async with asked(planner, waited_s=3.0):
+            risen = await gpu_when(running, lambda gpu: gpu.clock_mhz == FULL_MHZ)
+            await planner.until(lambda: len(planner.scale_outs) > 0)
+
+    assert (lowered.locked_clock_mhz, risen.locked_clock_mhz) == (0, 0), "no plan holds it"
+    told = planner.scale_outs[0]
+    assert (told.gpu_uuid, list(told.models)) == (GPU, ["m"])
+    assert "m takes 30" in told.reason
+
+
+async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
+    tmp_path: Path, model: Path
+) -> None:
+    async with (
+        planning() as (planner, port),
+        agent(looping(tmp_path, model, port)) as running,
+    ):
+        await start_segment(planner)
+        assert (await planner.lock_clock(990)).ok
+        async with asked(planner, waited_s=0.0):
+            lowered = await gpu_when(running, lambda gpu: gpu.clock_mhz < 990)
+            assert (await planner.lock_clock(990)).ok, "asked again, nothing changes"
+            assert (await planner.lock_clock(1200)).ok
+            raised = await gpu_when(running, lambda gpu: gpu.clock_mhz > 990)
+            assert (await planner.stop("s-1")).ok
+        alone = await gpu_when(running, lambda gpu: gpu.clock_mhz == 1200)
+
+    assert lowered.locked_clock_mhz == 990
+    assert (raised.locked_clock_mhz, alone.locked_clock_mhz) == (1200, 1200)
+
+
+@pytest.mark.parametrize("plan_mhz", [0, 990])
+async def test_kill_dash_9_leaves_no_clock_that_no_plan_holds(
+    tmp_path: Path, model: Path, plan_mhz: int
+) -> None:
+    """Whoever comes next gives back what the loop took, also with the loop switched off."""
+    async with planning() as (planner, port):
+        settings = looping(tmp_path, model, port)
+        async with agent_process(settings) as first:
+            await start_segment(planner)
+            assert (await planner.lock_clock(plan_mhz)).ok
+            async with asked(planner, waited_s=0.0):
+                await _clock_falls_below(settings, (plan_mhz or FULL_MHZ) - 50)
+                first.kill()
+                await first.wait()
+        assert json.loads((tmp_path / NODE / "clocks.json").read_text())["lowered"] == [GPU]
+        planner.node.Clear()
+        async with agent_process(looping(tmp_path, model, port, clock_loop="off")):
+            await planner.until(lambda: len(planner.node.gpus) > 0)
+            gpu = next(each for each in planner.node.gpus if each.uuid == GPU)
+            assert (gpu.clock_mhz, gpu.locked_clock_mhz) == (plan_mhz or FULL_MHZ, plan_mhz)
+        written = json.loads((tmp_path / NODE / "clocks.json").read_text())
+
+    assert written == {"version": 1, "held_mhz": {}, "lowered": []}
+    assert await _clock_mhz(settings) == FULL_MHZ
+
+
+async def _clock_falls_below(settings: Deployment, clock_mhz: int) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while await _clock_mhz(settings) >= clock_mhz:  # noqa: ASYNC110 - another process's
+            await asyncio.sleep(0.2)
+
+
+async def _clock_mhz(settings: Deployment) -> int:
+    """Return the GPU's clock as anybody on the machine can read it."""
+    gpus = await asyncio.to_thread(survey, NODE, settings.nodes[NODE])
+    gauges = next(gpu.gauges for gpu in gpus if gpu.uuid == GPU)
+    assert gauges is not None
+    return gauges.clock_mhz

@@ -1,0 +1,87 @@
+"""A service's life as a process: it drains when told, and says what is wrong with its file."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cinquefoil.carbon.v1 import carbon_pb2 as pb
+from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
+from services.kit import errors
+from services.kit.rpc import dial, serving
+from tests.support.scripted_service import ROOT, scripted
+
+if TYPE_CHECKING:
+    from tests.conftest import Deploy
+
+
+async def nothing(_context: Any) -> list[str]:
+    return []
+
+
+@asynccontextmanager
+async def process(config: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run tests/support/scripted_service.py as a process, killed if it outlives the block."""
+    running = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.support.scripted_service", str(config), cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield running
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.communicate()
+
+
+async def line(running: asyncio.subprocess.Process) -> str:
+    assert running.stdout is not None
+    return (await running.stdout.readline()).decode().strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_the_process(
+    deployment: Deploy, tmp_path: Path, number: signal.Signals
+) -> None:
+    """The call in flight gets its reply, a new one is refused, the exit status is 0."""
+    deployment({})
+    async with process(tmp_path / "cinquefoil.yaml") as running:
+        async with dial(f"127.0.0.1:{await line(running)}") as channel:
+            stub = CarbonServiceStub(channel)
+            in_flight = stub.ListZones(pb.ListZonesRequest(), timeout=20)
+            await asyncio.wait_for(in_flight.wait_for_connection(), 20)
+            assert await line(running) == "called"
+
+            running.send_signal(number)
+
+            assert list((await in_flight).zones) == ["done"]
+        assert await asyncio.wait_for(running.wait(), 20) == 0
+
+
+async def test_a_wrong_deployment_file_ends_the_process_with_its_mistakes(
+    deployment: Deploy, tmp_path: Path
+) -> None:
+    """Status 2, file and line on stderr, no traceback."""
+    deployment({})
+    path = tmp_path / "cinquefoil.yaml"
+    path.write_text(f"sped: 3\n{path.read_text()}")
+    async with process(path) as running:
+        _, said = await running.communicate()
+
+    assert running.returncode == 2
+    assert said.decode().startswith(f"{path}: line 1: sped: unknown key; known are carbon, ")
+    assert said.count(b"\n") == 1
+
+
+async def test_a_port_in_use_is_an_error_not_a_second_server() -> None:
+    async with scripted(nothing) as (_, _, server):
+        with pytest.raises(errors.FailedPrecondition, match="cannot listen at"):
+            async with serving(f"127.0.0.1:{server.port}", lambda _: None, (), grace_s=0):
+                pass

@@ -1,0 +1,299 @@
+"""Plans that operators order: held, taken back, applied; and what the planner still does itself."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from tests.support.fake_agent import (
+    Act,
+    Agent,
+    Grid,
+    Suite,
+    active,
+    deployment,
+    living,
+    planner,
+    watch,
+)
+from tests.support.planner.planner_client import eventually, plan, variants
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+
+async def aim(stub: PlannerServiceAsyncStub, strategy: str) -> None:
+    await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy=strategy))
+
+
+async def pinned(stub: PlannerServiceAsyncStub) -> int:
+    return int((await stub.ListPlans(planner_pb2.ListPlansRequest())).pinned_version)
+
+
+async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
+    """Return status and message of a call that must be refused."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return caught.value.code(), caught.value.details() or ""
+
+
+def layout(plan: plan_pb2.Plan) -> set[tuple[str, str, int, str]]:
+    """What a plan runs where, ids apart."""
+    return {
+        (
+            each.spec.gpu_uuid,
+            each.spec.placement.profile,
+            each.spec.placement.start,
+            each.spec.variant,
+        )
+        for each in plan.segments
+    }
+
+
+# ---- holding -----------------------------------------------------------------------------------
+
+
+async def test_a_pinned_plan_stays_whatever_else_changes_until_it_is_unpinned(
+    suite: Suite,
+) -> None:
+    await active(suite.stub, 1)
+    answer = await suite.stub.Pin(planner_pb2.PinRequest())
+    await aim(suite.stub, "co2opt")
+    suite.grid.intensity.publish(900.0)
+    await asyncio.sleep(0.3)
+    held = await plan(suite.stub)
+    await suite.stub.Unpin(planner_pb2.UnpinRequest())
+    seen = await active(suite.stub, 2)
+
+    assert (answer.version, held.version) == (1, 1)
+    assert seen.plan.reason.startswith("objective: strategy base -> co2opt")
+    assert await pinned(suite.stub) == 0
+
+
+async def test_a_pin_survives_a_restart(tmp_path: Path, grid: Grid) -> None:
+    settings = deployment(tmp_path, grid.port)
+    agent = Agent("node-a", ("GPU-1",))
+    async with planner(settings) as stub, living(agent, stub):
+        await active(stub, 1)
+        await stub.Pin(planner_pb2.PinRequest(version=1))
+    async with planner(settings) as stub, living(agent, stub):
+        assert await pinned(stub) == 1
+        await aim(stub, "co2opt")
+        await asyncio.sleep(0.3)
+
+        assert (await plan(stub)).version == 1
+
+
+async def test_a_pinned_plan_is_held_again_when_a_segment_of_it_vanishes(suite: Suite) -> None:
+    first = (await active(suite.stub, 1)).plan
+    await suite.stub.Pin(planner_pb2.PinRequest())
+    await aim(suite.stub, "co2opt")
+    del suite.agent.segments[next(iter(suite.agent.segments))]
+    suite.agent.say()
+    seen = await active(suite.stub, 2)
+
+    assert seen.plan.reason.startswith("holds pinned plan 1: fleet: large on ")
+    assert layout(seen.plan) == layout(first)
+    assert await pinned(suite.stub) == 1
+
+
+async def test_what_is_left_of_a_pinned_plan_serves_on_and_all_of_it_when_its_gpu_is_back(
+    tmp_path: Path, grid: Grid
+) -> None:
+    nodes = ("node-a", "node-b")
+    one, other = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
+    async with planner(deployment(tmp_path, grid.port, nodes)) as stub, living(one, stub):
+        async with living(other, stub):
+            first = (await active(stub, 1)).plan
+            await stub.Pin(planner_pb2.PinRequest())
+        left = (await active(stub, 2)).plan
+        async with living(other, stub):
+            whole = (await active(stub, 3)).plan
+
+    assert left.reason.startswith(
+        "what is left of pinned plan 1: GPU GPU-2 of node-b is away; fleet: "
+    )
+    assert {each.node for each in left.segments} == {"node-a"}
+    assert sum(each.share for each in left.segments) == pytest.approx(1.0)
+    assert layout(whole) == layout(first)
+
+
+async def test_where_nothing_is_left_of_a_pinned_plan_requests_are_served_all_the_same(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Its only GPU is another now: the strategy decides, and the plan says why."""
+    agent = Agent("node-a", ("GPU-1",))
+    async with planner(deployment(tmp_path, grid.port)) as stub:
+        async with living(agent, stub):
+            await active(stub, 1)
+            await stub.Pin(planner_pb2.PinRequest())
+        async with living(Agent("node-a", ("GPU-9",)), stub):
+            seen = await active(stub, 2)
+
+    assert seen.plan.reason.startswith(
+        "pinned plan 1 cannot be held: GPU GPU-1 of node-a is away; fleet: "
+    )
+    assert {each.spec.gpu_uuid for each in seen.plan.segments} == {"GPU-9"}
+
+
+async def test_only_the_active_plan_can_be_pinned(suite: Suite) -> None:
+    none_yet = await refusal(suite.stub.Pin(planner_pb2.PinRequest(version=9)))
+    await active(suite.stub, 1)
+    await aim(suite.stub, "co2opt")
+    await active(suite.stub, 2)
+    older = await refusal(suite.stub.Pin(planner_pb2.PinRequest(version=1)))
+
+    assert none_yet[0] is grpc.StatusCode.NOT_FOUND
+    assert older[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert "plan 1 is not the active one, which is 2; roll back to it instead" in older[1]
+    assert await pinned(suite.stub) == 0
+
+
+# ---- going back --------------------------------------------------------------------------------
+
+
+async def test_a_rollback_carries_an_earlier_plan_out_again_and_holds_it(suite: Suite) -> None:
+    first = (await active(suite.stub, 1)).plan
+    await aim(suite.stub, "co2opt")
+    await active(suite.stub, 2)
+    answer = await suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))
+    seen = await active(suite.stub, 3)
+
+    assert answer.plan.version == 3
+    assert (seen.plan.reason, seen.plan.strategy) == ("rollback to 1", "base")
+    assert layout(seen.plan) == layout(first)
+    assert variants(seen.routing) == {"large"}
+    assert await pinned(suite.stub) == 3
+    assert {each.spec.segment_id for each in seen.plan.segments} == suite.agent.segments.keys()
+
+
+async def test_a_rollback_that_the_fleet_cannot_hold_changes_nothing(
+    tmp_path: Path, grid: Grid
+) -> None:
+    nodes = ("node-a", "node-b")
+    one, other = Agent("node-a", ("GPU-1",)), Agent("node-b", ("GPU-2",))
+    async with planner(deployment(tmp_path, grid.port, nodes)) as stub, living(one, stub):
+        async with living(other, stub):
+            await active(stub, 1)
+        await active(stub, 2)
+        taken = len(one.steps)
+        answer = await refusal(stub.Rollback(planner_pb2.RollbackRequest(version=1)))
+        unknown = await refusal(stub.Rollback(planner_pb2.RollbackRequest(version=7)))
+
+        assert answer == (
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "GPU GPU-2 of node-b is away",
+        )
+        assert unknown[0] is grpc.StatusCode.NOT_FOUND
+        assert ((await plan(stub)).version, await pinned(stub), len(one.steps)) == (2, 0, taken)
+
+
+async def test_orders_wait_for_the_rollout_that_is_under_way(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    suite.agent.gate.clear()
+    await aim(suite.stub, "co2opt")
+    await watch(suite.stub, lambda seen: seen.plan.version == 2)
+    waiting = suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))
+    await asyncio.sleep(0.2)
+    before = waiting.done()
+    suite.agent.gate.set()
+    answer = await waiting
+    await active(suite.stub, 3)
+
+    assert not before
+    assert answer.plan.version == 3
+    assert (await plan(suite.stub, 2)).state == plan_pb2.PLAN_STATE_SUPERSEDED
+
+
+async def test_an_order_whose_giver_has_gone_is_not_carried_out(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    suite.agent.gate.clear()
+    await aim(suite.stub, "co2opt")
+    await watch(suite.stub, lambda seen: seen.plan.version == 2)
+    gone = suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))
+    await asyncio.sleep(0.1)
+    gone.cancel()
+    await asyncio.sleep(0.1)
+    suite.agent.gate.set()
+    await active(suite.stub, 2)
+    await asyncio.sleep(0.2)
+
+    assert (await plan(suite.stub)).version == 2
+
+
+# ---- dry runs ----------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_touches_nothing_and_can_be_applied(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    taken = len(suite.agent.steps)
+    what_if = planner_pb2.WhatIf(strategy="co2opt")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    untouched = ((await plan(suite.stub)).version, len(suite.agent.steps))
+    await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
+    seen = await active(suite.stub, 2)
+    await asyncio.sleep(0.2)
+
+    assert (answer.plan.version, untouched) == (0, (1, taken))
+    assert (seen.plan.reason, seen.plan.strategy) == ("apply: dry run", "co2opt")
+    assert variants(seen.routing) == {"small"}
+    assert {each.spec.segment_id for each in answer.plan.segments} == suite.agent.segments.keys()
+    assert (await plan(suite.stub)).version == 2, "the applied plan stays until something changes"
+
+
+async def test_an_applied_plan_is_not_undone_for_a_report_that_comes_late(suite: Suite) -> None:
+    """Nothing delays causes here: a report of before the rollout's end would be one."""
+    await active(suite.stub, 1)
+    await aim(suite.stub, "co2opt")
+    await active(suite.stub, 2)
+    suite.agent.lag_s = 0.3
+    what_if = planner_pb2.WhatIf(strategy="exact")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
+    await active(suite.stub, 3)
+    await asyncio.sleep(0.4)
+
+    assert suite.agent.steps[-1].HasField("stop_segment")
+    assert (await plan(suite.stub)).version == 3
+
+
+async def test_nothing_is_applied_while_a_plan_is_pinned(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    what_if = planner_pb2.WhatIf(strategy="co2opt")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    await suite.stub.Pin(planner_pb2.PinRequest())
+    apply = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
+    refused = await refusal(suite.stub.Apply(apply))
+    held = (await plan(suite.stub)).version
+    await suite.stub.Unpin(planner_pb2.UnpinRequest())
+    await suite.stub.Apply(apply)
+    seen = await active(suite.stub, 2)
+
+    assert refused == (grpc.StatusCode.FAILED_PRECONDITION, "plan 1 is pinned; unpin first")
+    assert held == 1
+    assert seen.plan.reason == "apply: dry run"
+
+
+async def test_an_applied_plan_whose_rollout_fails_is_tried_again_by_the_strategy(
+    suite: Suite,
+) -> None:
+    await active(suite.stub, 1)
+    faults = ["no power"]
+
+    def fail_once(step: Act) -> str:
+        return faults.pop() if step.HasField("start_segment") and faults else ""
+
+    suite.agent.refuse = fail_once
+    what_if = planner_pb2.WhatIf(strategy="co2opt")
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+    await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
+    seen = await active(suite.stub, 3)
+
+    assert (await plan(suite.stub, 2)).state == plan_pb2.PLAN_STATE_FAILED
+    assert seen.plan.reason.startswith("retry: plan 2 failed")
+    await eventually(lambda: len(suite.agent.segments) == len(seen.plan.segments))

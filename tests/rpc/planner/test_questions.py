@@ -1,0 +1,223 @@
+"""Plans one can question: what would you do, why did you, what differs, and do it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from tests.support.fake_agent import Grid, Suite, active, deployment, planner, watch
+from tests.support.planner.planner_client import violated
+from tests.support.planner.planner_questions import Untouched, applied, asked, calm, error_of
+
+WhatIf = planner_pb2.WhatIf
+Status = grpc.StatusCode
+
+
+@pytest.fixture
+async def suite(tmp_path: Path, grid: Grid) -> AsyncIterator[Suite]:
+    """A planner that only plans anew when it is told to: reports in flight are no cause."""
+    async with calm(tmp_path, grid) as found:
+        yield found
+
+
+# ---- dry runs ----------------------------------------------------------------------------------
+
+
+async def test_a_dry_run_of_the_present_equals_the_active_plan_and_changes_nothing(
+    suite: Suite,
+) -> None:
+    running = (await active(suite.stub, 1)).plan
+    async with Untouched(suite):
+        answer = await asked(suite)
+
+    assert answer.plan.version == 0
+    assert answer.diff.from_version == 1
+    assert (len(answer.diff.started), len(answer.diff.stopped)) == (0, 0)
+    assert answer.diff.kept == len(running.segments)
+    assert answer.proposal_id
+
+
+async def test_another_strategy_is_proposed_explained_and_compared(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    async with Untouched(suite):
+        answer = await asked(suite, strategy="exact", carbon_weight=1.0)
+
+    assert answer.plan.strategy == "exact"
+    assert answer.plan.inputs.carbon_weight == 1.0
+    assert {each.spec.variant for each in answer.plan.segments} == {"small"}
+    assert answer.explanation.gap == pytest.approx(0.0, abs=1e-6)
+    assert answer.explanation.base.outlook.accuracy["digits"] == 98.0
+    assert answer.diff.to_outlook.power_w == pytest.approx(answer.plan.prediction.power_w)
+    assert len(answer.diff.started) == len(answer.plan.segments) - answer.diff.kept
+
+
+async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    async with Untouched(suite):
+        answer = await asked(
+            suite,
+            demand_rps={"digits": 500.0},
+            intensity_gco2e_per_kwh={"Z": 7.0},
+            accuracy_floor=0.9,
+            goals=plan_pb2.Goals(fewest_gpus=1.0),
+            without_gpus=["GPU-2"],
+            added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=3)],
+        )
+
+    inputs = answer.plan.inputs
+    assert inputs.demand_rps == {"digits": 500.0}
+    assert inputs.intensity_gco2e_per_kwh == {"Z": 7.0}
+    assert inputs.gpus == {"a100-40gb": 4}
+    assert (inputs.accuracy_floor, inputs.goals) == (0.9, plan_pb2.Goals(fewest_gpus=1.0))
+    assert "GPU-2" not in {each.spec.gpu_uuid for each in answer.plan.segments}
+
+
+@pytest.mark.parametrize(
+    "what_if",
+    [
+        WhatIf(demand_rps={"digits": 70.0}),
+        WhatIf(intensity_gco2e_per_kwh={"Z": 7.0}),
+        WhatIf(without_gpus=["GPU-2"]),
+        WhatIf(added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=1)]),
+    ],
+)
+async def test_a_plan_for_another_world_cannot_be_applied(suite: Suite, what_if: WhatIf) -> None:
+    await active(suite.stub, 1)
+    answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
+
+    assert answer.plan.segments
+    assert answer.proposal_id == ""
+
+
+@pytest.mark.parametrize(
+    ("what_if", "field"),
+    [
+        (WhatIf(demand_rps={"digits": -1.0}), "what_if.demand_rps"),
+        (WhatIf(demand_rps={"digits": math.nan}), "what_if.demand_rps"),
+        (WhatIf(demand_rps={"digits": math.inf}), "what_if.demand_rps"),
+        (WhatIf(demand_rps={"cats": 1.0}), "what_if.demand_rps"),
+        (WhatIf(intensity_gco2e_per_kwh={"Z": -1.0}), "what_if.intensity_gco2e_per_kwh"),
+        (WhatIf(intensity_gco2e_per_kwh={"Z": math.nan}), "what_if.intensity_gco2e_per_kwh"),
+        (WhatIf(intensity_gco2e_per_kwh={"Y": 1.0}), "what_if.intensity_gco2e_per_kwh"),
+        (WhatIf(carbon_weight=1.5), "what_if.carbon_weight"),
+        (WhatIf(carbon_weight=math.nan), "what_if.carbon_weight"),
+        (WhatIf(accuracy_floor=-0.1), "what_if.accuracy_floor"),
+        (WhatIf(goals=plan_pb2.Goals(clover=-1.0)), "what_if.goals.clover"),
+        (WhatIf(goals=plan_pb2.Goals()), "what_if.goals"),
+        (WhatIf(strategy="magic"), "what_if.strategy"),
+        (WhatIf(without_gpus=["GPU-9"]), "what_if.without_gpus"),
+        (
+            WhatIf(added_gpus=[planner_pb2.AddedGpus(type="tpu", node="node-a", count=1)]),
+            "what_if.added_gpus[0].type",
+        ),
+        (
+            WhatIf(added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="x", count=1)]),
+            "what_if.added_gpus[0].node",
+        ),
+        (
+            WhatIf(added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a")]),
+            "what_if.added_gpus[0].count",
+        ),
+        (
+            WhatIf(
+                added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=2**31)]
+            ),
+            "what_if.added_gpus[0].count",
+        ),
+    ],
+)
+async def test_circumstances_that_cannot_be_are_refused_by_field(
+    suite: Suite, what_if: WhatIf, field: str
+) -> None:
+    await active(suite.stub, 1)
+    async with Untouched(suite):
+        error = await error_of(suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if)))
+
+    assert error.code() is Status.INVALID_ARGUMENT
+    assert violated(error).startswith(field)
+    assert (error.details() or "").startswith(field)
+
+
+async def test_without_a_gpu_nothing_can_be_decided(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    async with Untouched(suite):
+        error = await error_of(asked(suite, without_gpus=["GPU-1", "GPU-2"]))
+
+    assert error.code() is Status.FAILED_PRECONDITION
+    assert "GPU" in (error.details() or "")
+
+
+async def test_before_any_agent_has_joined_nothing_can_be_decided(
+    tmp_path: Path, grid: Grid
+) -> None:
+    async with planner(deployment(tmp_path, grid.port)) as stub:
+        error = await error_of(stub.DryRun(planner_pb2.DryRunRequest()))
+
+    assert error.code() is Status.FAILED_PRECONDITION
+
+
+async def test_overload_is_proposed_as_a_degraded_plan(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    answer = await asked(suite, strategy="exact", demand_rps={"digits": 1e6})
+
+    assert "digits" in answer.plan.degraded
+    assert answer.explanation.plan.unserved_rps["digits"] > 0
+    assert {"fleet", "capacity"} <= {each.constraint for each in answer.explanation.bindings}
+
+
+# ---- apply -------------------------------------------------------------------------------------
+
+
+async def test_a_proposal_is_carried_out_as_it_was_proposed(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    answer = await asked(suite, strategy="co2opt", carbon_weight=1.0)
+    told = await applied(suite, answer.proposal_id)
+    seen = (await active(suite.stub, 2)).plan
+
+    assert told.version == 2
+    assert [each.spec for each in seen.segments] == [each.spec for each in answer.plan.segments]
+    assert {each.spec.segment_id for each in seen.segments} == suite.agent.segments.keys()
+    assert seen.inputs.carbon_weight == 1.0
+
+
+async def test_a_proposal_is_refused_once_what_runs_is_another(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    stale = await asked(suite, strategy="co2opt")
+    await applied(suite, (await asked(suite, strategy="exact", carbon_weight=1.0)).proposal_id)
+    await active(suite.stub, 2)
+    async with Untouched(suite):
+        error = await error_of(applied(suite, stale.proposal_id))
+
+    assert error.code() is Status.FAILED_PRECONDITION
+    assert "plan 2 took the place of plan 1 since the dry run" in (error.details() or "")
+
+
+async def test_a_proposal_is_refused_once_a_segment_is_gone(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    stale = await asked(suite, strategy="co2opt")
+    gone, _ = suite.agent.segments.popitem()
+    suite.agent.say()
+    await watch(suite.stub, lambda seen: gone not in routed(seen))
+    async with Untouched(suite):
+        error = await error_of(applied(suite, stale.proposal_id))
+
+    assert (error.code(), violated(error)) == (Status.FAILED_PRECONDITION, "proposal_id")
+    assert "what runs has changed since the dry run" in (error.details() or "")
+
+
+def routed(seen: planner_pb2.WatchResponse) -> set[str]:
+    return {each.segment_id for each in seen.routing.models[0].instances}
+
+
+@pytest.mark.parametrize("proposal_id", ["", "made-up"])
+async def test_a_proposal_that_was_never_made_is_not_found(suite: Suite, proposal_id: str) -> None:
+    await active(suite.stub, 1)
+    async with Untouched(suite):
+        error = await error_of(applied(suite, proposal_id))
+
+    assert (error.code(), violated(error)) == (Status.NOT_FOUND, "proposal_id")

@@ -1,0 +1,95 @@
+"""What clients see of failures behind a router: as little as can be, and never silence."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+
+from cinquefoil.gpuagent.v1 import worker_pb2
+from cinquefoil.router.v1 import router_pb2
+from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.rpc.status import from_wire
+from tests.support.router.router_service import (
+    ScriptedWorker,
+    World,
+    computed,
+    infer_request,
+    running,
+    until,
+)
+
+if TYPE_CHECKING:
+    from tests.support.router.router_service import Answer
+
+
+async def ask(world: World, name: str = "") -> pb.ModelInferResponse:
+    return await GRPCInferenceServiceStub(world.channel).ModelInfer(infer_request(name=name))
+
+
+def killed_by(worker: ScriptedWorker, name: str) -> Answer:
+    """Return how a worker answers that dies of one request."""
+
+    def answer(work: worker_pb2.Work) -> worker_pb2.Result | None:
+        if pb.ModelInferRequest.FromString(work.request).id != name:
+            return computed(work)
+        worker.die()
+        return None
+
+    return answer
+
+
+async def test_requests_beside_one_that_kills_are_answered_by_others() -> None:
+    """All four are with the worker that dies first; one of them kills the next one, too."""
+    async with running() as world:
+        first, *others = [await world.worker(name, lambda _: None) for name in "abc"]
+        await world.route(first, *others, shares=(1.0, 0.0, 0.0))
+        calls = [asyncio.create_task(ask(world, name)) for name in ("poison", "x", "y", "z")]
+        await until(lambda: len(first.held) == 4)
+        for worker in (first, *others):
+            worker.answer = killed_by(worker, "poison")
+
+        first.die()
+        *answers, poison = await asyncio.gather(*calls[1:], calls[0], return_exceptions=True)
+
+        works = [work for worker in (first, *others) for work in worker.works]
+
+    assert isinstance(poison, grpc.aio.AioRpcError)
+    assert from_wire(poison).reason == "WORKERS_DIED"
+    assert [getattr(answer, "id", answer) for answer in answers] == ["x", "y", "z"]
+    ids = [pb.ModelInferRequest.FromString(work.request).id for work in works]
+    assert ids.count("poison") == 2, "it is never retried a second time"
+
+
+async def test_a_slow_workers_request_is_answered_by_another_and_withdrawn_from_it() -> None:
+    async with running(hedge_after_s=0.05) as world:
+        slow, other = await world.worker("a", lambda _: None), await world.worker("b")
+        await world.route(slow, other, shares=(0.999, 0.001))
+
+        answer = await ask(world)
+        await until(lambda: len(slow.cancelled) == 1)
+        status = await RouterServiceStub(world.channel).GetStatus(router_pb2.GetStatusRequest())
+
+    assert answer.parameters["model_variant"].string_param == other.variant
+    assert slow.cancelled == [work.id for work in slow.works]
+    assert (status.models[0].answered, status.models[0].retried) == (1, 1)
+
+
+async def test_answers_and_their_carbon_go_on_while_the_carbon_service_is_away() -> None:
+    async with running(intensity_gco2e_per_kwh=1000.0) as world:
+        await world.route(await world.worker("a"))
+
+        async def known() -> bool:
+            return "carbon_gco2e" in (await ask(world)).parameters
+
+        await until(known)
+        await world.carbon_stack.aclose()
+        answers = [await ask(world) for _ in range(3)]
+
+    assert [each.parameters["carbon_gco2e"].double_param for each in answers] == [
+        pytest.approx(3.6 / 3.6e6 * 1000 * 1.5)
+    ] * 3

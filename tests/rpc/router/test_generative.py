@@ -1,0 +1,175 @@
+"""A language model from end to end: Triton client, router, worker process, llama.cpp."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import pytest
+
+from cinquefoil.planner.v1 import plan_pb2
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config.predictor import Predictor, PromptCache
+from services.predictor.app import run as predictor
+from tests.support.cli.fake_services import ROOT, cinquefoil
+from tests.support.router.router_service import deployment, running, until
+from tests.support.worker.language_worker import HOSTILE, needs_llama, prompt, text_spec
+from tests.support.worker.worker_process import worker
+
+if TYPE_CHECKING:
+    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
+
+pytestmark = needs_llama
+
+PROGRAM = Path(__file__).with_name("tritonclient_texts.py")
+EXAMPLE = ROOT / "examples" / "generative" / "cinquefoil.yaml"
+PROMPT = "1 2 3 4 5 6 7 8 9 10 11 12"
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """What the client saw; one chain of processes for all tests."""
+    return asyncio.run(look(tmp_path_factory.mktemp("generative")))
+
+
+async def look(folder: Path) -> Mapping[str, Any]:
+    spec = replace(text_spec(folder), model="digits")
+    async with (
+        foretelling(folder) as port,
+        running(max_queue=100, predictor=f"127.0.0.1:{port}") as world,
+        worker(spec),
+    ):
+        world.planner.discipline = "ssjf"
+        instance = plan_pb2.Instance(
+            endpoint=spec.listen, segment_id="s-1", variant="v", share=1.0, zone="US-CAL", pue=1.5
+        )
+        await world.planner.route(instance)
+        stub: GRPCInferenceServiceAsyncStub = GRPCInferenceServiceStub(world.channel)
+
+        async def ready() -> bool:
+            return (await stub.ModelReady(pb.ModelReadyRequest(name="digits"))).ready
+
+        await until(ready, 20)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *(PROGRAM, world.address, PROMPT),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate()
+        assert process.returncode == 0, errors.decode()
+        found: Mapping[str, Any] = json.loads(output)
+        return {
+            **found,
+            **await ask_as_a_person(folder, world.address),
+            **await ask_with_malice(stub),
+        }
+
+
+@asynccontextmanager
+async def foretelling(folder: Path) -> AsyncIterator[int]:
+    """Run the real predictor while the block runs; yield its port."""
+    section = Predictor(listen="127.0.0.1:0", cache=PromptCache(file=folder / "prompts.sqlite3"))
+    described = deployment(1, 1).model_copy(update={"predictor": section})
+    stop, ports = asyncio.Event(), asyncio.Queue[int]()
+    task = asyncio.create_task(predictor(described, stop, ports.put_nowait))
+    try:
+        yield await ports.get()
+    finally:
+        stop.set()
+        await task
+
+
+async def ask_with_malice(stub: GRPCInferenceServiceAsyncStub) -> Mapping[str, Any]:
+    """Send hostile prompts, all at once: there are three slots, and the predictor is asked."""
+
+    async def ask(text: str | bytes) -> str:
+        request = prompt(text, 3)
+        request.model_name = "digits"
+        try:
+            await stub.ModelInfer(request, timeout=60)
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return ""
+
+    statuses = await asyncio.gather(*map(ask, [*HOSTILE, "y" * 2**21]))
+    statistics = await stub.ModelStatistics(pb.ModelStatisticsRequest(name="digits"))
+    return {"hostile": statuses, "misses": statistics.model_stats[0].inference_stats.cache_miss}
+
+
+async def ask_as_a_person(folder: Path, address: str) -> Mapping[str, Any]:
+    """Run `cinquefoil infer --prompt` three ways."""
+    config = folder / "cinquefoil.yaml"
+    config.write_text(EXAMPLE.read_text().replace("127.0.0.1:8664", address))
+    to = ("infer", "digits", "-c", config, "--prompt", PROMPT)
+    sampling = ("--max-tokens", "12", "--temperature", "0")
+    return {
+        "shown": await cinquefoil(*to, *sampling),
+        "as_json": await cinquefoil(*to, *sampling, "--json"),
+        "shown_error": await cinquefoil(*to, "--max-tokens", "0"),
+    }
+
+
+def test_tokens_stream_and_add_up_to_the_unary_answer(seen: Mapping[str, Any]) -> None:
+    assert len(seen["texts"]) > 6
+    assert "".join(seen["texts"]) == seen["whole"] != ""
+    final = [given["triton_final_response"] for given in seen["parameters"]]
+    assert final == [False] * (len(final) - 1) + [True]
+
+
+def test_the_last_response_says_what_the_tokens_took(seen: Mapping[str, Any]) -> None:
+    """Streamed or not: usage, times, and energy and carbon per token, which add up."""
+    for given in (seen["parameters"][-1], seen["whole_parameters"]):
+        assert int(given["output_tokens"]) == 12
+        assert int(given["input_tokens"]) > 12
+        assert given["finish_reason"] == "length"
+        assert min(given["first_token_s"], given["token_s"]) > 0
+        assert given["energy_j_per_token"] * 12 == pytest.approx(given["energy_j"])
+        assert given["carbon_gco2e_per_token"] * 12 == pytest.approx(given["carbon_gco2e"])
+    assert all("input_tokens" not in given for given in seen["parameters"][:-1])
+
+
+def test_what_cannot_be_is_refused_by_the_fields_name(seen: Mapping[str, Any]) -> None:
+    (error,) = seen["errors"]
+
+    assert "parameters.max_tokens must be an integer from 1 to 512, got '0'" in error
+    assert seen["refused"].startswith("StatusCode.INVALID_ARGUMENT: raw_input_contents[0]")
+
+
+def test_the_model_describes_itself_and_is_counted(seen: Mapping[str, Any]) -> None:
+    metadata = seen["metadata"]
+    (statistics,) = seen["statistics"]["model_stats"]
+
+    assert metadata["platform"] == "llama.cpp"
+    assert metadata["inputs"] == [{"name": "text_input", "datatype": "BYTES", "shape": ["1"]}]
+    assert metadata["outputs"] == [{"name": "text_output", "datatype": "BYTES", "shape": ["1"]}]
+    assert statistics["inference_count"] == statistics["execution_count"] == "2"
+
+
+def test_hostile_prompts_end_in_an_answer_or_a_refusal_and_their_lengths_are_foretold(
+    seen: Mapping[str, Any],
+) -> None:
+    """Through router, predictor and worker: none fails, hangs or ends a process."""
+    assert seen["hostile"] == [*HOSTILE.values(), "INVALID_ARGUMENT"]
+    assert seen["misses"].count > 0
+    assert seen["misses"].ns > 0
+
+
+def test_the_command_line_shows_the_text_and_what_it_cost(seen: Mapping[str, Any]) -> None:
+    shown, as_json, error = seen["shown"], seen["as_json"], seen["shown_error"]
+
+    assert (shown.status, shown.err) == (0, "")
+    assert shown.out.startswith(seen["whole"])
+    assert "tokens: " in shown.out
+    assert " in, 12 out; the first after " in shown.out
+    assert json.loads(as_json.out)["outputs"] == {"text_output": [seen["whole"]]}
+    assert error.status == 1
+    assert "parameters.max_tokens must be an integer from 1 to 512" in error.err

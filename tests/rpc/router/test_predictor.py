@@ -1,0 +1,296 @@
+"""The router beside a predictor: short answers go first, and nothing depends on its being there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cinquefoil.gpuagent.v1 import worker_pb2
+from cinquefoil.predictor.v1 import predictor_pb2 as pb
+from cinquefoil.predictor.v1.predictor_pb2_grpc import (
+    PredictorServiceServicer,
+    PredictorServiceStub,
+    add_PredictorServiceServicer_to_server,
+)
+from inference import grpc_service_pb2
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config.loader import ENV_FILE
+from services.kit.net import free_port
+from services.kit.rpc import dial, serving
+from tests.support.predictor.predictor_service import deployed, observe
+from tests.support.router.router_service import ScriptedWorker, World, running, until
+
+if TYPE_CHECKING:
+    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
+    from tests.conftest import Deploy
+
+SHORT, LONG = 0, 4
+TOKENS = {SHORT: 3, LONG: 300}
+
+Answer = Callable[[pb.PredictRequest], list[pb.PredictResponse]]
+
+
+def told(question: pb.PredictRequest) -> list[pb.PredictResponse]:
+    """A prompt begins with its class."""
+    return [
+        pb.PredictResponse(
+            id=question.id,
+            length_class=int(question.prompt[:1]),
+            source=pb.SOURCE_SEMANTIC,
+            prompt_key=b"key of " + question.prompt,
+        )
+    ]
+
+
+def nonsense(question: pb.PredictRequest) -> list[pb.PredictResponse]:
+    """Of requests that nobody knows, classes that there are not, and everything twice."""
+    return [
+        pb.PredictResponse(id=2**63, length_class=0),
+        pb.PredictResponse(id=question.id, length_class=77),
+        *told(question) * 2,
+    ]
+
+
+class Oracle(PredictorServiceServicer):
+    """A predictor whose words the test decides; None: it does not even listen."""
+
+    def __init__(self, answer: Answer | None = told) -> None:
+        self.answer = answer
+        self.asked = 0
+        self.observed: list[pb.Observation] = []
+
+    async def Predict(
+        self, requests: AsyncIterator[pb.PredictRequest], context: Any
+    ) -> AsyncIterator[pb.PredictResponse]:
+        if self.answer is None:
+            await asyncio.Event().wait()
+        async for question in requests:
+            self.asked += 1
+            for response in self.answer(question) if self.answer else ():
+                yield response
+
+    async def Observe(self, request: pb.ObserveRequest, context: Any) -> pb.ObserveResponse:
+        self.observed += request.observations
+        return pb.ObserveResponse(learned=len(request.observations))
+
+
+def oracle(answer: Answer | None = told) -> Oracle:
+    return Oracle(answer)  # type: ignore[abstract]  # a router calls nothing else
+
+
+@dataclass
+class Suite:
+    """A router with one worker that answers one request at a time, and a predictor."""
+
+    world: World
+    worker: ScriptedWorker
+    oracle: Oracle
+    served: list[str] = field(default_factory=list)
+
+    async def work(self, short_s: float, long_s: float) -> None:
+        """Answer until cancelled, each in its time."""
+        while True:
+            await until(lambda: bool(self.worker.held), limit_s=60)
+            prompt = prompt_of(self.worker.held[0])
+            self.served.append(prompt)
+            await asyncio.sleep(short_s if prompt.startswith("0") else long_s)
+            self.worker.finish(answered)
+
+    async def ask(self, prompt: str) -> str:
+        infer = GRPCInferenceServiceStub(self.world.channel).ModelInfer
+        response = await infer(infer_request(prompt))
+        return response.raw_output_contents[0].decode()
+
+    async def foretold(self) -> int:
+        """Return how many predictions have come, as Triton's statistics tell it."""
+        statistics = await GRPCInferenceServiceStub(self.world.channel).ModelStatistics(
+            grpc_service_pb2.ModelStatisticsRequest(name="digits")
+        )
+        return statistics.model_stats[0].inference_stats.cache_hit.count
+
+
+@asynccontextmanager
+async def suite(known: Oracle | None, port: int = 0) -> AsyncIterator[Suite]:
+    """Run it; None: nobody listens where the predictor should be, or who does at the port."""
+    async with AsyncExitStack() as stack:
+        port = port or free_port()
+        if known is not None:
+            await stack.enter_async_context(
+                serving(
+                    f"127.0.0.1:{port}",
+                    lambda server: add_PredictorServiceServicer_to_server(known, server),
+                    (),
+                    grace_s=0,
+                )
+            )
+        async with running(max_queue=500, predictor=f"127.0.0.1:{port}") as world:
+            world.planner.discipline = "ssjf"
+            worker = await world.worker("a", lambda _: None, credits_=1)
+            await world.route(worker)
+            yield Suite(world, worker, known or oracle())
+
+
+@dataclass
+class RealPredictor:
+    """The service as a process of its own."""
+
+    port: int
+    process: asyncio.subprocess.Process
+    stub: PredictorServiceAsyncStub
+
+    async def learn(self, asked: list[str]) -> None:
+        """Be told how long the answers to some prompts are, several times."""
+        for prompt in asked * 3:
+            await observe(self.stub, prompt.encode(), TOKENS[int(prompt[:1])])
+
+
+@asynccontextmanager
+async def real_predictor(deployment: Deploy, tmp_path: Path) -> AsyncIterator[RealPredictor]:
+    port = free_port()
+    deployed(deployment, tmp_path, listen=f"127.0.0.1:{port}")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.predictor"),
+        env={**os.environ, ENV_FILE: str(tmp_path / "cinquefoil.yaml")},
+    )
+    try:
+        async with dial(f"127.0.0.1:{port}") as channel:
+            stub: PredictorServiceAsyncStub = PredictorServiceStub(channel)
+            await stub.GetStatistics(pb.GetStatisticsRequest(), wait_for_ready=True, timeout=30)
+            yield RealPredictor(port, process, stub)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+def infer_request(prompt: str) -> grpc_service_pb2.ModelInferRequest:
+    text = prompt.encode()
+    tensor = grpc_service_pb2.ModelInferRequest.InferInputTensor
+    return grpc_service_pb2.ModelInferRequest(
+        model_name="digits",
+        inputs=[tensor(name="text_input", datatype="BYTES", shape=[1])],
+        raw_input_contents=[len(text).to_bytes(4, "little") + text],
+    )
+
+
+def prompt_of(work: worker_pb2.Work) -> str:
+    request = grpc_service_pb2.ModelInferRequest.FromString(work.request)
+    return request.raw_input_contents[0][4:].decode()
+
+
+def answered(work: worker_pb2.Work) -> worker_pb2.Result:
+    """Answer with the prompt itself."""
+    prompt = prompt_of(work)
+    response = grpc_service_pb2.ModelInferResponse(
+        model_name="digits", raw_output_contents=[prompt.encode()]
+    )
+    tokens = TOKENS[int(prompt[:1])]
+    receipt = worker_pb2.Receipt(batch_size=1, input_tokens=5, output_tokens=tokens)
+    return worker_pb2.Result(id=work.id, response=response.SerializeToString(), receipt=receipt)
+
+
+def prompts(count: int) -> list[str]:
+    return [f"{SHORT if number % 2 else LONG} {number}" for number in range(count)]
+
+
+async def test_lengths_are_told_back_by_key_or_where_nobody_had_asked_by_prompt() -> None:
+    async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
+        await asyncio.gather(*map(found.ask, prompts(20)))
+        await until(lambda: len(found.oracle.observed) == 20)
+        work.cancel()
+
+    by_key = [each for each in found.oracle.observed if each.prompt_key]
+    by_prompt = [each for each in found.oracle.observed if each.prompt]
+    assert len(by_key) == found.oracle.asked > 0
+    assert len(by_key) + len(by_prompt) == 20, "those that nobody asked about, by their prompts"
+    for each in found.oracle.observed:
+        prompt = each.prompt or each.prompt_key.removeprefix(b"key of ")
+        assert each.model == "digits"
+        assert each.output_tokens == TOKENS[int(prompt[:1])]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param(None, id="absent"),
+        pytest.param(lambda: oracle(None), id="deaf"),
+        pytest.param(lambda: oracle(lambda _: []), id="silent"),
+        pytest.param(lambda: oracle(nonsense), id="nonsense"),
+    ],
+)
+async def test_a_predictor_that_is_no_help_changes_no_answer_and_loses_nothing(
+    known: Callable[[], Oracle] | None,
+) -> None:
+    async with suite(known and known()) as found, asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(found.work(short_s=0, long_s=0))
+        wanted = prompts(60)
+        answers = await asyncio.gather(*map(found.ask, wanted))
+        work.cancel()
+
+    assert answers == wanted
+    assert sorted(found.served) == sorted(wanted)
+
+
+async def test_the_real_predictor_puts_short_answers_first_and_when_killed_nothing_is_lost(
+    deployment: Deploy, tmp_path: Path
+) -> None:
+    """Its process knows lengths; the router learns from 130 answers how long each class takes.
+
+    Then four requests that wait are put in order, and it is killed with SIGKILL under load.
+    """
+    known = prompts(20)
+    async with (
+        real_predictor(deployment, tmp_path) as real,
+        suite(None, real.port) as found,
+        asyncio.TaskGroup() as tasks,
+    ):
+        await real.learn(known)
+        work = tasks.create_task(found.work(short_s=0.002, long_s=0.015))
+        await asyncio.gather(*map(found.ask, [*known * 6, *known[:10]]))
+        foretold = await found.foretold()
+        blocker = tasks.create_task(found.ask("4 blocker"))
+        await until(lambda: "4 blocker" in found.served)
+        work.cancel()
+        last = [tasks.create_task(found.ask(prompt)) for prompt in ("4 0", "4 2", "0 1", "0 3")]
+
+        async def all_foretold() -> bool:
+            return await found.foretold() == foretold + len(last)
+
+        await until(all_foretold)
+        found.worker.finish(answered)
+        work = tasks.create_task(found.work(short_s=0.001, long_s=0.003))
+        await asyncio.gather(blocker, *last)
+        assert found.served[-4:] == ["0 1", "0 3", "4 0", "4 2"]
+
+        before = len(found.served)
+        asking = [tasks.create_task(found.ask(prompt)) for prompt in known * 6]
+        await until(lambda: len(found.served) > before + 30)
+        real.process.kill()
+        await real.process.wait()
+        answers = await asyncio.gather(*asking)
+        work.cancel()
+
+    assert foretold > 0
+    assert answers == known * 6
+    assert sorted(found.served[before:]) == sorted(known * 6)
+
+
+async def test_other_disciplines_ask_nobody() -> None:
+    async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
+        found.world.planner.discipline = "fcfs"
+        await found.world.route(found.worker)
+        work = tasks.create_task(found.work(short_s=0, long_s=0))
+        wanted = prompts(20)
+        assert await asyncio.gather(*map(found.ask, wanted)) == wanted
+        work.cancel()
+
+    assert found.oracle.asked == 0

@@ -1,0 +1,134 @@
+"""One trace from a client over a router to a real worker, as an OpenTelemetry collector gets it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.sdk.trace import TracerProvider
+
+from cinquefoil.planner.v1 import plan_pb2
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.telemetry.export import exported
+from tests.support.router.router_service import infer_request, refusal, running, until
+from tests.support.worker import worker_process
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps what it gets: spans by service and name."""
+
+    def __init__(self) -> None:
+        self.spans: dict[tuple[str, str], Span] = {}
+        self._lock = threading.Lock()
+
+    def Export(
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: Any
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        with self._lock:
+            for resource in request.resource_spans:
+                names = {a.key: a.value.string_value for a in resource.resource.attributes}
+                for scope in resource.scope_spans:
+                    for span in scope.spans:
+                        self.spans[names["service.name"], span.name] = span
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """A collector on threads of its own, to which this process and its children may export."""
+    made = Collector()
+    server = grpc.server(ThreadPoolExecutor(2))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(made, server)  # type: ignore[no-untyped-call]  # generated
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    yield made
+    server.stop(0).wait()
+
+
+def client_headers() -> dict[str, str]:
+    """Return what an instrumented client sends, with a state of its own."""
+    span = TracerProvider(shutdown_on_exit=False).get_tracer("client").start_span("client")
+    identity = span.get_span_context()
+    span.end()
+    return {
+        "traceparent": f"00-{identity.trace_id:032x}-{identity.span_id:016x}-01",
+        "tracestate": "vendor=7",
+    }
+
+
+def numbers(span: Span) -> dict[str, float]:
+    return {
+        a.key: a.value.double_value for a in span.attributes if a.value.HasField("double_value")
+    }
+
+
+async def test_client_router_and_worker_share_a_trace_each_the_parent_of_the_next(
+    tmp_path: Path, collector: Collector
+) -> None:
+    spec = replace(
+        worker_process.worker_spec(tmp_path, worker_process.save_model(tmp_path / "m.onnx")),
+        model="digits",
+    )
+    headers = client_headers()
+    request = worker_process.infer_request([[1.0, 2.0]])
+    request.model_name = "digits"
+    routed = plan_pb2.Instance(
+        endpoint=spec.listen, segment_id=spec.segment_id, variant="v", share=1.0, zone="US-CAL"
+    )
+    with exported("router"):
+        async with running() as world, worker_process.worker(spec):
+            await world.planner.route(routed)
+            answer = await GRPCInferenceServiceStub(world.channel).ModelInfer(
+                request, metadata=tuple(headers.items()), wait_for_ready=True, timeout=30
+            )
+            await until(lambda: ("cinquefoil-worker", "worker.execute") in collector.spans)
+
+    router = collector.spans["cinquefoil-router", "inference.GRPCInferenceService/ModelInfer"]
+    worker = collector.spans["cinquefoil-worker", "worker.execute"]
+    queue = collector.spans["cinquefoil-worker", "queue"]
+    compute = collector.spans["cinquefoil-worker", "compute"]
+    trace = bytes.fromhex(headers["traceparent"][3:35])
+    assert {span.trace_id for span in (router, worker, queue, compute)} == {trace}
+    assert router.parent_span_id == bytes.fromhex(headers["traceparent"][36:52])
+    assert worker.parent_span_id == router.span_id
+    assert queue.parent_span_id == compute.parent_span_id == worker.span_id
+    assert {span.trace_state for span in (router, worker)} == {"vendor=7"}
+    assert queue.end_time_unix_nano == compute.start_time_unix_nano
+    told_j = answer.parameters["energy_j"].double_param
+    assert numbers(router)["cinquefoil.energy_j"] == told_j
+    assert numbers(worker)["cinquefoil.energy_j"] == told_j > 0
+
+
+async def test_an_error_ends_the_routers_span_with_its_status(collector: Collector) -> None:
+    with exported("router"):
+        async with running() as world:
+            await world.route(await world.worker("a", lambda work: refusal(work, "x", "INTERNAL")))
+            with pytest.raises(grpc.aio.AioRpcError):
+                await GRPCInferenceServiceStub(world.channel).ModelInfer(infer_request())
+
+    span = collector.spans["cinquefoil-router", "inference.GRPCInferenceService/ModelInfer"]
+    assert span.status.code == Status.STATUS_CODE_ERROR
+    assert not span.parent_span_id
+
+
+async def test_without_a_recorder_the_workers_parent_is_the_client() -> None:
+    """A span that nobody records must not stand between two that are."""
+    headers = client_headers()
+    async with running() as world:
+        worker = await world.worker("a")
+        await world.route(worker)
+        await GRPCInferenceServiceStub(world.channel).ModelInfer(
+            infer_request(), metadata=tuple(headers.items())
+        )
+
+    assert (worker.works[0].traceparent, worker.works[0].tracestate) == tuple(headers.values())

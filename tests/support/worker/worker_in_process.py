@@ -1,0 +1,91 @@
+"""A worker in the test's own process, so that a test sees into it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
+from services.gpuagent.core.worker_slot import Grant
+from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.worker.batch_executor import Executor
+from services.gpuagent.worker.core.batcher import Batcher
+from services.gpuagent.worker.core.credits import Credits, Share
+from services.gpuagent.worker.gpu_slot import Device
+from services.gpuagent.worker.intake import INTAKE_BYTES, Job
+from services.gpuagent.worker.onnx_engine import Engine
+from services.gpuagent.worker.onnx_model import LocalModel
+from services.gpuagent.worker.servicer import WorkerServicer
+from services.kit.clock import RealClock
+from services.kit.rpc import serving
+from tests.support.worker.worker_process import worker_spec
+
+
+class CountedCredits(Credits):
+    """Credits that remember. Attributes: most (requests that were ever in flight together)."""
+
+    most = 0
+
+    def take(self, share: Share, waited_s: float, now_s: float) -> None:
+        super().take(share, waited_s, now_s)
+        self.most = max(self.most, sum(each.in_flight for each in self._shares))
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker that serves."""
+
+    address: str
+    ledger: Ledger
+    batcher: Batcher[Job[Any]]
+    credits: CountedCredits
+
+    @property
+    def requests(self) -> int:
+        """Requests that were run."""
+        return self.ledger.slot(0).requests
+
+    @property
+    def streams(self) -> int:
+        """Routers that are connected."""
+        return len(self.credits._shares)
+
+    @property
+    def busy(self) -> bool:
+        return self.ledger.slot(0).busy_since_s > 0
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, file: Path, *, intake_bytes: int = INTAKE_BYTES, **changes: Any
+) -> AsyncIterator[Worker]:
+    """Wire a worker as its `app` does."""
+    spec, clock = replace(worker_spec(folder, file), **changes), RealClock()
+    with opened(spec.ledger) as ledger, ThreadPoolExecutor(1) as thread:
+        ledger.set_grant(0, Grant(idle_power_w=10.0))
+        device = Device(spec, ledger, clock)
+        device.claim(os.getpid())
+        batcher = Batcher[Job[Any]](spec.batch_size, 1000)
+        local = LocalModel(Engine(spec.file, spec.provider), thread)
+        credits_ = CountedCredits(spec.batch_size)
+        executor = Executor(batcher, device, local, credits_, clock, intake_bytes=intake_bytes)
+        servicer = WorkerServicer(pb.Hello(segment_id=spec.segment_id, model=spec.model), executor)
+        batches = asyncio.create_task(executor.run(), name="batches")
+        try:
+            async with serving(
+                "127.0.0.1:0",
+                lambda server: add_WorkerServiceServicer_to_server(servicer, server),
+                (),
+                grace_s=0,
+            ) as server:
+                yield Worker(f"127.0.0.1:{server.port}", ledger, batcher, credits_)
+        finally:
+            batches.cancel()
+            await asyncio.wait((batches,))

@@ -1,0 +1,172 @@
+"""Every joule is booked once, in its hour, and the parts sum to the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.planner.core.accounting.account import Account, Spent, Tokens
+from services.planner.core.accounting.accountant import Accountant
+from services.planner.core.accounting.counters import Counters, Used, advance
+from services.planner.core.accounting.entries import Figures, hours
+from services.planner.core.accounting.site import Site
+from tests.support.planner.accounting_sites import RATES, SITES, START_S
+
+
+def told(total_j: float, *, at_s: float = START_S, since_s: float = 1.0) -> dict[str, Counters]:
+    return {"GPU-a": Counters(since_s, at_s, total_j)}
+
+
+def booked(accountant: Accountant) -> Figures:
+    return sum(accountant.page().entries.values(), Figures())
+
+
+# ---- counters --------------------------------------------------------------------------------
+
+
+def test_a_first_reading_is_where_the_account_begins() -> None:
+    accountant = Accountant(SITES.get)
+
+    assert accountant.read("a", told(5e6)) == Spent()
+    assert booked(accountant) == Figures()
+
+
+def test_a_kilowatt_hour_costs_the_intensity_times_pue() -> None:
+    accountant = Accountant(SITES.get)
+    accountant.read("a", told(0.0))
+
+    spent = accountant.read("a", told(3.6e6))
+
+    assert spent.energy_j == 3.6e6
+    assert spent.carbon_gco2e == pytest.approx(300)
+    assert accountant.account.total == spent
+
+
+def test_nothing_is_booked_before_the_intensity_is_known_and_nothing_is_lost() -> None:
+    known: dict[str, Site] = {}
+    accountant = Accountant(known.get, Account(gpus=told(100.0)))
+
+    assert accountant.read("a", told(150.0)) == Spent()
+    known["a"] = SITES["a"]
+
+    assert accountant.read("a", told(170.0)).energy_j == 70.0
+
+
+def test_what_is_told_twice_or_late_is_drawn_once() -> None:
+    accountant = Accountant(SITES.get)
+    for total_j in (10.0, 25.0, 25.0, 20.0, 22.0, 30.0):
+        accountant.read("a", told(total_j))
+
+    assert accountant.account.total.energy_j == 20.0
+
+
+def test_an_account_that_began_anew_counts_from_zero_and_its_predecessors_words_are_late() -> None:
+    accountant = Accountant(SITES.get)
+    for since_s, total_j in ((1.0, 100.0), (1.0, 150.0), (9.0, 40.0), (1.0, 160.0), (9.0, 45.0)):
+        accountant.read("a", told(total_j, since_s=since_s))
+
+    assert accountant.account.total.energy_j == 50.0 + 45.0
+
+
+def test_an_agent_that_does_not_say_when_its_account_began_began_anew_where_it_stands_lower() -> (
+    None
+):
+    _, drawn = advance(Counters(0.0, 0.0, 100.0), Counters(0.0, 1.0, 30.0))
+
+    assert drawn is not None
+    assert drawn.total_j == 30.0
+
+
+def test_an_account_of_totals_only_goes_on_with_parts() -> None:
+    """What an older planner had not told apart stays unattributed; then parts are known."""
+    before = Counters(0.0, START_S, 100.0, models=None)
+    now = Counters(1.0, START_S, 160.0, 90.0, {"m": Used(60.0, 0.0, 7)})
+
+    after, drawn = advance(before, now)
+    _, later = advance(after, replace(now, total_j=170.0, models={"m": Used(65.0, 0.0, 8)}))
+
+    assert drawn is not None
+    assert (drawn.total_j, drawn.unattributed_j, drawn.models) == (60.0, 60.0, {})
+    assert later is not None
+    assert (later.models, later.unattributed_j) == ({"m": Used(5.0, 0.0, 1)}, 5.0)
+
+
+# ---- hours -----------------------------------------------------------------------------------
+
+
+def test_a_stretch_is_spread_over_the_hours_it_touches() -> None:
+    assert list(hours(START_S, START_S + 7200)) == [
+        (datetime(2026, 3, 1, 11, tzinfo=UTC), 0.25),
+        (datetime(2026, 3, 1, 12, tzinfo=UTC), 0.5),
+        (datetime(2026, 3, 1, 13, tzinfo=UTC), 0.25),
+    ]
+
+
+@given(st.floats(0, 4e9), st.floats(-1e5, 1e7))
+def test_the_shares_of_hours_sum_to_one(start_s: float, length_s: float) -> None:
+    """Also where the clock went back, and where the stretch is years."""
+    found = list(hours(start_s, start_s + length_s))
+
+    assert sum(share for _, share in found) == pytest.approx(1)
+    assert all(share >= 0 for _, share in found)
+    assert [hour for hour, _ in found] == sorted({hour for hour, _ in found})
+
+
+# ---- BASE ------------------------------------------------------------------------------------
+
+
+def test_base_draws_what_it_would_have_drawn_for_the_same_requests_where_it_would_have() -> None:
+    accountant = Accountant(SITES.get)
+    accountant.rate(RATES)
+    accountant.read("b", told(0.0))
+    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 30.0, 5.0, {"m": Used(20.0, 0.0, 10)})})
+
+    entries = {(key.node, key.model): each for key, each in accountant.page().entries.items()}
+
+    assert {key: each.base_energy_j for key, each in entries.items()} == {
+        ("b", ""): 10.0,  # idle and unattributed energy are no plan's doing
+        ("b", "m"): 0.0,
+        ("a", "m"): 60.0,
+        ("c", "m"): 20.0,
+    }
+    assert entries["c", "m"].base_carbon_gco2e == pytest.approx(20.0 * 1.2 / 3.6e6 * 50.0)
+
+
+def test_requests_answered_before_base_is_known_are_compared_once_it_is() -> None:
+    accountant = Accountant(SITES.get)
+    accountant.read("b", told(0.0))
+    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 20.0, 0.0, {"m": Used(20.0, 0.0, 10)})})
+    before = booked(accountant)
+    accountant.rate(RATES)
+    accountant.rate(RATES)
+
+    assert (before.base_energy_j, booked(accountant).base_energy_j) == (0.0, 80.0)
+
+
+def test_where_base_has_no_place_for_a_model_nothing_is_claimed_to_be_saved() -> None:
+    accountant = Accountant(SITES.get)
+    accountant.rate({})
+    accountant.read("b", told(0.0))
+    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 20.0, 0.0, {"m": Used(20.0, 0.0, 10)})})
+
+    found = booked(accountant)
+
+    assert found.base_energy_j == found.energy_j == 20.0
+    assert found.base_carbon_gco2e == found.carbon_gco2e
+
+
+# ---- tokens ----------------------------------------------------------------------------------
+
+
+def test_tokens_are_counted_from_a_routers_first_report_on_and_once() -> None:
+    accountant, now = Accountant(SITES.get), datetime.fromtimestamp(START_S, UTC)
+    for router, tokens in (("r", 5), ("r", 9), ("r", 9), ("s", 100), ("s", 101), ("r", 10)):
+        accountant.count(router, {"m": Tokens(tokens, 2 * tokens)}, now)
+
+    found = booked(accountant)
+
+    assert (found.input_tokens, found.output_tokens) == (6, 12)

@@ -1,0 +1,80 @@
+"""What BASE would have drawn for a request, and what a GPU's making costs."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.kit.mig import Placement
+from services.planner.core.accounting.baseline import rates
+from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, Making
+from services.planner.core.model import Problem
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.base import base
+from tests.support.planner.fleets import fleet, gpu_type, model, pool, problem
+
+YEAR_S = 365.25 * 86_400
+
+
+def test_it_is_what_the_planner_says_that_base_draws() -> None:
+    """Requests times rates are the active power of BASE's own score."""
+    posed = problem(fleet((pool(), 4), (pool("v100"), 2)), [model(demand_rps=40.0)])
+    told = score(posed, base(posed))
+
+    (name, found) = next(iter(rates(posed).items()))
+
+    assert name == "vision"
+    assert sum(rate.share for rate in found) == pytest.approx(1)
+    assert sum(rate.energy_j for rate in found) * 40.0 == pytest.approx(told.active_power_w)
+
+
+def test_requests_go_where_base_hosts_the_model() -> None:
+    """A node's part is as large as its part of the pool that serves."""
+    both = pool()
+    gpus = (*fleet((both, 1)), *fleet((both, 3), (both, 3))[3:])
+    found = rates(problem(gpus, [model(demand_rps=10.0)]))["vision"]
+
+    assert {rate.node: rate.share for rate in found} == pytest.approx(
+        {"node-0": 0.25, "node-1": 0.75}
+    )
+
+
+def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
+    models = [model(name, demand_rps=rps) for name, rps in (("big", 50.0), ("small", 0.0))]
+    found = rates(problem(fleet((pool(), 1)), models))
+
+    assert found["small"][0].energy_j == pytest.approx(found["big"][0].energy_j)
+
+
+def test_without_a_gpu_nobody_can_say() -> None:
+    assert rates(Problem((), (model(),), (), problem((), ()).objective)) == {"vision": ()}
+
+
+def test_a_gpus_making_is_spread_over_its_lifetime() -> None:
+    board = Making(lifetime_y=5.0, kgco2e={"v100": 100.0}).board(gpu_type("v100"), ())
+
+    assert board.embodied_gco2e_per_s * 5 * YEAR_S == pytest.approx(100e3)
+    assert board.held == {}
+
+
+def test_published_figures_hold_where_none_is_given() -> None:
+    making = Making(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
+    found = {
+        name: making.board(gpu_type(name), ()).embodied_gco2e_per_s * YEAR_S / 1e3
+        for name in ("a100-40gb", "h100-80gb", "t4")
+    }
+
+    assert found == pytest.approx(
+        {"a100-40gb": 7.0, "h100-80gb": PUBLISHED_KGCO2E["h100-80gb"], "t4": 0.0}
+    )
+
+
+def test_models_hold_their_slices_part_of_the_multiprocessors() -> None:
+    """The part of a GPU that is cut off or held by nobody stays the node's."""
+    slices = [
+        ("m", Placement("1g.5gb", 0)),
+        ("m", Placement("1g.5gb", 1)),
+        ("n", Placement("3g.20gb", 4)),
+    ]
+    board = Making(4.0).board(gpu_type(), slices)
+
+    assert board.held == pytest.approx({"m": 28 / 108, "n": 42 / 108})

@@ -1,0 +1,114 @@
+"""What a strategy may choose from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.kit.config import Objective
+from services.planner.core.model import SegmentKind
+from services.planner.core.problem import catalog
+from services.planner.core.problem.catalog import Place
+from tests.support.planner import fleets
+
+A100, T4 = fleets.pool(), fleets.pool("t4", zone="GB")
+
+
+def test_every_kind_keeps_the_latency_rule_and_no_faster_slice_is_missing() -> None:
+    """A batch takes at most theta x SLO; the largest variant needs the large slices."""
+    model = fleets.model(slo_s=0.1)
+    kinds = catalog.build([model], [A100], Objective(latency_share=0.5), (1, 4, 16), 3)
+    assert kinds
+    assert all(kind.latency_s <= 0.05 for kind in kinds)
+    largest = {kind.profile for kind in kinds if kind.variant == "v3"}
+    smallest = {kind.profile for kind in kinds if kind.variant == "v0"}
+    assert largest < smallest == {kind.name for kind in A100.type.geometry.kinds}
+
+
+def test_every_pool_gets_kinds_of_its_own() -> None:
+    """Pools differ in carbon, types in speed; a T4 has one slice, the whole."""
+    other = replace(A100, zone="FR")
+    kinds = catalog.build([fleets.model()], [A100, other, T4], Objective(), (1, 8), 2)
+    assert {kind.pool for kind in kinds} == {A100, other, T4}
+    assert {kind.profile for kind in kinds if kind.pool == T4} == {"whole"}
+
+
+figures = st.floats(0.1, 10.0)
+kinds_of_one_place = st.lists(
+    st.builds(
+        lambda latency, throughput, energy: SegmentKind(
+            "m", "v", A100, "1g.5gb", 1, 1, latency, throughput, energy, 80.0
+        ),
+        figures,
+        figures,
+        figures,
+    ),
+    max_size=12,
+)
+
+
+@given(kinds=kinds_of_one_place, latency=st.booleans())
+def test_pareto_keeps_exactly_what_nothing_beats(kinds: list[SegmentKind], latency: bool) -> None:
+    """Whatever is left out has a rival among the kept; no kept one has a rival that is better."""
+
+    def beats(one: SegmentKind, other: SegmentKind) -> bool:
+        return (
+            one.throughput_rps >= other.throughput_rps
+            and one.energy_j <= other.energy_j
+            and (not latency or one.latency_s <= other.latency_s)
+        )
+
+    kept = catalog.pareto(kinds, latency=latency)
+    for kind in kinds:
+        assert any(beats(each, kind) for each in kept)
+    for kind in kept:
+        assert not any(beats(other, kind) for other in kept if other is not kind)
+
+
+def test_a_dedicated_place_runs_even_where_it_is_too_slow() -> None:
+    """Within the rule the fastest batch; beyond it, batch size 1; out of memory, nothing."""
+    model = fleets.model(slo_s=0.2)
+    problem = fleets.problem(fleets.fleet((A100, 1)), [model])
+    whole = Place(model, model.best, A100, catalog.whole(A100))
+    in_time = catalog.dedicated(problem, whole)
+    assert in_time is not None
+    assert in_time.batch_size > 1
+    assert in_time.processes == 1
+
+    hurried = replace(model, slo_latency_s=0.001)
+    late = catalog.dedicated(problem, replace(whole, model=hurried))
+    assert late is not None
+    assert late.batch_size == 1
+    assert not catalog.in_time(problem.objective, hurried, late)
+
+    small = next(kind for kind in T4.type.geometry.kinds)
+    nothing = catalog.dedicated(
+        problem, Place(model, model.best, A100, replace(small, memory_bytes=1))
+    )
+    assert nothing is None
+
+
+def test_the_whole_slice_is_the_one_with_all_the_memory() -> None:
+    assert catalog.whole(A100).name == "7g.40gb"
+    assert catalog.whole(T4).name == "whole"
+
+
+def test_clocks_are_shares_of_the_highest_and_only_where_that_is_known() -> None:
+    """The highest is not held (0); a lower one takes longer and, near 0.7, less energy."""
+    unknown = replace(A100, zone="FR", type=replace(A100.type, name="a100-80gb", max_clock_mhz=0))
+    model = fleets.model(slo_s=10.0)
+    kinds = catalog.build([model], [A100, unknown], Objective(), (8,), 1, clock_ratios=(1.0, 0.7))
+    assert {kind.clock_mhz for kind in kinds if kind.pool == A100} == {0, 987}
+    assert {kind.clock_mhz for kind in kinds if kind.pool == unknown} == {0}
+    fast, slow = (
+        next(
+            k
+            for k in kinds
+            if (k.pool, k.variant, k.profile, k.clock_mhz) == (A100, "v3", "1g.5gb", mhz)
+        )
+        for mhz in (0, 987)
+    )
+    assert slow.latency_s > fast.latency_s
+    assert slow.energy_j < fast.energy_j

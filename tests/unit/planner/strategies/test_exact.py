@@ -1,0 +1,265 @@
+"""The exact strategy: each goal by itself, clocks, overload, and input that nothing can satisfy."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.kit.config import Goals, InfAdapter, Objective
+from services.kit.mig import Placement
+from services.kit.profiles.table import TableProfile
+from services.planner.core.model import Configuration, Model, Pool, Problem, Segment, Variant
+from services.planner.core.placement.placement import place
+from services.planner.core.problem import catalog
+from services.planner.core.problem.pricing import prices
+from services.planner.core.problem.score import score
+from services.planner.core.strategies.exact import candidates, exact
+from tests.support.planner import fleets
+
+DATA = Path(__file__).parents[3] / "../shared/data/parvagpu"
+FEWEST = Objective(goals=Goals(clover=0, fewest_gpus=1), max_utilisation=1.0)
+OPTIMUM = {1: 2, 2: 3, 3: 5, 4: 7, 5: 12, 6: 15}
+"""GPUs in ParvaGPU's scenarios."""
+
+
+# ---- ParvaGPU's goal -----------------------------------------------------------------------------
+
+
+def scenario(number: int) -> Problem:
+    """One of ParvaGPU's scenarios on 20 A100-80GB."""
+    names = sorted(path.stem for path in (DATA / "prof_data").glob("*.csv"))
+    rates, latencies = (
+        list(csv.reader((DATA / "SLO" / name).read_text().splitlines()))[number - 1]
+        for name in ("SLO_req_rate.csv", "SLO_latency.csv")
+    )
+    models = []
+    for name, rate, latency in zip(names, rates, latencies, strict=True):
+        if rate != "N/A":
+            table = DATA / "prof_data" / f"{name}.csv"
+            profile = TableProfile.read(table, gpu="a100-80gb", gmacs_per_item=5.0)
+            variants = (Variant(name, 1.0, profile),)
+            models.append(Model(name, float(latency) / 1000, 99.0, float(rate), variants))
+    gpus = fleets.fleet((fleets.pool("a100-80gb"), 20))
+    sizes = tuple(2**power for power in range(9))
+    return fleets.problem(gpus, models, FEWEST, batch_sizes=sizes, max_processes=5)
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="ParvaGPU's profiles are not here")
+@pytest.mark.parametrize("number", OPTIMUM)
+def test_the_fewest_gpus_of_parvagpus_scenarios_are_proven(number: int) -> None:
+    """The known optimum, gap 0, all demand met, and placements that a driver would accept."""
+    problem = scenario(number)
+    found = exact(problem)
+    judged = score(problem, found)
+    assert found.gap == 0
+    assert judged.gpus_in_use == OPTIMUM[number]
+    assert judged.shortage == (0, 0, 0)
+    ids = iter(range(1000))
+    segments = place(problem, found, lambda: f"s{next(ids)}")
+    assert len({segment.gpu_uuid for segment in segments}) == OPTIMUM[number]
+    for gpu in problem.gpus:
+        layout = [each.placement for each in segments if each.gpu_uuid == gpu.uuid]
+        assert gpu.pool.type.geometry.problem(layout) == ""
+
+
+def test_equally_many_gpus_take_fewer_compute_slices() -> None:
+    """One request per second needs one GPU in any way, and one compute slice of it."""
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 2)), [fleets.model(demand_rps=1.0)], FEWEST
+    )
+    judged = score(problem, exact(problem))
+    assert (judged.gpus_in_use, judged.gpcs, judged.objective) == (1, 1, -50.0)
+
+
+# ---- InfAdapter's goal ---------------------------------------------------------------------------
+
+
+def infadapter(loading: float) -> Objective:
+    return Objective(
+        goals=Goals(clover=0, infadapter=1),
+        infadapter=InfAdapter(accuracy=1.0, resources=0.1, loading=loading),
+        max_utilisation=1.0,
+    )
+
+
+def test_the_value_is_infadapters_equation() -> None:
+    """By hand: alpha * AA - (beta * RC + gamma * LC); what runs already is not loaded."""
+    model = fleets.model(demand_rps=100.0, load_s=(1.0, 2.0, 4.0, 8.0))
+    problem = fleets.problem(fleets.fleet((fleets.pool(), 2)), [model], infadapter(0.01))
+    small, large = (
+        next(k for k in problem.catalog if (k.variant, k.profile) == (name, "3g.20gb"))
+        for name in ("v0", "v3")
+    )
+    found = Configuration({small: 1, large: 1}, {small: 60.0, large: 40.0})
+    accuracy = 0.6 * 78.4 / 84.6 + 0.4
+    value = 100 * (accuracy - (0.1 * 6 / 14 + 0.01 * 8.0))
+    assert score(problem, found).objective == pytest.approx(value)
+    assert score(problem, found).loading_s == 8.0
+    gpu = problem.gpus[0]
+    runs = Segment("s", large, gpu.node, gpu.uuid, Placement("3g.20gb", 0), 1.0)
+    again = score(replace(problem, running=(runs,)), found)
+    assert again.loading_s == 1.0
+
+
+def test_a_price_on_loading_keeps_a_variant_that_runs() -> None:
+    """A better variant is loaded, unless that takes longer than it is worth."""
+    model = fleets.model(demand_rps=10.0, load_s=(5.0,) * 4)
+    pool = fleets.pool()
+    gpus = fleets.fleet((pool, 2))
+
+    def chosen(loading: float) -> set[str]:
+        problem = fleets.problem(gpus, [model], infadapter(loading))
+        kind = next(kind for kind in problem.catalog if kind.variant == "v1")
+        runs = Segment("s", kind, "node-0", gpus[0].uuid, Placement(kind.profile, 0), 1.0)
+        return {each.variant for each in exact(replace(problem, running=(runs,))).segments}
+
+    assert "v1" not in chosen(0.0)
+    assert chosen(1.0) == {"v1"}
+
+
+# ---- clocks --------------------------------------------------------------------------------------
+
+
+def test_a_lower_clock_saves_energy_where_time_allows() -> None:
+    """Far from its SLO, a model runs at the clock of least energy, and the plan is better."""
+    model = fleets.model(demand_rps=50.0, slo_s=2.0)
+    objective = Objective(carbon_weight=1.0, park_idle_gpus=True)
+    gpus = fleets.fleet((fleets.pool(), 2))
+    full = fleets.problem(gpus, [model], objective)
+    free = fleets.problem(gpus, [model], objective, clock_ratios=(1.0, 0.7))
+    at_full, at_choice = score(full, exact(full)), score(free, exact(free))
+    assert {kind.clock_mhz for kind in exact(free).segments} == {round(0.7 * 1410)}
+    assert at_choice.objective > at_full.objective
+    assert at_choice.active_power_w < at_full.active_power_w
+
+
+def test_segments_of_two_clocks_need_two_gpus() -> None:
+    """Two halves fit on one GPU, unless one of them needs a clock of its own."""
+    models = [
+        fleets.model("patient", gmacs=(5.7,), accuracies=(80.0,), demand_rps=20.0, slo_s=2.0),
+        fleets.model("hurried", gmacs=(5.7,), accuracies=(80.0,), demand_rps=20.0, slo_s=0.04),
+    ]
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 1)),
+        models,
+        Objective(carbon_weight=1.0),
+        clock_ratios=(1.0, 0.15),
+    )
+    patient = {k.clock_mhz for k in problem.catalog if k.model == "patient"}
+    hurried = {k.clock_mhz for k in problem.catalog if k.model == "hurried"}
+    assert patient == {0, 212}
+    assert hurried == {0}
+    found = exact(problem)
+    assert score(problem, found).shortage == (0, 0, 0)
+    assert {kind.clock_mhz for kind in found.segments} == {0}
+
+
+# ---- overload and bad input ----------------------------------------------------------------------
+
+
+def test_overload_starves_nobody() -> None:
+    """The sum alone would give all to the light model, whose requests cost a tenth."""
+    models = [
+        fleets.model("light", gmacs=(1.0,), accuracies=(70.0,), demand_rps=100_000.0),
+        fleets.model("heavy", gmacs=(10.0,), accuracies=(80.0,), demand_rps=10_000.0),
+    ]
+    problem = fleets.problem(fleets.fleet((fleets.pool(), 2)), models)
+    unserved_rps = score(problem, exact(problem)).unserved_rps
+    light, heavy = unserved_rps["light"] / 100_000.0, unserved_rps["heavy"] / 10_000.0
+    assert max(light, heavy) < 0.9
+    assert abs(light - heavy) < 0.1
+
+
+def test_a_model_that_nothing_can_serve_does_not_spoil_the_others_shares() -> None:
+    """It is named as unserved; the worst share is taken among those that can be served."""
+    impossible = fleets.model("impossible", slo_s=1e-6, demand_rps=5.0)
+    models = [
+        impossible,
+        fleets.model("light", gmacs=(1.0,), accuracies=(70.0,), demand_rps=20_000.0),
+        fleets.model("heavy", gmacs=(10.0,), accuracies=(80.0,), demand_rps=2_000.0),
+    ]
+    problem = fleets.problem(fleets.fleet((fleets.pool(), 2)), models)
+    judged = score(problem, exact(problem))
+    assert judged.unserved_rps["impossible"] == 5.0
+    assert judged.unserved_rps["heavy"] < 2_000.0
+    assert judged.worst_unserved < 0.9
+    only = fleets.problem(problem.gpus, [impossible])
+    assert exact(only) == Configuration({}, {}, gap=0.0)
+
+
+def test_a_floor_that_no_plan_can_keep_is_missed_by_as_little_as_possible() -> None:
+    """The most accurate variant misses the SLO: the next one serves, and the miss is named."""
+    model = fleets.model(demand_rps=10.0, slo_s=0.04)
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 2)), [model], Objective(accuracy_floor=1.0, carbon_weight=1.0)
+    )
+    best = max(kind.accuracy for kind in problem.catalog)
+    assert best < model.best.accuracy
+    judged = score(problem, exact(problem))
+    assert judged.accuracy["vision"] == pytest.approx(best)
+    assert judged.floor_violation == pytest.approx(1.0 - best / model.best.accuracy)
+
+
+def test_time_that_ends_leaves_the_best_plan_so_far_and_what_is_proven_of_it() -> None:
+    """Twenty models on a hundred GPUs, fewest GPUs: whatever the time, all is served."""
+    models = [
+        fleets.model(f"model-{index}", demand_rps=150.0 + 37.0 * index, slo_s=0.1)
+        for index in range(20)
+    ]
+    gpus = fleets.fleet((fleets.pool(), 60), (fleets.pool("a30", zone="GB"), 40))
+    problem = fleets.problem(gpus, models, everything(), time_limit_s=0.3)
+    found = exact(problem)
+    assert score(problem, found).shortage == (0, 0, 0)
+    assert found.gap is None or found.gap >= 0, "how small it is by then is the machine's affair"
+
+
+def everything() -> Objective:
+    return Objective(goals=Goals(clover=1, fewest_gpus=1, infadapter=1))
+
+
+# ---- candidates ----------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=20)
+@given(goals=st.sampled_from([Goals(), Goals(clover=0, infadapter=1)]), seed=st.integers(0, 3))
+def test_what_is_left_out_has_a_better_candidate_in_its_place(goals: Goals, seed: int) -> None:
+    """Same variant, slice and clock; no less throughput, and no more energy where that counts."""
+    problem = fleets.problem(
+        fleets.fleet((fleets.pool(), 1)),
+        [fleets.model(slo_s=0.05 + 0.1 * seed)],
+        Objective(goals=goals),
+        clock_ratios=(1.0, 0.6),
+    )
+    known = prices(problem)
+    kept = list(candidates(known))
+    for kind in problem.catalog:
+        place_of = (kind.variant, kind.profile, kind.clock_mhz)
+        assert any(
+            (other.variant, other.profile, other.clock_mhz) == place_of
+            and other.throughput_rps >= kind.throughput_rps
+            and (other.energy_j <= kind.energy_j or not known.tells_energy)
+            for other in kept
+        )
+
+
+def test_kinds_of_pools_that_the_fleet_has_not_are_no_candidates() -> None:
+    """A catalog may be older than the fleet."""
+    here, gone = fleets.pool(), fleets.pool("a30", zone="GB")
+    model = fleets.model()
+    both = catalog.build([model], (here, gone), Objective(), (1, 8), 1)
+    problem = replace(fleets.problem(fleets.fleet((here, 1)), [model]), catalog=both)
+    assert {kind.pool for kind in candidates(prices(problem))} == {here}
+
+
+def test_equal_input_gives_equal_plans_whatever_the_goals() -> None:
+    pool: Pool = fleets.pool()
+    for goals in (Goals(), Goals(clover=0, fewest_gpus=1), Goals(clover=1, infadapter=1)):
+        problem = fleets.problem(
+            fleets.fleet((pool, 3)), [fleets.model(demand_rps=900.0)], Objective(goals=goals)
+        )
+        assert exact(problem) == exact(problem)

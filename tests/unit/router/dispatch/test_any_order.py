@@ -1,0 +1,241 @@
+"""The dispatcher under any order of events: no request lost, none answered twice, all in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from services.kit.config import Discipline, InstanceChoice
+from services.kit.errors import ResourceExhausted
+from services.router.core.balancing.instance_choice import CHOICES
+from services.router.core.dispatch.decisions import (
+    Decision,
+    Dial,
+    Fail,
+    Release,
+    Reply,
+    Send,
+    Withdraw,
+)
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Instance, InstanceId, Limits, Request
+from services.router.core.queue.disciplines import DISCIPLINES
+from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """Drives a dispatcher with every kind of event and keeps its own, naive account."""
+
+    NAMES = ("a", "b", "c", "d")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.core = Dispatcher(ROUTES, Limits(max_queue=5, max_attempts=3))
+        self.number = 0
+        self.table: dict[InstanceId, Instance] = {}
+        self.dialed: set[InstanceId] = set()
+        self.up: set[InstanceId] = set()
+        self.draining: set[InstanceId] = set()
+        self.held: dict[InstanceId, dict[int, Request]] = {}
+        self.waiting: dict[int, Request] = {}
+        self.open: dict[int, Request] = {}
+        self.credits: dict[InstanceId, int] = {}
+        self.discipline: Discipline = "fcfs"
+
+    def carry_out(self, decisions: Iterable[Decision]) -> list[Decision]:
+        found = list(decisions)
+        for decision in found:
+            match decision:
+                case Send(to, sent) if sent.number in self.waiting:
+                    self.check_send(to, sent)
+                    self.held[to.id][sent.number] = self.waiting.pop(sent.number)
+                case Send(to, sent):  # a hedge
+                    self.check_hedge(to, sent)
+                    self.held[to.id][sent.number] = sent
+                case Reply(_, ended):
+                    del self.open[ended.number]  # KeyError: answered twice, or never accepted
+                case Fail(ended, _):
+                    self.open.pop(ended.number, None)
+                    self.waiting.pop(ended.number, None)
+                case Withdraw(to, gone):
+                    assert gone.number in self.held[to.id]
+                case Dial(to):
+                    assert to.id not in self.dialed
+                    self.dialed.add(to.id)
+                    self.held[to.id] = {}
+                case Release(to):
+                    assert not self.held.pop(to.id)
+                    for known in (self.dialed, self.up, self.draining):
+                        known.discard(to.id)
+        return found
+
+    def check_send(self, to: Instance, sent: Request) -> None:
+        alike = [each for each in self.waiting.values() if bool(each.deaths) == bool(sent.deaths)]
+        key = DISCIPLINES["fcfs" if sent.deaths else self.discipline]
+        first = min(alike, key=lambda each: (key(each), each.number))
+        assert sent is first, "in the order of the discipline; suspects apart"
+        if sent.deaths:
+            assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
+        assert to.id in self.takers()
+        assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
+        assert not sent.over
+        shared = any(self.table[key].share > 0 for key in self.takers())
+        assert to.share > 0 or not shared, "without a share only where nobody has one"
+
+    def check_hedge(self, to: Instance, sent: Request) -> None:
+        assert not self.waiting, "hedges take no credit that somebody waits for"
+        assert sent.number in self.open
+        assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
+        assert [sent.number in held for held in self.held.values()].count(True) == 1
+        assert sent.number not in self.held[to.id]
+
+    def returned(self, request: Request) -> None:
+        """An instance has a request no more: it waits again, unless another has it, too."""
+        elsewhere = any(request.number in held for held in self.held.values())
+        if request.number in self.open and not elsewhere:
+            self.waiting[request.number] = request
+
+    def takers(self) -> set[InstanceId]:
+        return (self.up - self.draining) & self.table.keys()
+
+    @rule(deadline_s=st.sampled_from([1.0, 2.0, 3.0]), priority=st.sampled_from([0, 1, 200]))
+    def offer(self, deadline_s: float, priority: int) -> None:
+        self.number += 1
+        made = request(self.number)
+        made.deadline_s, made.priority = deadline_s, priority
+        self.open[made.number] = self.waiting[made.number] = made
+        last = max(
+            (each for each in self.waiting.values() if not each.deaths),
+            key=lambda each: (DISCIPLINES[self.discipline](each), each.number),
+        )
+        if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
+            ended = [
+                each.request
+                for each in self.carry_out(self.core.offer(made))
+                if isinstance(each, Fail)
+            ]
+            assert ended == ([last] if last.over else [])
+            return
+        with pytest.raises(ResourceExhausted):
+            self.core.offer(made)
+        del self.open[made.number], self.waiting[made.number]
+
+    @rule(discipline=st.sampled_from(sorted(DISCIPLINES)), choice=st.sampled_from(sorted(CHOICES)))
+    def policy(self, discipline: Discipline, choice: InstanceChoice) -> None:
+        """Another discipline and another choice, while requests wait."""
+        self.discipline = discipline
+        routes = self.core.routes
+        self.carry_out(
+            self.core.swap(replace(routes, discipline=discipline, instance_choice=choice))
+        )
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data(), credits_=st.integers(1, 4))
+    def grant(self, data: st.DataObject, credits_: int) -> None:
+        key = data.draw(st.sampled_from(sorted(self.up)))
+        self.credits[key] = credits_
+        self.carry_out(self.core.credits(key, credits_))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def hedge(self, data: st.DataObject) -> None:
+        chosen = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        self.carry_out(self.core.hedge(chosen))
+
+    @rule(shares=st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 0.3, 0.7])))
+    def swap(self, shares: dict[str, float]) -> None:
+        made = tuple(instance(name, share) for name, share in shares.items())
+        self.table = {each.id: each for each in made}
+        self.carry_out(self.core.swap(replace(self.core.routes, instances=made)))
+
+    @precondition(lambda self: self.dialed - self.up)
+    @rule(data=st.data())
+    def rise(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.dialed - self.up)))
+        self.up.add(key)
+        self.credits[key] = CREDITS
+        self.carry_out(self.core.up(key, CREDITS))
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data())
+    def drain(self, data: st.DataObject) -> None:
+        key = data.draw(st.sampled_from(sorted(self.up)))
+        self.draining.add(key)
+        self.carry_out(self.core.draining(key))
+
+    @precondition(lambda self: self.dialed)
+    @rule(data=st.data(), seen=st.booleans())
+    def fall(self, data: st.DataObject, seen: bool) -> None:
+        """A stream ends; what it held waits again unless its caller has gone."""
+        key = data.draw(st.sampled_from(sorted(self.dialed)))
+        fallen, self.held[key] = self.held[key], {}
+        for held in fallen.values():
+            held.sent = seen
+            self.returned(held)
+        self.up.discard(key)
+        self.draining.discard(key)
+        self.carry_out(self.core.down(key))
+
+    @precondition(lambda self: any(self.held.values()))
+    @rule(data=st.data(), refused=st.booleans())
+    def finish(self, data: st.DataObject, refused: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(k for k, held in self.held.items() if held)))
+        number = data.draw(st.sampled_from(sorted(self.held[key])))
+        done = self.held[key].pop(number)
+        if refused:
+            self.returned(done)
+        self.carry_out(self.core.result(key, number, refused=refused))
+        assert refused or number not in self.open
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), expired=st.booleans())
+    def give_up(self, data: st.DataObject, expired: bool) -> None:
+        """The caller goes, or its deadline passes."""
+        gone = self.open[data.draw(st.sampled_from(sorted(self.open)))]
+        decisions = self.core.expire(gone) if expired else self.core.abandon(gone)
+        self.open.pop(gone.number)
+        self.waiting.pop(gone.number, None)
+        self.carry_out(decisions)
+        assert expired == any(isinstance(decision, Fail) for decision in decisions)
+
+    @invariant()
+    def accounts_agree(self) -> None:
+        assert self.core.queue_depth == len(self.waiting)
+        assert self.core.in_flight == sum(len(held) for held in self.held.values())
+        assert set(self.core.lanes) == self.dialed
+        in_flight = {n for held in self.held.values() for n in held}
+        assert self.open.keys() <= self.waiting.keys() | in_flight, "no request is lost"
+        assert self.waiting.keys() <= self.open.keys(), "nobody works for a caller who has gone"
+
+    @invariant()
+    def nothing_waits_while_somebody_is_free(self) -> None:
+        takers = self.takers()
+        shared = {key for key in takers if self.table[key].share > 0}
+        free = [key for key in shared or takers if len(self.held[key]) < self.credits[key]]
+        suspected = [any(held.deaths for held in self.held[key].values()) for key in free]
+        suspects = [request for request in self.waiting.values() if request.deaths]
+        assert not (free and len(self.waiting) > len(suspects))
+        assert all(suspected) or not suspects
+
+    def teardown(self) -> None:
+        """With one instance left that works, everything ends."""
+        self.swap({"z": 1.0})
+        self.up.add(instance("z").id)
+        self.credits[instance("z").id] = CREDITS
+        self.carry_out(self.core.up(instance("z").id, CREDITS))
+        while any(self.held.values()):
+            key = next(key for key, held in self.held.items() if held)
+            number = next(iter(self.held[key]))
+            del self.held[key][number]
+            self.carry_out(self.core.result(key, number, refused=False))
+        assert not self.open
+        assert not self.waiting
+
+
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,396 @@
+"""What the dispatcher does on each event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, Unavailable
+from services.router.core.dispatch.decisions import Dial, Fail, Release, Reply, Send, Withdraw
+from services.router.core.dispatch.dispatcher import Dispatcher
+from services.router.core.model import Limits, Request
+from services.router.core.queue.byte_budget import Space
+from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
+
+
+def test_a_request_whose_worker_dies_is_served_before_those_that_came_later() -> None:
+    core = dispatcher(instance("a"))
+    first, second = request(1), request(2)
+    core.offer(first)
+    core.offer(second)
+
+    core.down(instance("a").id)
+    (sent,) = of(Send, core.up(instance("a").id, 1))
+
+    assert sent.request is first
+    assert (first.attempts, core.queue_depth) == (2, 1)
+
+
+def test_a_request_that_two_workers_died_with_fails_and_is_not_given_to_a_third() -> None:
+    core = dispatcher(instance("a"), instance("b"), instance("c"))
+    poison = request(1)
+    (sent,) = of(Send, core.offer(poison))
+    poison.sent = True
+    (sent,) = of(Send, core.down(sent.instance.id))
+    poison.sent = True
+
+    (failed,) = of(Fail, core.down(sent.instance.id))
+
+    assert isinstance(failed.error, Unavailable)
+    assert failed.error.reason == "WORKERS_DIED"
+    assert failed.error.retry_after_s is None
+    assert core.queue_depth == core.in_flight == 0
+
+
+def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
+    """The poison meets its second worker alone, or beside requests that no worker died with."""
+    workers = [instance(name) for name in "abcd"]
+    core = dispatcher(*workers)
+    for each in workers:
+        core.credits(each.id, 4)
+    for number in range(1, 17):
+        core.offer(request(number))
+    poison, ends = 3, dict[int, str]()
+    while core.in_flight:
+        for lane in list(core.lanes.values()):
+            for held in lane.in_flight.values():
+                held.sent = True
+            key = lane.instance.id
+            if poison in lane.in_flight:
+                decisions = core.down(key) + core.up(key, 4)
+            else:
+                numbers = list(lane.in_flight)
+                decisions = [d for n in numbers for d in core.result(key, n, refused=False)]
+            ends |= {d.request.number: "answered" for d in of(Reply, decisions)}
+            ends |= {d.request.number: d.error.reason for d in of(Fail, decisions)}
+
+    assert ends.pop(poison) == "WORKERS_DIED"
+    assert ends == dict.fromkeys({*range(1, 17)} - {poison}, "answered")
+
+
+def test_retries_that_cost_are_as_many_as_the_budget_has_and_the_rest_is_told() -> None:
+    limits = Limits(retry_share=0.25, retry_burst=2)
+    core = dispatcher(instance("a"), limits=limits)
+    key = instance("a").id
+    core.up(key, 10)
+    for number in range(1, 5):
+        core.offer(request(number))
+    for held in core.lanes[key].in_flight.values():
+        held.sent = True
+
+    failed = of(Fail, core.down(key))
+
+    assert [decision.error.reason for decision in failed] == ["RETRIES_SPENT"] * 2
+    assert all(decision.error.retry_after_s for decision in failed)
+    assert core.queue_depth == 2
+
+
+def test_a_request_that_comes_back_after_its_deadline_is_not_sent_again() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    first = request(1)
+    (sent,) = of(Send, core.offer(first))
+    first.sent = True
+    core.offer(Request(2, "digits", b"", arrived_s=first.deadline_s + 1, deadline_s=9.0))
+
+    decisions = core.down(sent.instance.id) + core.up(sent.instance.id, 1)
+
+    (failed,) = of(Fail, decisions)
+    assert failed.request is first
+    assert isinstance(failed.error, DeadlineExceeded)
+    assert not of(Send, decisions)
+
+
+def test_of_two_workers_the_first_answers_and_the_other_is_told_to_stop() -> None:
+    core = dispatcher(instance("a"), instance("b"), limits=Limits(hedge_after_s=0.1))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+
+    won = core.result(second.instance.id, 1, refused=False)
+    lost = core.result(first.instance.id, 1, refused=False)
+
+    assert first.instance != second.instance
+    assert [type(decision) for decision in won] == [Reply, Withdraw]
+    assert won[1] == Withdraw(first.instance, slow)
+    assert not lost
+    assert slow.attempts == 2
+
+
+def test_a_request_is_hedged_only_where_a_worker_is_idle_and_the_budget_allows() -> None:
+    core = dispatcher(instance("a"), instance("b"), limits=Limits(retry_share=0, retry_burst=0))
+    alone, other = request(1), request(2)
+    core.offer(alone)
+    assert not core.hedge(alone), "no budget"
+
+    core = dispatcher(instance("a"), instance("b"))
+    core.offer(alone := request(1))
+    core.offer(other)
+    assert not core.hedge(alone), "nobody is idle"
+
+
+def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
+    core = dispatcher(instance("a"))
+    innocent = request(1)
+    core.offer(innocent)
+
+    for _ in range(3):
+        assert not of(Fail, core.down(instance("a").id))
+        core.up(instance("a").id, 1)
+
+    assert innocent.deaths == 0
+
+
+def test_a_worker_that_drained_before_its_stream_ended_killed_nobody() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    moved = request(1)
+    (sent,) = of(Send, core.offer(moved))
+    moved.sent = True
+    core.draining(sent.instance.id)
+
+    (again,) = of(Send, core.down(sent.instance.id))
+
+    assert again.instance != sent.instance
+    assert moved.deaths == 0
+
+
+def test_a_request_that_every_worker_refuses_fails_with_a_time_to_retry() -> None:
+    core = dispatcher(instance("a"), limits=Limits(max_attempts=3))
+    core.offer(request(1))
+    for _ in range(2):
+        assert of(Send, core.result(instance("a").id, 1, refused=True))
+
+    (failed,) = of(Fail, core.result(instance("a").id, 1, refused=True))
+
+    assert failed.error.reason == "NO_WORKER_ANSWERED"
+    assert failed.error.retry_after_s == ROUTES.slo_latency_s
+
+
+def test_an_instance_that_leaves_the_table_finishes_what_it_holds_and_then_closes() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+
+    swapped = core.swap(replace(ROUTES, instances=(instance("b"),)))
+    answered = core.result(instance("a").id, 1, refused=False)
+
+    assert not of(Release, swapped)
+    assert [type(decision) for decision in answered] == [Reply, Release]
+
+
+def test_an_instance_that_returns_to_the_table_in_time_keeps_its_stream() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.swap(ROUTES)
+
+    back = core.swap(replace(ROUTES, instances=(instance("a"),)))
+
+    assert not of(Dial, back)
+    assert not of(Release, core.result(instance("a").id, 1, refused=False))
+
+
+def test_the_abandoned_request_keeps_its_credit_until_the_worker_says_so() -> None:
+    """A worker that still computes is not free, whoever has lost interest."""
+    core = dispatcher(instance("a"))
+    gone = request(1)
+    core.offer(gone)
+    core.offer(request(2))
+
+    assert of(Withdraw, core.abandon(gone))
+    assert core.queue_depth == 1
+    (sent,) = of(Send, core.result(instance("a").id, 1, refused=False))
+    assert sent.request.number == 2
+
+
+def test_expiry_says_where_the_time_went() -> None:
+    core = dispatcher()
+    waiting = request(1)
+    core.offer(waiting)
+
+    (failed,) = of(Fail, core.expire(waiting))
+
+    assert isinstance(failed.error, DeadlineExceeded)
+    assert "waiting for an instance" in failed.error.message
+
+
+def test_retiring_a_model_fails_what_waits_and_answers_what_is_computed() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.offer(request(2))
+
+    (failed,) = of(Fail, core.retire())
+    (answered, _) = core.result(instance("a").id, 1, refused=False)
+
+    assert isinstance(failed.error, NotFound)
+    assert isinstance(answered, Reply)
+
+
+@pytest.mark.parametrize("ends", ["refuses", "dies"])
+def test_what_a_retired_models_last_instance_leaves_undone_fails_at_once(ends: str) -> None:
+    """Nobody will serve it, so it does not wait for its deadline."""
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.retire()
+    last = instance("a").id
+
+    after = core.down(last) if ends == "dies" else core.result(last, 1, refused=True)
+
+    (failed,) = of(Fail, after)
+    assert failed.error.reason == "MODEL_REMOVED"
+    assert len(of(Release, after)) == 1
+    assert not core.occupied
+
+
+def test_a_model_that_returns_keeps_what_its_last_instance_leaves_undone() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.retire()
+    core.swap(replace(ROUTES, instances=(instance("a"), instance("b"))))
+
+    assert not of(Fail, core.down(instance("a").id))
+    assert core.queue_depth == 1
+
+
+@pytest.mark.parametrize("event", ["up", "draining", "down"])
+def test_events_of_an_unknown_instance_are_ignored(event: str) -> None:
+    core = dispatcher()
+    key = instance("stranger").id
+
+    assert not (core.up(key, 1) if event == "up" else getattr(core, event)(key))
+
+
+def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is_told() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+    assert second.instance != first.instance
+    assert not core.hedge(slow), "two are enough"
+
+    ended = core.result(second.instance.id, 1, refused=False)
+
+    assert ended == [Reply(second.instance, slow), Withdraw(first.instance, slow)]
+    assert not core.result(first.instance.id, 1, refused=False), "it is answered once"
+
+
+def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
+    core = dispatcher(instance("a"), instance("b"))
+    slow = request(1)
+    (first,) = of(Send, core.offer(slow))
+    (second,) = of(Send, core.hedge(slow))
+
+    assert not core.down(first.instance.id)
+
+    assert of(Reply, core.result(second.instance.id, 1, refused=False))
+
+
+def test_nobody_is_hedged_on_an_instance_that_others_wait_for() -> None:
+    core = dispatcher(instance("a"))
+    slow = request(1)
+    core.offer(slow)
+    core.offer(request(2))
+
+    assert not core.hedge(slow)
+
+
+def test_retries_are_a_share_of_the_requests_and_a_few() -> None:
+    """A worker that fails again and again makes no storm; one that drains costs nothing."""
+    core = dispatcher(instance("a"), limits=Limits(retry_share=0.1, retry_burst=2))
+
+    def fall(number: int, *, drained: bool = False) -> list[Fail]:
+        failing = request(number)
+        core.offer(failing)
+        failing.sent = True
+        if drained:
+            core.draining(instance("a").id)
+        failed: list[Fail] = of(Fail, core.down(instance("a").id))
+        core.up(instance("a").id, 1)
+        core.result(instance("a").id, number, refused=False)
+        return failed
+
+    fates = [bool(fall(number)) for number in range(1, 31)]
+    drained = [bool(fall(number, drained=True)) for number in range(31, 61)]
+
+    assert fates[:2] == [False, False]
+    assert 25 <= fates.count(True) <= 26
+    assert not any(drained)
+
+
+def test_a_request_that_cannot_be_answered_in_time_is_refused_with_the_time_it_lacks() -> None:
+    core = dispatcher(instance("a"))
+    for number in range(1, 9):  # 0.1 s each, one at a time
+        begun_s = 0.1 * number
+        core.offer(Request(number, "digits", b"", begun_s, begun_s + 1))
+        core.result(instance("a").id, number, refused=False, now_s=begun_s + 0.1)
+    core.offer(Request(9, "digits", b"", 1.0, 9.0))
+    core.offer(Request(10, "digits", b"", 1.0, 9.0))
+
+    with pytest.raises(ResourceExhausted) as refused:
+        core.offer(Request(11, "digits", b"", 1.0, 1.25))
+
+    assert refused.value.reason == "OVERLOADED"
+    assert refused.value.retry_after_s == pytest.approx(0.05)  # two before it, and its own 0.1 s
+    assert core.pressure.refused == 1
+
+
+def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
+    core = dispatcher(instance("a"))
+    core.offer(request(1))
+    core.offer(Request(2, "digits", b"", 0.0, deadline_s=0.5))
+    core.offer(request(3))
+
+    done = core.result(instance("a").id, 1, refused=False, now_s=0.6)
+
+    assert [type(each) for each in done] == [Reply, Fail, Send]
+    assert [each.request.number for each in done] == [1, 2, 3]  # type: ignore[union-attr]  # as above
+
+
+@pytest.mark.parametrize(
+    ("limits", "space", "reason"),
+    [
+        (Limits(max_queue=1), Space(), "QUEUE_FULL"),
+        (Limits(max_queue_bytes=10), Space(), "QUEUE_BYTES_FULL"),
+        (Limits(), Space(limit_bytes=10), "MEMORY_FULL"),
+    ],
+)
+def test_what_waits_is_bounded_in_requests_and_in_bytes(
+    limits: Limits, space: Space, reason: str
+) -> None:
+    core = Dispatcher(ROUTES, limits, space)
+    core.offer(Request(1, "digits", b"8 bytes.", 0.0, 1.0))
+
+    with pytest.raises(ResourceExhausted) as refused:
+        core.offer(Request(2, "digits", b"8 bytes.", 0.0, 1.0))
+
+    assert refused.value.reason == reason
+    assert refused.value.retry_after_s
+    assert space.used_bytes == 8
+    core.retire()
+    assert space.used_bytes == 0
+
+
+def test_an_urgent_request_takes_the_place_of_the_last_in_a_full_queue() -> None:
+    core = Dispatcher(replace(ROUTES, discipline="edf"), Limits(max_queue=2))
+    relaxed, later, urgent = request(1), request(2), request(3)
+    relaxed.deadline_s, later.deadline_s, urgent.deadline_s = 9.0, 8.0, 1.0
+    core.offer(relaxed)
+    core.offer(later)
+
+    (failed,) = of(Fail, core.offer(urgent))
+
+    assert failed.request is relaxed
+    assert failed.error.reason == "QUEUE_FULL"
+    assert core.queue_depth == 2
+
+
+def test_what_was_predicted_meanwhile_gives_a_request_another_place() -> None:
+    """The seam for disciplines whose key arrives after the request."""
+    core = Dispatcher(replace(ROUTES, discipline="priority"), Limits())
+    core.offer(request(1))
+    core.offer(promoted := request(2))
+    promoted.priority = 1
+    core.reorder(promoted)
+
+    core.swap(replace(core.routes, instances=(instance("a"),)))
+    (sent,) = of(Send, core.up(instance("a").id, 1))
+
+    assert sent.request is promoted
