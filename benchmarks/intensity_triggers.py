@@ -2,11 +2,11 @@
 
 python -m benchmarks.intensity_triggers [--json FILE]
 
-The planner's own triggers (`services.planner.core.triggers`, `grid_signal`) watch 60 days of real grids,
-look by look, for each limit and dwell. Twelve A100s serve eight EfficientNet families of different
+The planner's own triggers (`triggers` and `grid_signal` in `services.planner.core`) watch 60 days
+of real grids for each limit and dwell. Twelve A100s serve eight EfficientNet families of different
 weight, idle GPUs parked; every cause brings the optimum for the intensity of that moment (`exact`,
-changes at no price), which stays until the next. Lost is what the optimum of each moment would have
-had more: points of the objective, which weighs carbon and accuracy.
+changes at no price), which stays until the next. The loss is the difference to the optimum of each
+moment, in points of the objective, which weighs carbon and accuracy.
 
 No five-minute record of a grid is at hand. The noisy signal is California's hourly one, joined by
 lines, times two states, as the marginal plant changes: +-12 %, each 12 minutes on average.

@@ -1,6 +1,6 @@
 """A mix of real ONNX networks: the light models inside PyPI's `onnx`, MiniLM, the demo's family.
 
-Each is cut by `services.planner.core.partitioning` into as many of four stages as its legal cuts allow.
+`services.planner.core.partitioning` cuts each into as many of four stages as its legal cuts allow.
 Times and sensitivities are the V100's roofline. A request is 512 items in batches of 8: thousands
 of short requests a second would tell the same, and take hours to simulate.
 """

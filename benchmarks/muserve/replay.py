@@ -32,8 +32,8 @@ class Policy:
         shortest_first: Generating models serve short answers first.
         scaled: The clock loop runs.
         planned: Groups and least clocks are those that a simulation of earlier requests bore out
-            (`benchmarks.muserve.planning.tuning`); else groups are AlpaServe's, and the loop goes down
-            to its own floor.
+            (`benchmarks.muserve.planning.tuning`); else groups are AlpaServe's, and the loop goes
+            down to its own floor.
     """
 
     name: str

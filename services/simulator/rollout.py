@@ -1,7 +1,7 @@
 """Carries a rollout out in virtual time: routes first, then steps, stage by stage.
 
-The order is the planner's (`services.planner.core.placement.rollout`); what its executor does over gRPC
-is done here to the simulated machines.
+The order is the planner's (`services.planner.core.placement.rollout`); what its executor does over
+gRPC is done here to the simulated machines.
 """
 
 from __future__ import annotations

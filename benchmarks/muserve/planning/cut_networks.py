@@ -1,4 +1,4 @@
-"""Networks that were cut into stages (`services.planner.core.partitioning`) as partitions to place."""
+"""Stages that `services.planner.core.partitioning` cut from networks, as partitions to place."""
 
 from __future__ import annotations
 

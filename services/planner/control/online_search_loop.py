@@ -1,8 +1,8 @@
 """Online mode: the search with profiles unknown or stale, against the fleet as it is.
 
-Each configuration that `services.planner.core.online_search.search` asks for becomes a plan, is rolled out,
-serves for a while and is measured. All of a search is one coroutine, so that dropping it is
-returning.
+Each configuration that `services.planner.core.online_search.search` asks for becomes a plan, is
+rolled out, serves for a while and is measured. All of a search is one coroutine, so that dropping
+it is returning.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def test_what_was_written_survives_a_killed_process(database: Path | str) -> Non
     """The process ends by SIGKILL right after `add` returns."""
     code = """
 import asyncio, os, pickle, signal, sys
-from services.planner.store import open_store
+from services.planner.adapters.store import open_store
 database, plan = pickle.load(sys.stdin.buffer)
 async def main():
     async with open_store(database) as store:

@@ -7,8 +7,8 @@
 
 As in the paper, a configuration is evaluated by serving with it, the search starts from the last
 optimum, and ends after 5 evaluations without a better one. Other than in the paper, each
-evaluation corrects the profiles (`services.planner.core.online_search.profile_corrections`), and the annealing between two
-evaluations runs on these beliefs, so that
+evaluation corrects the profiles (`profile_corrections`), and the annealing between two evaluations
+runs on these beliefs, so that
 
 - no configuration is asked for that is believed to break the SLA, if possible even where cells
   that were never measured are slower than believed (`Bounds.caution`);

@@ -1,7 +1,7 @@
 """Segments whose latency follows the clock alike share a GPU, so that the others' clocks may drop.
 
-mu-Serve's Algorithm 2 with slots for bins (see `benchmarks.muserve.planning.power_aware`): slices say
-what fits, and what runs already stays where it is; moving it costs more than a clock saves.
+mu-Serve's Algorithm 2 with slots for bins (the paper's own form is in `benchmarks.muserve`): slices
+say what fits, and what runs already stays where it is; moving it costs more than a clock saves.
 """
 
 from __future__ import annotations

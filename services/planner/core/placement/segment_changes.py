@@ -64,7 +64,7 @@ def sort_changes(
     target: Sequence[Segment],
     models: Sequence[Model],
 ) -> Changes:
-    """Compare GPU by GPU; see `services.planner.core.placement.rollout.plan_rollout` for the arguments."""
+    """Compare GPU by GPU; the arguments are those of `rollout.plan_rollout`."""
     changes = Changes()
     kept = {segment.segment_id for segment in running} & {each.segment_id for each in target}
     leaving = _by_gpu(segment for segment in running if segment.segment_id not in kept)

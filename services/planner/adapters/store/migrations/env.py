@@ -1,4 +1,4 @@
-"""Alembic's entry: migrates the connection that `services.planner.adapters.store.opening` hands over."""
+"""Alembic's entry: migrates the connection that `..opening` hands over."""
 
 from __future__ import annotations
 
