@@ -110,7 +110,7 @@ def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 # ---- long ones first ---------------------------------------------------------------------------
 
-_TURNS = {"system": 0, "gpu": 1, "rpc": 2}  # then all others
+_TURNS = {"system": 0, "gpu": 1, "rpc": 2, "integration": 3}  # then all others
 
 
 @pytest.hookimpl(trylast=True)

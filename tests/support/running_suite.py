@@ -25,12 +25,12 @@ from services.kit.rpc import dial
 from services.local.demo.digits import held_out
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
+from tests.support.paths import ROOT, SUPPORT
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
-ROOT = Path(__file__).parents[2]
-CLIENT = Path(__file__).with_name("triton_load.py")
+CLIENT = SUPPORT / "triton_load.py"
 SHARED = pytest.mark.asyncio(loop_scope="module")
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "cinquefoil.carbon.v1.CarbonService"
 ADDRESS = "127.0.0.1:0"
-ROOT = Path(__file__).parents[2]
 
 
 class Scripted(CarbonServiceServicer):

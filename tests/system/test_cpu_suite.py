@@ -16,7 +16,8 @@ from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.local.demo import model_family
-from tests.support.running_suite import ROOT, SHARED, Running
+from tests.support.paths import ROOT
+from tests.support.running_suite import SHARED, Running
 
 CORES = 2
 

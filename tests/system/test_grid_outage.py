@@ -37,6 +37,7 @@ from services.local.up.health import until_answering
 from services.planner import app as planner
 from services.router import app as router
 from tests.support.fake_provider import Answer, Asked, ProviderServer, serving_http
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
@@ -90,7 +91,7 @@ def settings(folder: Path, network: Path, url: str) -> Deployment:
 
     The same network is in all files: what a variant costs is its profile's.
     """
-    data = yaml.safe_load((Path(__file__).parents[2] / "cinquefoil.yaml").read_text())
+    data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
     live = {"kind": "neso", "url": url, "poll_s": POLL_S, "fresh_s": HOUR_S}
     guess = {"kind": "static", "intensity_gco2e_per_kwh": ASSUMED}
     zone = {"source": [live, guess], "hold_s": 3 * HOUR_S}

@@ -11,6 +11,7 @@ import pytest
 from services.carbon.core.model import Sample
 from services.carbon.sources.csv_trace import read_trace
 from services.kit.config.loader import ConfigError
+from tests.support.paths import OUTSIDE
 
 START = datetime(2022, 1, 1, tzinfo=UTC)
 OURS = "timestamp,carbon_intensity_gco2_per_kwh\n"
@@ -20,7 +21,7 @@ EXPORT = (
     "2022-01-01 01:00:00,USA,CAISO,US-CAL-CISO,,,50\n"
     "2022-01-01 02:00:00,USA,CAISO,US-CAL-CISO,210.5,270.25,50\n"
 )
-TRACES = Path(__file__).parents[3] / "../shared/data/carbon_intensity"
+TRACES = OUTSIDE / "carbon_intensity"
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from services.cli.config.check import gpu_types
 from services.cli.main import app
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 GOOD = """\
 version: v1

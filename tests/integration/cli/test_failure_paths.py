@@ -20,8 +20,7 @@ from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, load
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.local.up.ports import refuse_taken
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 
 def told(*arguments: object) -> tuple[int, str]:

@@ -20,11 +20,12 @@ from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import Ledger
 from services.gpuagent.supervision.journal import Journal
 from services.kit.mig import Placement
+from tests.support.paths import ROOT
 
 NODE, TYPES = "node-0", ["a100-40gb", "t4"]
 A100, T4 = (gpu_uuid(NODE, index, name) for index, name in enumerate(TYPES))
 THREE, ONE = Placement("3g.20gb", 4), Placement("1g.5gb", 0)
-EXAMPLE = Path(__file__).parents[3] / "cinquefoil.yaml"
+EXAMPLE = ROOT / "cinquefoil.yaml"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import yaml
 
 from services.kit.config import Deployment, SyntheticSource, TraceSource
 from services.kit.config.loader import ConfigError, config_path, load
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy
@@ -274,7 +275,7 @@ def test_a_deployment_survives_being_printed_and_read_again(deployment: Deploy) 
 
 
 def test_the_examples_in_the_repository_are_valid() -> None:
-    root = Path(__file__).parents[3]
+    root = ROOT
     for name in ("cinquefoil.yaml", "deploy/compose/cinquefoil.yaml"):
         assert len(load(root / name).models["digits"].variants) >= 4, name
     assert (

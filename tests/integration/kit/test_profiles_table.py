@@ -15,8 +15,9 @@ from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.profiles.factory import load_profile
 from services.kit.profiles.table import TableProfile
+from tests.support.paths import OUTSIDE
 
-DATA = Path(__file__).parents[3] / "../shared/data/parvagpu/prof_data"
+DATA = OUTSIDE / "parvagpu/prof_data"
 needs_parvagpu = pytest.mark.skipif(
     not DATA.is_dir(), reason="ParvaGPU's tables are not beside this checkout"
 )

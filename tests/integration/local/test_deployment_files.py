@@ -7,8 +7,7 @@ from pathlib import Path
 from services.kit.config.loader import load
 from services.local.demo import deployment_files
 from services.local.up.program import programs
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 
 def test_both_suites_serve_the_same_models_on_the_same_gpus(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import pytest
 from services.kit.config.loader import load
 from services.local.demo import model_family
 from services.local.demo.digits import held_out, split
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 
 def test_held_out_images_are_no_training_images() -> None:

@@ -18,9 +18,10 @@ from services.predictor.training.core.metrics import confusion, measure, pair_or
 from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.default import SOURCES
 from services.predictor.training.export import to_onnx
+from tests.support.paths import OUTSIDE
 from tests.support.predictor.prompt_log import log
 
-DATA = Path(__file__).parents[4] / "shared" / "data" / "prompts"
+DATA = OUTSIDE / "prompts"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from services.kit.config.loader import ConfigError
 from services.kit.errors import InvalidArgument
 from services.simulator.loader import read
 from services.simulator.report.report import chosen
+from tests.support.paths import ROOT
 from tests.support.scenarios import Scene
 
 Write = Callable[[Mapping[str, Any]], Path]
@@ -21,7 +22,7 @@ PIPELINE = {
     "accuracy": 0.9,
     "profile": {"kind": "analytic", "gmacs_per_item": 40},
 }
-EXAMPLES = Path(__file__).parents[3] / "examples/scenarios"
+EXAMPLES = ROOT / "examples/scenarios"
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)

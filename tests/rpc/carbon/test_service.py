@@ -28,6 +28,7 @@ from services.carbon.app import run
 from services.carbon.sources.csv_trace import read_trace
 from services.kit.net import free_port
 from services.kit.rpc import dial
+from tests.support.paths import OUTSIDE
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
@@ -40,7 +41,7 @@ HALF_HOURS_PER_S = 20
 FAST = {"start": START, "speedup": HALF_HOURS_PER_S * 1800}
 STATIC = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 605.59}, "signal": "marginal"}
 SYNTHETIC = {"source": {"kind": "synthetic", "seed": 3}}
-TRACES = Path(__file__).parents[2] / "../shared/data/carbon_intensity/lca"
+TRACES = OUTSIDE / "carbon_intensity/lca"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from services.kit.config.loader import load
-from tests.support.cli.fake_services import ROOT, cinquefoil, cinquefoil_process, suite
+from tests.support.cli.fake_services import cinquefoil, cinquefoil_process, suite
+from tests.support.paths import ROOT
 
 
 @pytest.fixture

@@ -32,9 +32,10 @@ from tests.support.gpuagent.agent_service import (
     segment_spec,
     workers_in,
 )
+from tests.support.paths import SUPPORT
 from tests.support.worker.worker_process import infer_request, output, routed, until
 
-BINARY = Path(__file__).with_name("fake_mps_control.py")
+BINARY = SUPPORT / "gpuagent/fake_mps_control.py"
 READY = inventory_pb2.SEGMENT_STATE_READY
 
 

@@ -16,7 +16,8 @@ from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit import errors
 from services.kit.rpc import dial, serving
-from tests.support.scripted_service import ROOT, scripted
+from tests.support.paths import ROOT
+from tests.support.scripted_service import scripted
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy

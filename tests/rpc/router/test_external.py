@@ -16,11 +16,12 @@ from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.gpuagent.core.worker_spec import External
+from tests.support.paths import SUPPORT
 from tests.support.router.router_service import running, until
 from tests.support.worker.worker_process import worker, worker_spec
 
-SERVER = Path(__file__).with_name("oip_server.py")
-PROGRAM = Path(__file__).with_name("tritonclient_streams.py")
+SERVER = SUPPORT / "oip_server.py"
+PROGRAM = SUPPORT / "router/tritonclient_streams.py"
 
 
 @pytest.fixture(scope="module")

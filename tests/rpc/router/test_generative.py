@@ -19,7 +19,8 @@ from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config.predictor import Predictor, PromptCache
 from services.predictor.app import run as predictor
-from tests.support.cli.fake_services import ROOT, cinquefoil
+from tests.support.cli.fake_services import cinquefoil
+from tests.support.paths import ROOT, SUPPORT
 from tests.support.router.router_service import deployment, running, until
 from tests.support.worker.language_worker import HOSTILE, needs_llama, prompt, text_spec
 from tests.support.worker.worker_process import worker
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = needs_llama
 
-PROGRAM = Path(__file__).with_name("tritonclient_texts.py")
+PROGRAM = SUPPORT / "router/tritonclient_texts.py"
 EXAMPLE = ROOT / "examples" / "generative" / "cinquefoil.yaml"
 PROMPT = "1 2 3 4 5 6 7 8 9 10 11 12"
 

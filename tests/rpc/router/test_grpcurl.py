@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.router.router_service import World, running
 
 GRPCURL = shutil.which("grpcurl", path=str(Path(sys.executable).parent))
-PROTOS = Path(__file__).parents[2] / "protos"
+PROTOS = ROOT / "protos"
 SERVICE = "inference.GRPCInferenceService"
 BY_FILE = ("-import-path", str(PROTOS), "-proto", "inference/grpc_service.proto")
 

@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.paths import ROOT, SUPPORT
 from tests.support.router.router_service import running
 
 NODE, NPM = shutil.which("node"), shutil.which("npm")
 PACKAGES = ("@grpc/grpc-js@1.14.7", "@grpc/proto-loader@0.8.1")
-PROGRAM = Path(__file__).with_name("node_client.cjs")
-PROTOS = Path(__file__).parents[2] / "protos"
+PROGRAM = SUPPORT / "router/node_client.cjs"
+PROTOS = ROOT / "protos"
 
 pytestmark = [
     pytest.mark.skipif(NODE is None or NPM is None, reason="needs node and npm"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.paths import SUPPORT
 from tests.support.router.router_service import running
 
-PROGRAM = Path(__file__).with_name("tritonclient_calls.py")
+PROGRAM = SUPPORT / "router/tritonclient_calls.py"
 
 
 @pytest.fixture(scope="module")

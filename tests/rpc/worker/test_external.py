@@ -22,6 +22,7 @@ from services.kit import config
 from services.kit.net import free_port
 from tests.support.gpuagent.agent_service import NODE, agent, planning, segment_spec
 from tests.support.gpuagent.agent_service import deployment as simple_deployment
+from tests.support.paths import SUPPORT
 from tests.support.worker.worker_process import (
     Router,
     output,
@@ -32,7 +33,7 @@ from tests.support.worker.worker_process import (
     worker_spec,
 )
 
-SERVER = Path(__file__).with_name("oip_server.py")
+SERVER = SUPPORT / "oip_server.py"
 
 
 def doubling(fault: Path, **changes: Any) -> External:

@@ -13,10 +13,11 @@ import pytest
 
 from inference import grpc_service_pb2 as oip
 from services.gpuagent.core.worker_spec import External
+from tests.support.paths import ROOT
 from tests.support.worker.worker_process import output, routed, worker, worker_spec
 
 VERSION = "1.7.1"
-ENVIRONMENT = Path(__file__).parents[2] / "out" / "mlserver" / "venv"
+ENVIRONMENT = ROOT / "out" / "mlserver" / "venv"
 
 RUNTIME = """
 from mlserver import MLModel

@@ -15,11 +15,12 @@ import pytest_asyncio
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2 as oip
 from services.gpuagent.core.worker_spec import External, WorkerSpec
+from tests.support.paths import SUPPORT
 from tests.support.worker.worker_process import output, routed, work, worker, worker_spec
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SERVER = Path(__file__).with_name("oip_server.py")
+SERVER = SUPPORT / "oip_server.py"
 
 
 def counting(n: int, *, marked: bool = True, datatype: str = "FP32") -> oip.ModelInferRequest:

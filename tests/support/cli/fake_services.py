@@ -25,8 +25,6 @@ from services.kit.errors import InvalidArgument, NotFound
 from services.kit.net import free_port
 from services.kit.rpc import serving
 
-ROOT = Path(__file__).parents[2]
-
 PLAN = plan_pb2.Plan(
     version=7,
     state=plan_pb2.PLAN_STATE_ACTIVE,

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from services.cli.commands import models
 from services.cli.main import app
 from services.kit.config import Discipline, InstanceChoice
+from tests.support.paths import ROOT
 
 Words = tuple[str, ...]
 
@@ -68,7 +69,7 @@ def test_a_library_that_an_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch)
 
 def test_an_agent_of_several_nodes_must_be_told_which(tmp_path: Path) -> None:
     file = tmp_path / "cinquefoil.yaml"
-    text = (Path(__file__).parents[3] / "cinquefoil.yaml").read_text()
+    text = (ROOT / "cinquefoil.yaml").read_text()
     second = "  node-1: {zone: US-CAL, listen: 127.0.0.1:8473, simulated: [a30]}\n\nmodels:"
     file.write_text(text.replace("\nmodels:", second))
     result = CliRunner().invoke(app, ["gpuagent", "serve", "--config", str(file)])

@@ -4,7 +4,6 @@ import csv
 import tomllib
 from importlib import resources
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -12,9 +11,10 @@ from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.errors import NotFound
 from services.kit.mig import WHOLE, Placement
+from tests.support.paths import OUTSIDE
 
 TABLES = [gpu_types.load(name) for name in gpu_types.names()]
-CLOCKS = Path(__file__).parents[3] / "../shared/data/gpu_power/supported_clocks_v100_a100_h100.csv"
+CLOCKS = OUTSIDE / "gpu_power/supported_clocks_v100_a100_h100.csv"
 
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,10 @@ from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, Pool
 from services.planner.core.plan_builder import Circumstances, draft
 from services.simulator.nodes import gpu_type
+from tests.support.paths import ROOT
 from tests.support.planner.stored_plans import NOW
 
-EXAMPLE = Path(__file__).parents[3] / "examples/mixed/cinquefoil.yaml"
+EXAMPLE = ROOT / "examples/mixed/cinquefoil.yaml"
 T4_IDLE_W, A100_IDLE_W = 30.0, 55.0
 
 

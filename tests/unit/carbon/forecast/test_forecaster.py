@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean, pstdev
 
 import pytest
@@ -21,11 +20,12 @@ from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
+from tests.support.paths import OUTSIDE
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 REGIONS = ("AU-NSW", "CA-ON", "DE-LU", "GB", "US-CAL-CISO", "US-TEX-ERCO")
-TRACES = Path(__file__).parents[3] / "../shared/data/carbon_intensity/lca"
+TRACES = OUTSIDE / "carbon_intensity/lca"
 
 
 def history(values: list[float], step: timedelta = HOUR) -> tuple[Sample, ...]:

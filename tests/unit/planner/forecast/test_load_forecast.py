@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,9 @@ from services.planner.core.forecast.load_forecast import (
     Interval,
 )
 from services.planner.core.forecast.load_forecast_analogues import Analogues, Likeness, Sample
+from tests.support.paths import OUTSIDE
 
-TRACE = Path(__file__).parents[3] / "../shared/data/requests/twitter_2021_08_days00-13_1min.csv"
+TRACE = OUTSIDE / "requests/twitter_2021_08_days00-13_1min.csv"
 MINUTE_S = 60.0
 
 loads = st.floats(0, 1e6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -19,9 +18,10 @@ from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import candidates, exact
+from tests.support.paths import OUTSIDE
 from tests.support.planner import fleets
 
-DATA = Path(__file__).parents[3] / "../shared/data/parvagpu"
+DATA = OUTSIDE / "parvagpu"
 FEWEST = Objective(goals=Goals(clover=0, fewest_gpus=1), max_utilisation=1.0)
 OPTIMUM = {1: 2, 2: 3, 3: 5, 4: 7, 5: 12, 6: 15}
 """GPUs in ParvaGPU's scenarios."""

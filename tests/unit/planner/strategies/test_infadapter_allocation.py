@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
 from services.planner.core.strategies.infadapter_allocation import Allocator, Candidate
+from tests.support.paths import OUTSIDE
 
-DATA = Path(__file__).parents[3] / "../shared/data/infadapter"
+DATA = OUTSIDE / "infadapter"
 
 Sizes = Mapping[str, int]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,10 @@ from services.planner.capacity.fleet_sizing import Terms, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario
 from services.planner.core.model import Problem
 from services.planner.core.strategies.parvagpu.allocation import allocate
+from tests.support.paths import OUTSIDE
 from tests.support.planner import fleets
 
-DATA = Path(__file__).parents[3] / "../shared/data/parvagpu"
+DATA = OUTSIDE / "parvagpu"
 SCENARIOS = range(1, 7)
 
 pytestmark = pytest.mark.skipif(

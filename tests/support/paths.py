@@ -1,0 +1,11 @@
+"""Where things lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+SUPPORT = TESTS / "support"
+ROOT = TESTS.parent
+OUTSIDE = ROOT / "../shared/data"
+"""Published measurements and traces, where somebody has put them beside the repository."""
