@@ -23,8 +23,8 @@ from services.kit.errors import InvalidArgument
 WRITER = """
 import sys
 from pathlib import Path
-from services.gpuagent.ledger import Ledger
-from services.gpuagent.slots import Slot
+from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.core.worker_slot import Slot
 ledger = Ledger(Path(sys.argv[1]))
 number = 0
 while True:
