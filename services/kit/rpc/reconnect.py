@@ -1,0 +1,109 @@
+"""Keeps a connection to a peer that comes and goes; logs only when its presence changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+import grpc
+
+from services.kit.backoff import Backoff
+from services.kit.clock import Clock
+from services.kit.telemetry import logs
+
+_log = logs.get("rpc.reconnect")
+
+
+class ConnectionLost(Exception):
+    """A session ended; the message says why."""
+
+
+class Reconnector:
+    """One peer, connected to again and again with exponential backoff.
+
+    A session is what runs while the peer is connected: it calls `connected` when the peer has
+    answered, and returns or raises when the connection is over.
+
+    Args:
+        peer: Name of the peer in log lines.
+        clock: Clock to wait with.
+        backoff: Delays between attempts.
+        steady_s: Duration of a connection after which the next delay is the shortest again, s;
+            0: every connection that was established.
+        errors: What a session raises when the peer is away, besides ConnectionLost; any other
+            error ends `run`.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        clock: Clock,
+        *,
+        backoff: Backoff | None = None,
+        steady_s: float = 0.0,
+        errors: tuple[type[Exception], ...] = (grpc.aio.AioRpcError,),
+    ) -> None:
+        self._peer = peer
+        self._clock = clock
+        self._backoff = backoff or Backoff()
+        self._steady_s = steady_s
+        self._errors: tuple[type[Exception], ...] = (ConnectionLost, *errors)
+        self._connected_s: float | None = None
+        self._reason = ""
+
+    def connected(self) -> None:
+        """Note that the peer has answered; further calls in the same session do nothing."""
+        if self._connected_s is None:
+            self._connected_s = self._clock.monotonic()
+            if self._reason:
+                _log.info("peer is back", peer=self._peer)
+            self._reason = ""
+            if not self._steady_s:
+                self._backoff.reset()
+
+    async def run(self, session: Callable[[], Awaitable[None]]) -> NoReturn:
+        """Run sessions one after another until cancelled.
+
+        Args:
+            session: Connects, and returns or raises when the connection has ended.
+        """
+        while True:
+            self._connected_s = None
+            reason = message = "the stream ended"
+            try:
+                await session()
+            except* self._errors as group:
+                reason, message = _described(group)
+            raise_if_cancelled()
+            self._disconnected(reason, message)
+            await self._clock.sleep(self._backoff.next_s())
+
+    def _disconnected(self, reason: str, message: str) -> None:
+        began_s = self._connected_s
+        if began_s is not None and self._clock.monotonic() - began_s > self._steady_s:
+            self._backoff.reset()
+        if reason != self._reason:
+            _log.warning("peer is away", peer=self._peer, why=message)
+        self._reason = reason
+
+
+def raise_if_cancelled() -> None:
+    """Raise CancelledError where the current task is being cancelled.
+
+    A TaskGroup that is cancelled while one of its tasks fails raises that task's error only, and
+    `asyncio.wait_for` before Python 3.12 may return instead.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _described(error: BaseException) -> tuple[str, str]:
+    """Return what tells the reason from others, and a message, of the first error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code().name, f"{error.code().name}: {error.details()}"
+    message = str(error) or type(error).__name__
+    return message, message
