@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 Source = Literal["model", "prior", "cache"]
@@ -13,6 +14,9 @@ CLASS_COUNT = 5
 
 CLASS_RANKS = (0.25, 0.50, 0.75, 0.99)
 """Where the classes are cut. Source: Qiu et al., "mu-Serve", ATC 2024, section 3.3."""
+
+CLASS_MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *CLASS_RANKS, 1.0)))
+"""Rank in the middle of each class."""
 
 
 @dataclass(frozen=True, slots=True)

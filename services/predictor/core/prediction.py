@@ -19,11 +19,10 @@ class Foretold:
         estimate: The length.
         source: Who foretold it.
         key: Stands for the prompt when its true length is told; empty: nothing will be learned.
-        rank: Share of the model's recent requests, 0..1, of which shorter answers were expected;
-            None: too few are known.
+        rank: Share of the model's requests, 0..1, of which shorter answers are expected.
     """
 
     estimate: Estimate
     source: Source
     key: bytes
-    rank: float | None = None
+    rank: float

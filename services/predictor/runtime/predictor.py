@@ -16,7 +16,7 @@ from services.kit.telemetry import logs
 from services.predictor.core.cache.answer_lengths import Lengths
 from services.predictor.core.cache.semantic_cache import Hit, SemanticCache
 from services.predictor.core.cache.vector_index import Vector
-from services.predictor.core.estimate import Estimate
+from services.predictor.core.estimate import CLASS_MIDDLES, Estimate
 from services.predictor.core.length_model import Knowledge
 from services.predictor.core.pending import Expectation, Pending
 from services.predictor.core.prediction import Foretold, Source
@@ -84,14 +84,14 @@ class Foreteller:
         """Return how long the answer to a prompt is going to be; at once where it would wait."""
         began_s = self._means.clock.monotonic()
         if model not in self.models:
-            return Foretold(self._means.knowledge.prior(model), "prior", b"")
+            return _ranked(self._means.knowledge.prior(model), "prior", b"")
         if len(prompt) > self._max_prompt_bytes:
-            found = Foretold(self._means.knowledge.prior(model), "prior", b"")
+            found = _ranked(self._means.knowledge.prior(model), "prior", b"")
         else:
             found = await self._found(model, prompt, self.key(model, prompt))
         self._means.tally.foretold(model, found.source, self._means.clock.monotonic() - began_s)
         rank = self._means.knowledge.rank(model, found.estimate.expected_tokens)
-        return replace(found, rank=rank)
+        return found if rank is None else replace(found, rank=rank)
 
     async def _found(self, model: str, prompt: bytes, key: bytes) -> Foretold:
         means, now_s, era = self._means, self._now_s(), self._era
@@ -103,9 +103,9 @@ class Foreteller:
         else:
             found = await self._tried(model, prompt, now_s)
         if era != self._era:  # forgotten while it was computed
-            return Foretold(found.estimate, found.source, b"")
+            return _ranked(found.estimate, found.source, b"")
         self._pending.put(model, key, found)
-        return Foretold(found.estimate, found.source, key)
+        return _ranked(found.estimate, found.source, key)
 
     async def _tried(self, model: str, prompt: bytes, now_s: float) -> Expectation:
         try:
@@ -214,3 +214,8 @@ class Foreteller:
 
     def _now_s(self) -> float:
         return self._means.clock.now().timestamp()
+
+
+def _ranked(estimate: Estimate, source: Source, key: bytes) -> Foretold:
+    """Return a prediction whose rank is known from its class alone."""
+    return Foretold(estimate, source, key, CLASS_MIDDLES[estimate.class_])

@@ -13,6 +13,7 @@ import pytest
 from services.kit.clock import VirtualClock
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector
+from services.predictor.core.estimate import CLASS_MIDDLES
 from services.predictor.core.prediction_stats import Tally
 from services.predictor.runtime.bounded_executor import Crew
 from services.predictor.runtime.predictor import Foreteller, Means
@@ -118,3 +119,10 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
 
     assert sources[:2] == ["model", "semantic"]
     assert sources[-5:] == ["model"] * 5
+
+
+async def test_the_rank_of_a_model_that_nobody_knows_is_the_middle_of_its_class(
+    foreteller: Foreteller,
+) -> None:
+    found = await foreteller.foretell("unknown", b"fine")
+    assert found.rank == CLASS_MIDDLES[found.estimate.class_]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 
 from services.predictor.core.cache.vector_index import Vector
@@ -16,7 +17,7 @@ class Oracle(Knowledge):
     """Knows every length of the model "m": the number that is the prompt; 50 where it is none."""
 
     def __init__(self) -> None:
-        self._edges_tokens = {"m": EDGES_TOKENS}
+        self._edges_tokens = defaultdict(lambda: EDGES_TOKENS)
 
     def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
         assert vector.ndim == 1

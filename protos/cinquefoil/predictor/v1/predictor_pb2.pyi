@@ -93,8 +93,9 @@ class PredictResponse(_message.Message):
     id: _builtins.int
     """The request's."""
     length_class: _builtins.int
-    """0 (the shortest quarter of the model's answers) .. 4 (the longest hundredth); the edges are at
-    the percentiles 25, 50, 75 and 99 of the model's own answers. (mu-Serve, section 3.3.)
+    """Likeliest class, 0 (the shortest quarter of the model's answers) .. 4 (the longest hundredth);
+    the edges are at the percentiles 25, 50, 75 and 99 of the model's own answers. (mu-Serve,
+    section 3.3.) For accuracy and people; schedulers take rank.
     """
     expected_tokens: _builtins.float
     """Expected length. Unit: tokens."""
@@ -109,9 +110,10 @@ class PredictResponse(_message.Message):
     can be learned from this request.
     """
     rank: _builtins.float
-    """For schedulers: the share of the model's recent requests, 0..1, of which shorter answers were
-    expected. Uniform by construction, where length_class crowds into the classes that are easy to
-    tell; cut into as many classes as you like. Unset: too few requests were seen.
+    """Share of the model's recent requests, 0..1, of which shorter answers were expected. Uniform by
+    construction, where length_class crowds into the classes that are easy to tell; cut into as
+    many classes as you like. Until enough requests were seen: the middle of length_class. Always
+    set.
     """
     def __init__(
         self,
