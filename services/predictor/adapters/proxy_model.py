@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from services.kit.errors import FailedPrecondition
 from services.predictor.core.features import features
-from services.predictor.core.length_histogram import BUCKETS
+from services.predictor.core.length_histogram import TOKENS
 
 DEFAULT: Final = Path(__file__).parents[1] / "default" / "predictor.onnx"
 METADATA: Final = "cinquefoil.predictor"
@@ -27,7 +27,7 @@ class Known:
     """What a file knows of lengths beside its network.
 
     Attributes:
-        prior: Lengths of all models' answers, each model weighing the same, shape (BUCKETS,).
+        prior: Lengths of all models' answers, each model weighing the same, shape (TOKENS.count,).
         classes: By served model it was trained on, as `Classes.to_bytes` wrote them.
     """
 
@@ -94,6 +94,6 @@ class Proxy:
 def _known(metadata: Mapping[str, str]) -> Known:
     document = json.loads(metadata[METADATA])
     prior = np.frombuffer(b64decode(document["prior"]), "<f4").astype(np.float64)
-    if document["format"] != FORMAT or prior.shape != (BUCKETS,):
+    if document["format"] != FORMAT or prior.shape != (TOKENS.count,):
         raise ValueError(f"format {FORMAT} expected: train it anew")
     return Known(prior, {name: b64decode(each) for name, each in document["classes"].items()})

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS, Estimate, Source
 from services.predictor.core.length_histogram import (
-    BUCKETS,
-    MIDDLES_TOKENS,
-    Sketch,
-    bucket,
+    TOKENS,
+    VALUES_TOKENS,
+    LengthHistogram,
     parts,
     quantile_tokens,
 )
@@ -45,13 +44,13 @@ class Classes:
     slope). A proxy that knows nothing of this model ends at slope 0: the prior.
 
     Args:
-        prior: Lengths of other models' answers by bucket, shape (BUCKETS,), not all 0.
+        prior: Lengths of other models' answers by bucket, shape (TOKENS.count,), not all 0.
     """
 
     def __init__(self, prior: NDArray[np.float64]) -> None:
         self._prior = prior / prior.sum()
-        self._sketch = Sketch()
-        self._expected, self._foretold = Sketch(), 0
+        self._sketch = LengthHistogram()
+        self._expected, self._foretold = LengthHistogram(), 0
         self._answers = 0
         self._slope, self._shifts = 1.0, np.zeros(CLASS_COUNT)
         self._cut()
@@ -68,7 +67,7 @@ class Classes:
 
     def class_of(self, tokens: float) -> int:
         """Return a length's class, 0..4; an edge belongs to the class below."""
-        return bisect_left(self._edges_tokens, MIDDLES_TOKENS[bucket(tokens)])
+        return bisect_left(self._edges_tokens, VALUES_TOKENS[TOKENS.index(tokens)])
 
     def estimate(self, probabilities: Sequence[float] = ()) -> Estimate:
         """Return what is likely.
@@ -81,7 +80,7 @@ class Classes:
         likely = self.calibrated(said) if said else SHARES
         lengths = likely @ self._parts
         return Estimate(
-            expected_tokens=float(lengths @ MIDDLES_TOKENS),
+            expected_tokens=float(lengths @ VALUES_TOKENS),
             class_=int(np.argmax(likely)) if said else self.class_of(self._edges_tokens[1]),
             low_tokens=quantile_tokens(lengths, 0.1),
             high_tokens=quantile_tokens(lengths, 0.9),
@@ -130,14 +129,14 @@ class Classes:
             InvalidArgument: It did not.
         """
         head = 3 + CLASS_COUNT
-        if len(saved) != 4 * (head + BUCKETS):
-            raise InvalidArgument(f"classes: {4 * (head + BUCKETS)} bytes, got {len(saved)}")
+        if len(saved) != 4 * (head + TOKENS.count):
+            raise InvalidArgument(f"classes: {4 * (head + TOKENS.count)} bytes, got {len(saved)}")
         values = np.frombuffer(saved, "<f4").astype(np.float64)
         if values[0] != _FORMAT or not np.isfinite(values).all() or (values[head:] < 0).any():
             raise InvalidArgument("classes: not what was written here")
         classes = cls(prior)
         classes._answers, classes._slope = int(values[1]), max(float(values[2]), 0.0)
-        classes._shifts, classes._sketch = values[3:head], Sketch(values[head:])
+        classes._shifts, classes._sketch = values[3:head], LengthHistogram(values[head:])
         classes._cut()
         return classes
 

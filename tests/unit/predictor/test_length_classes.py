@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_RANKS
 from services.predictor.core.length_classes import SHARES, Classes
-from services.predictor.core.length_histogram import BUCKETS, MIDDLES_TOKENS, Sketch, bucket
+from services.predictor.core.length_histogram import TOKENS, VALUES_TOKENS, LengthHistogram
 
-PRIOR = np.ones(BUCKETS)
+PRIOR = np.ones(TOKENS.count)
 LIKELY = st.lists(st.floats(0, 1), min_size=5, max_size=5)
 LENGTHS = st.lists(st.integers(0, 2_000_000), max_size=60)
 
@@ -62,7 +62,7 @@ def test_edges_follow_a_model_that_changes() -> None:
 
 
 def test_a_new_model_has_the_prior() -> None:
-    prior = Sketch()
+    prior = LengthHistogram()
     for tokens in (10, 100, 1000):
         prior.add(tokens)
     said = Classes(prior.weights).estimate()
@@ -129,7 +129,7 @@ def test_what_was_learned_survives_being_written(lengths: list[int], said: list[
     assert back.calibrated(said) == pytest.approx(classes.calibrated(said), abs=1e-4)
 
 
-@pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + BUCKETS))], ids=len)
+@pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + TOKENS.count))], ids=len)
 def test_what_was_not_written_here_is_refused(spoil: bytes) -> None:
     with pytest.raises(InvalidArgument, match="classes"):
         Classes.from_bytes(spoil, PRIOR)
@@ -137,4 +137,4 @@ def test_what_was_not_written_here_is_refused(spoil: bytes) -> None:
 
 @given(st.floats(1, 1e6))
 def test_a_bucket_stands_for_lengths_within_1_5_percent(tokens: float) -> None:
-    assert MIDDLES_TOKENS[bucket(tokens)] == pytest.approx(tokens, rel=0.016)
+    assert VALUES_TOKENS[TOKENS.index(tokens)] == pytest.approx(tokens, rel=0.016)

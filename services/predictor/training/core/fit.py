@@ -20,7 +20,7 @@ from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS
 from services.predictor.core.features import BUCKETS
 from services.predictor.core.length_classes import Classes
-from services.predictor.core.length_histogram import Sketch
+from services.predictor.core.length_histogram import LengthHistogram
 from services.predictor.training.core.encoder import fit_encoder
 from services.predictor.training.core.head import Head, fit_head
 from services.predictor.training.core.matrix import Seen, Sparse, directions, rarity, seen, weighed
@@ -210,7 +210,7 @@ def _vectors(prompts: Sequence[str], embed: Embed) -> Array:
 
 def _known(rows: Sequence[Row]) -> tuple[Array, dict[str, Classes]]:
     """Return the lengths of all models' answers, and each model's classes."""
-    sketches = {model: Sketch() for model in by_model(rows)}
+    sketches = {model: LengthHistogram() for model in by_model(rows)}
     for row in rows:
         sketches[row.model].add(row.tokens)
     shares = [each.weights / each.weights.sum() for each in sketches.values()]
