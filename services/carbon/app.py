@@ -14,7 +14,7 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_se
 from services.carbon.adapters.mqtt import conversation, spoken
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
-from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.live_sources import Live, live_sources, polls
 from services.carbon.runtime.metrics import IntensityCollector
 from services.carbon.runtime.zone_updates import follow
@@ -62,9 +62,9 @@ async def run(
     async with httpx.AsyncClient() as client:
         live = await asyncio.to_thread(live_sources, settings, sources, client, start)
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
-        board = Board(monitors)
-        servicer = CarbonServicer(board, clock)
-        with metrics.exposed(settings.metrics, [IntensityCollector(board, clock)]):
+        state = GridState(monitors)
+        servicer = CarbonServicer(state, clock)
+        with metrics.exposed(settings.metrics, [IntensityCollector(state, clock)]):
             async with serving(
                 settings.listen,
                 lambda server: add_CarbonServiceServicer_to_server(servicer, server),
@@ -75,9 +75,9 @@ async def run(
                 if started is not None:
                     started(server.port)
                 try:
-                    await _work(_Zones(deployment, monitors, live), board, clock, server, stop)
+                    await _work(_Zones(deployment, monitors, live), state, clock, server, stop)
                 finally:
-                    board.close()
+                    state.close()
 
 
 def _clock(carbon: Carbon, start: datetime) -> Clock:
@@ -99,7 +99,7 @@ def _monitors(carbon: Carbon, sources: Mapping[str, Source], now: datetime) -> d
 
 async def _work(
     zones: _Zones,
-    board: Board,
+    state: GridState,
     clock: Clock,
     server: Serving,
     stop: asyncio.Event,
@@ -107,13 +107,13 @@ async def _work(
     """Follow every zone until `stop`; a follower that crashes ends the service."""
     heard = {each.zone: asyncio.Event() for each in zones.live}
     loops = [
-        (f"carbon.follow[{zone}]", follow(monitor, board, clock, heard.get(zone)))
+        (f"carbon.follow[{zone}]", follow(monitor, state, clock, heard.get(zone)))
         for zone, monitor in zones.monitors.items()
     ]
     loops += polls(zones.live, zones.monitors, heard, clock)
     by_topic = spoken(zones.live, zones.monitors, heard, clock)
-    loops += conversation(zones.deployment, board, by_topic, clock)
-    loops.append(("carbon.ready", _report_ready(board, server)))
+    loops += conversation(zones.deployment, state, by_topic, clock)
+    loops.append(("carbon.ready", _report_ready(state, server)))
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(loop, name=name) for name, loop in loops]
         await stop.wait()
@@ -121,6 +121,6 @@ async def _work(
             task.cancel()
 
 
-async def _report_ready(board: Board, server: Serving) -> None:
-    await board.complete()
+async def _report_ready(state: GridState, server: Serving) -> None:
+    await state.complete()
     await server.set_ready(ready=True)

@@ -1,4 +1,4 @@
-"""The carbon service as callers see it: wire <-> board."""
+"""The carbon service as callers see it: wire <-> state."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from services.carbon.adapters.convert import (
     time_from_wire,
 )
 from services.carbon.core.model import Intensity
-from services.carbon.runtime.grid_state import Board, check_horizon
+from services.carbon.runtime.grid_state import GridState, check_horizon
 from services.kit.clock import Clock
 
 DEFAULT_HORIZON = timedelta(hours=24)
 
 
 class CarbonServicer(CarbonServiceServicer):
-    """Answers from the board; the guard interceptor maps its errors.
+    """Answers from the state; the guard interceptor maps its errors.
 
     Args:
-        board: What is known.
+        state: What is known.
         grid_clock: Tells grid time.
     """
 
-    def __init__(self, board: Board, grid_clock: Clock) -> None:
-        self._board = board
+    def __init__(self, state: GridState, grid_clock: Clock) -> None:
+        self._state = state
         self._clock = grid_clock
 
     async def ListZones(self, request: pb.ListZonesRequest, context: Any) -> pb.ListZonesResponse:
         """Return the zones that are followed."""
-        return pb.ListZonesResponse(zones=self._board.zones)
+        return pb.ListZonesResponse(zones=self._state.zones)
 
     async def GetIntensity(
         self, request: pb.GetIntensityRequest, context: Any
     ) -> pb.GetIntensityResponse:
         """Return the intensity now in force in one zone."""
-        intensity = self._board.intensity(request.zone)
+        intensity = self._state.intensity(request.zone)
         return pb.GetIntensityResponse(intensity=intensity_to_wire(intensity, self._clock.now()))
 
     async def GetHistory(
@@ -50,7 +50,7 @@ class CarbonServicer(CarbonServiceServicer):
         """Return the past intensities of one zone."""
         now = self._clock.now()
         start, end = time_from_wire(request, "start"), time_from_wire(request, "end")
-        past = self._board.history(request.zone, start, end or now)
+        past = self._state.history(request.zone, start, end or now)
         return pb.GetHistoryResponse(
             intensities=[intensity_to_wire(intensity, now) for intensity in past]
         )
@@ -61,7 +61,7 @@ class CarbonServicer(CarbonServiceServicer):
         """Return what one zone's intensity is expected to be."""
         asked = duration_from_wire(request, "horizon")
         horizon = DEFAULT_HORIZON if asked is None else asked
-        forecast = self._board.forecast(request.zone, horizon, self._clock.now())
+        forecast = self._state.forecast(request.zone, horizon, self._clock.now())
         return pb.GetForecastResponse(forecast=forecast_to_wire(forecast))
 
     async def Watch(
@@ -71,7 +71,7 @@ class CarbonServicer(CarbonServiceServicer):
         snapshot, horizon = True, duration_from_wire(request, "horizon")
         if horizon is not None:
             check_horizon(horizon)
-        async for news in self._board.watch(request.zones):
+        async for news in self._state.watch(request.zones):
             intensities = [self._to_wire(intensity, horizon) for intensity in news]
             yield pb.WatchResponse(snapshot=snapshot, intensities=intensities)
             snapshot = False
@@ -80,5 +80,5 @@ class CarbonServicer(CarbonServiceServicer):
         now = self._clock.now()
         if horizon is None or intensity.signal == "percentile":
             return intensity_to_wire(intensity, now)
-        forecast = self._board.forecast(intensity.zone, horizon, now)
+        forecast = self._state.forecast(intensity.zone, horizon, now)
         return intensity_to_wire(intensity, now, forecast)

@@ -11,7 +11,7 @@ from services.carbon.core.model import Forecast, Intensity, Sample, Signal
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.carbon.core.sources.provider import Reading, SourceFailed
-from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.ingestion import Intake
 from services.carbon.runtime.live_sources import Live
 from services.kit.clock import Clock, RealClock
@@ -26,26 +26,26 @@ class Teller:
     """Keeps each zone's newest intensity at the broker.
 
     Args:
-        board: What is known.
+        state: What is known.
         link: To the broker.
         grid_clock: Tells grid time.
     """
 
-    def __init__(self, board: Board, link: Link, grid_clock: Clock) -> None:
-        self._board = board
+    def __init__(self, state: GridState, link: Link, grid_clock: Clock) -> None:
+        self._state = state
         self._link = link
         self._clock = grid_clock
 
     async def changes(self) -> None:
-        """Tell every change, until the board is closed."""
-        async for news in self._board.watch(()):
+        """Tell every change, until the state is closed."""
+        async for news in self._state.watch(()):
             self._tell(news)
 
     async def ages(self, every_s: float, clock: Clock) -> None:
         """Tell all zones again every `every_s` of `clock`, for ever."""
         while True:
             await clock.sleep(every_s)
-            self._tell(self._board.latest.values())
+            self._tell(self._state.latest.values())
 
     def _tell(self, intensities: Iterable[Intensity]) -> None:
         for each in intensities:
@@ -56,7 +56,7 @@ class Teller:
     def _forecast(self, intensity: Intensity) -> Forecast | None:
         if intensity.signal == "percentile":
             return None
-        return self._board.forecast(intensity.zone, _AHEAD, self._clock.now())
+        return self._state.forecast(intensity.zone, _AHEAD, self._clock.now())
 
 
 class Listener:
@@ -115,13 +115,13 @@ class Listener:
 
 
 def conversation(
-    deployment: Deployment, board: Board, spoken: Iterable[tuple[Live, Intake]], clock: Clock
+    deployment: Deployment, state: GridState, spoken: Iterable[tuple[Live, Intake]], clock: Clock
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield the loops that talk with the broker, each with a name for its task; none without one.
 
     Args:
         deployment: For the broker, and what the zones' numbers mean.
-        board: What to tell.
+        state: What to tell.
         spoken: Live sources that speak by themselves, with where their values go.
         clock: Grid time; where there are live sources, the time.
     """
@@ -129,7 +129,7 @@ def conversation(
     if settings is None:
         return
     link = Link(settings, "carbon", RealClock())
-    teller = Teller(board, link, clock)
+    teller = Teller(state, link, clock)
     yield "carbon.mqtt.changes", teller.changes()
     yield "carbon.mqtt.ages", teller.ages(settings.refresh_s, RealClock())
     for live, intake in spoken:

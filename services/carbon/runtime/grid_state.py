@@ -1,31 +1,29 @@
-"""Where the followers write what they learn, and everyone else reads."""
+"""The intensity in force in each zone: what the service knows, and every interface reads."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime, timedelta
 
 from services.carbon.core.forecast.forecaster import LONGEST
 from services.carbon.core.model import Forecast, Intensity
 from services.carbon.core.monitor import Monitor
+from services.kit.broadcast import Broadcast
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 
 
-class Board:
+class GridState:
     """The latest intensity of each zone: an immutable mapping that `publish` replaces.
 
-    Readers may hold on to what they read. Watchers are woken by an event that is replaced too, so
-    a slow one finds only the newest value of each zone when it comes back.
+    Args:
+        monitors: By zone.
     """
 
     def __init__(self, monitors: Mapping[str, Monitor]) -> None:
         self._monitors = dict(sorted(monitors.items()))
-        self._latest: Mapping[str, Intensity] = {
-            zone: monitor.latest for zone, monitor in monitors.items() if monitor.latest
-        }
-        self._changed = asyncio.Event()
-        self._closed = False
+        self._latest: Broadcast[Mapping[str, Intensity]] = Broadcast(
+            {zone: monitor.latest for zone, monitor in monitors.items() if monitor.latest}
+        )
 
     @property
     def zones(self) -> tuple[str, ...]:
@@ -35,26 +33,19 @@ class Board:
     @property
     def latest(self) -> Mapping[str, Intensity]:
         """The intensity in force in each zone that has one; never changes once read."""
-        return self._latest
+        return self._latest.value
 
     def publish(self, intensity: Intensity) -> None:
-        """Put up a zone's new intensity and wake the watchers."""
-        self._latest = {**self._latest, intensity.zone: intensity}
-        self._wake()
+        """Replace a zone's intensity and wake the watchers."""
+        self._latest.publish({**self.latest, intensity.zone: intensity})
 
     async def complete(self) -> None:
         """Wait until every zone has a value."""
-        while len(self._latest) < len(self._monitors):
-            await self._changed.wait()
+        await self._latest.until(lambda latest: len(latest) == len(self._monitors))
 
     def close(self) -> None:
-        """End every watch after what is already known has been sent."""
-        self._closed = True
-        self._wake()
-
-    def _wake(self) -> None:
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        """End every watch after the newest values have been sent."""
+        self._latest.close()
 
     def intensity(self, zone: str) -> Intensity:
         """Return the intensity now in force in `zone`.
@@ -65,9 +56,10 @@ class Board:
             Unavailable: Its source has not given a value yet.
         """
         self._followed(zone)
-        if zone not in self._latest:
-            raise Unavailable(f"zone {zone!r} has no value yet", reason="NO_VALUE_YET")
-        return self._latest[zone]
+        found = self.latest.get(zone)
+        if found is None:
+            raise _no_value(zone)
+        return found
 
     def history(self, zone: str, start: datetime | None, end: datetime) -> tuple[Intensity, ...]:
         """Return the past intensities of `zone` whose `since` lies in [start, end).
@@ -90,7 +82,7 @@ class Board:
         Raises:
             InvalidArgument: `zone` is empty, or `horizon` is not within 0..LONGEST.
             NotFound: `zone` is not followed.
-            FailedPrecondition: It tells percentiles.
+            FailedPrecondition: Its signal is a percentile.
             Unavailable: Its source has not given a value yet.
         """
         monitor = self._followed(zone)
@@ -99,11 +91,11 @@ class Board:
             raise FailedPrecondition(f"zone {zone!r} tells percentiles, which are not forecast")
         found = monitor.forecast(now, horizon)
         if found is None:
-            raise Unavailable(f"zone {zone!r} has no value yet", reason="NO_VALUE_YET")
+            raise _no_value(zone)
         return found
 
     async def watch(self, zones: Collection[str]) -> AsyncIterator[tuple[Intensity, ...]]:
-        """Yield the zones that have a value, then those that changed, until `close`.
+        """Yield the zones that have a value, then those that have changed, until `close`.
 
         Args:
             zones: Zones to watch; empty: all.
@@ -116,31 +108,29 @@ class Board:
         wanted = [zone for zone in self._monitors if not zones or zone in zones]
         sent: dict[str, Intensity] = {}
         snapshot = True
-        while True:
-            changed, latest = self._changed, self._latest
-            news = {
+        async for latest in self._latest.follow():
+            changed = {
                 zone: latest[zone]
                 for zone in wanted
                 if zone in latest and latest[zone] is not sent.get(zone)
             }
-            if news or snapshot:
-                sent |= news
-                yield tuple(news.values())
+            if changed or snapshot:
+                sent |= changed
+                yield tuple(changed.values())
                 snapshot = False
-            elif self._closed:
-                return
-            else:
-                await changed.wait()
 
     def _followed(self, zone: str, *, field: str = "zone") -> Monitor:
+        known = ", ".join(self._monitors)
         if not zone:
-            known = ", ".join(self._monitors)
             raise InvalidArgument(f"{field} is required: one of {known}", field=field)
         monitor = self._monitors.get(zone)
         if monitor is None:
-            known = ", ".join(self._monitors)
             raise NotFound(f"zone {zone!r} is not followed; there are {known}", field=field)
         return monitor
+
+
+def _no_value(zone: str) -> Unavailable:
+    return Unavailable(f"zone {zone!r} has no value yet", reason="NO_VALUE_YET")
 
 
 def check_horizon(horizon: timedelta) -> None:

@@ -1,4 +1,4 @@
-"""The board, and what became of asking sources, as Prometheus reads them."""
+"""The state, and what became of asking sources, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from services.carbon.core.model import Intensity
-from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.grid_state import GridState
 from services.kit.clock import Clock
 
 _OF_SOURCE = ("zone", "source")
@@ -27,18 +27,18 @@ _OF_ZONE = ("zone", "signal")
 
 
 class IntensityCollector(Collector):
-    """Reads the board when it is scraped, so that staleness is true at that moment.
+    """Reads the state when it is scraped, so that staleness is true at that moment.
 
-    Scrapes come from the endpoint's own thread: the board's mapping never changes once read.
+    Scrapes come from the endpoint's own thread: the state's mapping never changes once read.
     """
 
-    def __init__(self, board: Board, grid_clock: Clock) -> None:
-        self._board = board
+    def __init__(self, state: GridState, grid_clock: Clock) -> None:
+        self._state = state
         self._clock = grid_clock
 
     def collect(self) -> Iterator[Metric]:
         """Yield CI, CIR, age and provenance of every zone that has a value."""
-        latest = self._board.latest.values()
+        latest = self._state.latest.values()
         weighed = [value for value in latest if value.signal != "percentile"]
         ranked = [value for value in latest if value.signal == "percentile"]
         now = self._clock.now()

@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import Any
 
 from services.carbon.core.monitor import Monitor
-from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.grid_state import GridState
 from services.kit.clock import Clock
 
 
 async def follow(
-    monitor: Monitor, board: Board, grid_clock: Clock, heard: asyncio.Event | None = None
+    monitor: Monitor, state: GridState, grid_clock: Clock, heard: asyncio.Event | None = None
 ) -> None:
-    """Put each change of a zone on the board when grid time gets there; end after the last.
+    """Put each change of a zone on the state when grid time gets there; end after the last.
 
     Args:
         monitor: The zone's.
-        board: Where to put it.
+        state: Where to put it.
         grid_clock: Tells grid time.
         heard: Set by live sources when they have heard something; then there is no last change.
     """
@@ -33,8 +33,8 @@ async def follow(
             heard.clear()
         monitor.advance(grid_clock.now())
         latest = monitor.latest
-        if latest is not None and latest != board.latest.get(monitor.zone):
-            board.publish(latest)
+        if latest is not None and latest != state.latest.get(monitor.zone):
+            state.publish(latest)
 
 
 async def _first(heard: asyncio.Event, change: datetime | None, grid_clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The board: watchers miss no zone's latest value, and readers' snapshots never change."""
+"""The state: watchers miss no zone's latest value, and readers' snapshots never change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.trace import TraceSource
-from services.carbon.runtime.grid_state import Board
+from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.zone_updates import follow
 from services.kit.clock import VirtualClock
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
@@ -27,9 +27,9 @@ def monitor(zone: str, source: StaticSource | TraceSource) -> Monitor:
 
 
 @pytest.fixture
-def board() -> Board:
+def state() -> GridState:
     """Zone A has a value for ever; B's trace begins in an hour."""
-    return Board({"B": monitor("B", LATER), "A": monitor("A", StaticSource(7.0, START))})
+    return GridState({"B": monitor("B", LATER), "A": monitor("A", StaticSource(7.0, START))})
 
 
 def value(zone: str, intensity: float, hour: int) -> Intensity:
@@ -41,76 +41,76 @@ async def following(watch: AsyncIterator[tuple[Intensity, ...]]) -> list[tuple[s
     return [(item.zone, item.sample.intensity_gco2e_per_kwh) for item in await anext(watch)]
 
 
-async def test_a_watch_begins_with_the_zones_that_have_a_value(board: Board) -> None:
-    assert await following(board.watch([])) == [("A", 7.0)]
+async def test_a_watch_begins_with_the_zones_that_have_a_value(state: GridState) -> None:
+    assert await following(state.watch([])) == [("A", 7.0)]
 
 
-async def test_a_snapshot_may_be_empty(board: Board) -> None:
+async def test_a_snapshot_may_be_empty(state: GridState) -> None:
     """The watcher learns at once that it is connected, and that there is nothing yet."""
-    assert await following(board.watch(["B"])) == []
+    assert await following(state.watch(["B"])) == []
 
 
-async def test_a_slow_watcher_finds_the_latest_of_each_zone_once(board: Board) -> None:
-    watch = board.watch([])
+async def test_a_slow_watcher_finds_the_latest_of_each_zone_once(state: GridState) -> None:
+    watch = state.watch([])
     await anext(watch)
     for hour in range(1, 100):
-        board.publish(value("A", hour, hour))
-        board.publish(value("B", hour * 2, hour))
+        state.publish(value("A", hour, hour))
+        state.publish(value("B", hour * 2, hour))
 
     assert await following(watch) == [("A", 99.0), ("B", 198.0)]
-    board.close()
+    state.close()
     assert [item async for item in watch] == []
 
 
-async def test_a_watch_sends_only_the_zones_it_was_asked_for(board: Board) -> None:
-    watch = board.watch(["B"])
+async def test_a_watch_sends_only_the_zones_it_was_asked_for(state: GridState) -> None:
+    watch = state.watch(["B"])
     await anext(watch)
-    board.publish(value("A", 1, 1))
-    board.publish(value("B", 2, 1))
+    state.publish(value("A", 1, 1))
+    state.publish(value("B", 2, 1))
 
     assert await following(watch) == [("B", 2.0)]
 
 
-async def test_close_ends_a_watch_after_the_last_news(board: Board) -> None:
-    watch = board.watch([])
+async def test_close_ends_a_watch_after_the_last_news(state: GridState) -> None:
+    watch = state.watch([])
     await anext(watch)
-    board.publish(value("A", 1, 1))
-    board.close()
+    state.publish(value("A", 1, 1))
+    state.close()
 
     assert [[item.zone for item in news] async for news in watch] == [["A"]]
 
 
-async def test_what_a_reader_holds_never_changes(board: Board) -> None:
-    held = board.latest
+async def test_what_a_reader_holds_never_changes(state: GridState) -> None:
+    held = state.latest
     before = dict(held)
-    board.publish(value("A", 1, 1))
+    state.publish(value("A", 1, 1))
 
-    assert held == before != board.latest
+    assert held == before != state.latest
 
 
-async def test_unknown_zones_are_told_with_the_known_ones(board: Board) -> None:
+async def test_unknown_zones_are_told_with_the_known_ones(state: GridState) -> None:
     with pytest.raises(NotFound, match="there are A, B"):
-        board.intensity("C")
+        state.intensity("C")
     with pytest.raises(NotFound, match="there are A, B"):
-        await anext(board.watch(["A", "C"]))
+        await anext(state.watch(["A", "C"]))
     with pytest.raises(InvalidArgument, match="zone is required: one of A, B"):
-        board.intensity("")
+        state.intensity("")
     with pytest.raises(Unavailable, match="'B' has no value yet"):
-        board.intensity("B")
+        state.intensity("B")
 
 
 async def test_a_follower_publishes_each_change_at_its_instant_and_ends_after_the_last() -> None:
-    """In virtual time: nothing before a change is due, and the board is complete with the first."""
+    """In virtual time: nothing before a change is due, and the state is complete with the first."""
     clock, watched = VirtualClock(START), monitor("B", LATER)
-    board = Board({"B": watched})
+    state = GridState({"B": watched})
     async with asyncio.TaskGroup() as tasks:
-        follower = tasks.create_task(follow(watched, board, clock), name="follow")
-        complete = tasks.create_task(board.complete(), name="complete")
+        follower = tasks.create_task(follow(watched, state, clock), name="follow")
+        complete = tasks.create_task(state.complete(), name="complete")
         await clock.advance(3599)
-        assert (board.latest, complete.done()) == ({}, False)
+        assert (state.latest, complete.done()) == ({}, False)
         await clock.advance(1)
-        assert board.intensity("B").sample == Sample(START + HOUR, 100.0)
+        assert state.intensity("B").sample == Sample(START + HOUR, 100.0)
         assert complete.done()
         await clock.advance(3600)
-        assert board.intensity("B").sample == Sample(START + 2 * HOUR, 50.0)
+        assert state.intensity("B").sample == Sample(START + 2 * HOUR, 50.0)
         assert follower.done()
