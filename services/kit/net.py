@@ -6,8 +6,7 @@ import errno
 import ipaddress
 import secrets
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Final
 
 PORTS: Final = range(20_000, 30_000)
@@ -52,31 +51,3 @@ def free_port(host: str = "127.0.0.1") -> int:
             found: int = probe.getsockname()[1]
             return found
     raise OSError(errno.EADDRNOTAVAIL, f"no port is free on {host}")
-
-
-@contextmanager
-def shared_port(address: str) -> Iterator[str]:
-    """Keep a port for processes that are to listen on it together, while the block runs.
-
-    Nothing listens here: the kernel gives connections to those only that do.
-
-    Args:
-        address: "host:port"; port 0 picks a free one.
-
-    Yields:
-        The address, with the port that was picked.
-
-    Raises:
-        OSError: Somebody else has the port.
-    """
-    host, port = split_address(address)
-    family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # Without SO_REUSEPORT: another suite's routers must not share the port unnoticed.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(place)
-    with socket.socket(family, kind, protocol) as keeper:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        keeper.bind(place)
-        yield f"{address.rpartition(':')[0]}:{keeper.getsockname()[1]}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
+import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final, Protocol
 
 from services.kit.backoff import Backoff
+from services.kit.net import split_address
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -157,3 +160,31 @@ async def _readable(fd: int) -> None:
         await heard.wait()
     finally:
         loop.remove_reader(fd)
+
+
+@contextmanager
+def shared_port(address: str) -> Iterator[str]:
+    """Reserve a port for processes that listen on it together, while the block runs.
+
+    This process does not listen: the kernel gives connections only to those that do.
+
+    Args:
+        address: "host:port"; port 0 picks a free one.
+
+    Yields:
+        The address, with the port that was picked.
+
+    Raises:
+        OSError: Another program has the port.
+    """
+    host, port = split_address(address)
+    family, kind, protocol, _, bound = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # Without SO_REUSEPORT: another suite's routers must not share the port unnoticed.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(bound)
+    with socket.socket(family, kind, protocol) as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(bound)
+        yield f"{address.rpartition(':')[0]}:{reserved.getsockname()[1]}"

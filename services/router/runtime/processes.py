@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from typing import Final, Protocol
 
 from services.kit.config import Deployment
-from services.kit.net import shared_port, split_address
+from services.kit.net import split_address
 from services.kit.process import service
-from services.router.runtime.child_processes import Children, parent_gone
+from services.router.runtime.child_processes import Children, parent_gone, shared_port
 
 _SPARE_S: Final = 5.0
 """On top of the time that requests may take: what ending a process takes."""

@@ -14,8 +14,8 @@ from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.zone_updates import follow
-from services.kit.clock import VirtualClock
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
+from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from services.kit.clock import RealClock, ScaledClock, VirtualClock
+from services.kit.clock import RealClock, ScaledClock
+from tests.support.virtual_clock import VirtualClock
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 

@@ -10,7 +10,6 @@ from threading import Event
 import numpy as np
 import pytest
 
-from services.kit.clock import VirtualClock
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector
 from services.predictor.core.estimate import CLASS_MIDDLES
@@ -18,6 +17,7 @@ from services.predictor.core.prediction_stats import Tally
 from services.predictor.runtime.bounded_executor import Crew
 from services.predictor.runtime.predictor import Foreteller, Means
 from tests.support.predictor.oracle_model import Oracle
+from tests.support.virtual_clock import VirtualClock
 
 SIZE = 4
 BREAKS = "breaks"

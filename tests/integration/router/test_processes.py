@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from services.kit.net import shared_port, split_address
+from services.kit.net import split_address
+from services.router.runtime.child_processes import shared_port
 from services.router.runtime.processes import own_part
 
 if TYPE_CHECKING:

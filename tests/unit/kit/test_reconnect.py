@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.kit.backoff import Backoff
-from services.kit.clock import VirtualClock
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
+from tests.support.virtual_clock import VirtualClock
 
 
 class Clock(VirtualClock):

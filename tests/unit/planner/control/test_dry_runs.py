@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.kit.clock import VirtualClock
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from services.planner.control.dry_runs import LIFETIME_S, MOST, Basis, Proposals
 from services.planner.core.plan import SegmentSpec
 from tests.support.planner.plans import plan
+from tests.support.virtual_clock import VirtualClock
 
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))
 NOW = Basis(7, {("node-a", "GPU-a"): "a100-40gb"}, frozenset({SPEC}))
