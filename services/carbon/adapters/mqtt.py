@@ -16,7 +16,7 @@ from services.carbon.runtime.ingestion import Intake
 from services.carbon.runtime.live_sources import Live
 from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, MqttSource
-from services.kit.mqtt import Link, Message
+from services.kit.mqtt import BrokerConnection, Message
 
 _AHEAD: Final = timedelta(hours=6)
 """How far the forecasts reach that are told."""
@@ -27,13 +27,13 @@ class Teller:
 
     Args:
         state: What is known.
-        link: To the broker.
+        broker: To the broker.
         grid_clock: Tells grid time.
     """
 
-    def __init__(self, state: GridState, link: Link, grid_clock: Clock) -> None:
+    def __init__(self, state: GridState, broker: BrokerConnection, grid_clock: Clock) -> None:
         self._state = state
-        self._link = link
+        self._broker = broker
         self._clock = grid_clock
 
     async def changes(self) -> None:
@@ -51,7 +51,7 @@ class Teller:
         for each in intensities:
             now = self._clock.now()
             record = record_of(each, now, self._forecast(each))
-            self._link.retain(self._link.topic("carbon", each.zone), record)
+            self._broker.retain(self._broker.topic("carbon", each.zone), record)
 
     def _forecast(self, intensity: Intensity) -> Forecast | None:
         if intensity.signal == "percentile":
@@ -63,7 +63,7 @@ class Listener:
     """A zone's topic. Of many messages the newest counts, so that a flood fills no memory.
 
     Args:
-        link: To the broker.
+        broker: To the broker.
         topic: The topic.
         signal: What the zone's numbers mean.
         intake: Where values go.
@@ -71,15 +71,15 @@ class Listener:
     """
 
     def __init__(
-        self, link: Link, topic: str, signal: Signal, intake: Intake, clock: Clock
+        self, broker: BrokerConnection, topic: str, signal: Signal, intake: Intake, clock: Clock
     ) -> None:
-        self._link = link
+        self._broker = broker
         self._signal: Signal = signal
         self._intake = intake
         self._clock = clock
         self._newest: Sample | None = None
         self._news = asyncio.Event()
-        link.listen(topic, self.take)
+        broker.subscribe(topic, self.take)
 
     def take(self, message: Message) -> None:
         """Take a message.
@@ -101,7 +101,7 @@ class Listener:
                 self._intake.take(Reading((self._newest,)))
                 await self._intake.keep()
                 await self._clock.sleep(every_s)
-            elif not self._link.connected:
+            elif not self._broker.connected:
                 self._intake.fail(SourceFailed("unreachable", "no connection to the broker"))
 
     async def _comes(self, within_s: float) -> bool:
@@ -128,16 +128,16 @@ def conversation(
     settings = deployment.mqtt
     if settings is None:
         return
-    link = Link(settings, "carbon", RealClock())
-    teller = Teller(state, link, clock)
+    broker = BrokerConnection(settings, "carbon", RealClock())
+    teller = Teller(state, broker, clock)
     yield "carbon.mqtt.changes", teller.changes()
     yield "carbon.mqtt.ages", teller.ages(settings.refresh_s, RealClock())
     for live, intake in spoken:
         if isinstance(live.settings, MqttSource):
             signal = deployment.carbon.zones[live.zone].signal
-            listener = Listener(link, live.settings.topic, signal, intake, clock)
+            listener = Listener(broker, live.settings.topic, signal, intake, clock)
             yield f"carbon.mqtt.hear[{live.zone}]", listener.run(live.settings.poll_s)
-    yield "carbon.mqtt.link", link.run()
+    yield "carbon.mqtt.connection", broker.run()
 
 
 def spoken(

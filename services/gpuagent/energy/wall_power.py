@@ -13,7 +13,7 @@ from services.gpuagent.energy.node_accounts import Accounts
 from services.gpuagent.settings import NodePlace
 from services.kit.clock import Clock
 from services.kit.config import Mqtt, PowerMeters
-from services.kit.mqtt import Link, Message, Refused
+from services.kit.mqtt import BrokerConnection, Message, Refused
 from services.kit.mqtt.payload import from_json, number
 
 _PUE = Gauge(
@@ -66,10 +66,10 @@ class WallPower:
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Yield the loops that talk with the broker, each with its name; none without a broker."""
         if self._settings is not None:
-            link = Link(self._settings, f"agent-{self._node}", self._clock)
-            link.listen(link.topic("power", self._node), self.take)
+            broker = BrokerConnection(self._settings, f"agent-{self._node}", self._clock)
+            broker.subscribe(broker.topic("power", self._node), self.take)
             yield "agent.wall_power", self.run()
-            yield "agent.mqtt", link.run()
+            yield "agent.mqtt", broker.run()
 
     def take(self, message: Message) -> None:
         """Take in a meter's message; one that the broker had kept says nothing of now.

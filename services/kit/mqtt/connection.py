@@ -1,8 +1,7 @@
-"""One service's connection to the broker, kept for ever. The only module that knows aiomqtt.
+"""One service's connection to the broker; reconnects until cancelled. Only this imports aiomqtt.
 
-What the service wants the broker to retain lives here too, one payload by topic: a broker that
-comes back, whatever it has forgotten, is told all of it again. While it is away nothing queues up
-but the newest payload of each topic.
+The retained payloads are kept here too, the newest of each topic: after every reconnection all of
+them are published again, and while the broker is away nothing else queues up.
 """
 
 from __future__ import annotations
@@ -24,49 +23,55 @@ from services.kit.config.mqtt import Mqtt, MqttTls
 from services.kit.mqtt import metrics
 from services.kit.mqtt.payload import LONGEST_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
+from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
 from services.kit.telemetry import logs
 
 _log = logs.get("mqtt")
 
-Take = Callable[[Message], None]
-"""Takes a message in; raises `Refused` where it cannot."""
+Handler = Callable[[Message], None]
+"""Handles a message; raises `Refused` for one that it cannot use."""
 
 _QOS: Final = 1
 _TIMEOUT_S: Final = 5.0
 _STEADY_S: Final = 5.0
 _GOODBYE_S: Final = 1.0
-_MOST_WAITING: Final = 1000
-"""Messages that may wait to be taken in; more are dropped."""
+_MAX_QUEUED: Final = 1000
+"""Incoming messages that may wait; more are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Secrets:
-    """What is read anew for each connection, so that files may be replaced."""
+    """Credentials, read for each connection, so that files may be replaced."""
 
     tls: ssl.SSLContext | None
     password: str | None
 
 
-class Link:
-    """What one service says and hears over MQTT; `run` keeps it connected.
+class BrokerConnection:
+    """What one service publishes and receives over MQTT; `run` keeps it connected.
 
     Args:
-        settings: The broker.
-        service: Names the client and its status topic, for example "carbon".
-        clock: To wait with before connecting again.
+        settings: Settings of the broker.
+        service: Name in the client id and the status topic, for example "carbon".
+        clock: Clock to wait with before reconnecting.
     """
 
     def __init__(self, settings: Mqtt, service: str, clock: Clock) -> None:
         self._settings = settings
         self._service = service
-        self._clock = clock
+        self._reconnector = Reconnector(
+            f"MQTT broker {settings.broker}",
+            clock,
+            backoff=Backoff(maximum_s=_STEADY_S),
+            steady_s=_STEADY_S,
+            errors=(aiomqtt.MqttError, OSError),
+        )
         self._status = self.topic("status", service)
         self._retained: dict[str, bytes] = {self._status: self._state(online=True)}
         self._unsent: dict[str, None] = {}  # in order of first change
-        self._news = asyncio.Event()
-        self._listeners: dict[str, list[Take]] = {}
-        self._complained: set[str] = set()
-        self._trouble = ""
+        self._changed = asyncio.Event()
+        self._handlers: dict[str, list[Handler]] = {}
+        self._refused_topics: set[str] = set()
         self.connected = False
 
     def topic(self, *levels: str) -> str:
@@ -74,47 +79,39 @@ class Link:
         return "/".join((self._settings.prefix, *levels))
 
     def retain(self, topic: str, record: Mapping[str, Any]) -> None:
-        """Have the broker keep a record for whoever subscribes, instead of the one before."""
+        """Publish a record that the broker retains in place of the topic's last one."""
         payload = to_json(record)
         if self._retained.get(topic) != payload:
             self._retained[topic] = payload
             self._unsent[topic] = None
-            self._news.set()
+            self._changed.set()
 
-    def listen(self, topic: str, take: Take) -> None:
-        """Hand the messages of a topic to `take`; call it before `run`."""
-        self._listeners.setdefault(topic, []).append(take)
+    def subscribe(self, topic: str, handler: Handler) -> None:
+        """Call `handler` with each message of a topic; to be called before `run`."""
+        self._handlers.setdefault(topic, []).append(handler)
 
     async def run(self) -> None:
-        """Stay connected for ever; when cancelled, say so to subscribers first."""
-        backoff = Backoff(maximum_s=_STEADY_S)
-        while True:
-            began_s = self._clock.monotonic()
-            try:
-                await self._connect()
-            except* (aiomqtt.MqttError, OSError) as errors:
-                self._note(str(_first(errors)))
-            finally:
-                self._set_connected(connected=False)
-            _honour_cancellation()
-            if self._clock.monotonic() - began_s > _STEADY_S:
-                backoff.reset()
-            await self._clock.sleep(backoff.next_s())
+        """Stay connected until cancelled, and then publish that the service is offline."""
+        await self._reconnector.run(self._connect)
 
     async def _connect(self) -> None:
         """Connect, and stay until the connection breaks."""
         secrets = await asyncio.to_thread(_secrets, self._settings)
-        async with self._client(secrets) as client:
-            await self._subscribe(client)
-            _honour_cancellation()
-            self._set_connected(connected=True)
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._send(client), name="mqtt.send")
-                    await self._receive(client)
-            except asyncio.CancelledError:
-                await self._take_leave(client)
-                raise
+        try:
+            async with self._client(secrets) as client:
+                await self._request_topics(client)
+                raise_if_cancelled()
+                self._note_connected()
+                try:
+                    async with asyncio.TaskGroup() as tasks:
+                        tasks.create_task(self._send(client), name="mqtt.send")
+                        await self._receive(client)
+                except asyncio.CancelledError:
+                    await self._publish_offline(client)
+                    raise
+        finally:
+            self.connected = False
+            metrics.CONNECTED.labels(self._service).set(0)
 
     def _client(self, secrets: _Secrets) -> aiomqtt.Client:
         host, port = split_address(self._settings.broker)
@@ -132,46 +129,46 @@ class Link:
             will=aiomqtt.Will(self._status, self._state(online=False), _QOS, retain=True),
             keepalive=self._settings.keepalive_s,
             timeout=_TIMEOUT_S,
-            max_queued_incoming_messages=_MOST_WAITING,
+            max_queued_incoming_messages=_MAX_QUEUED,
         )
 
-    async def _subscribe(self, client: aiomqtt.Client) -> None:
-        for topic in self._listeners:
+    async def _request_topics(self, client: aiomqtt.Client) -> None:
+        for topic in self._handlers:
             granted = await client.subscribe(topic, _QOS)
             if any(_value(reason) >= 0x80 for reason in granted):
                 _log.warning("the broker refuses a subscription", topic=topic, why=str(granted[0]))
 
     async def _send(self, client: aiomqtt.Client) -> None:
-        """Publish everything, then what is new, for ever."""
+        """Publish every retained payload, then each that changes."""
         self._unsent = dict.fromkeys(self._retained)
         while True:
             while self._unsent:
                 topic = next(iter(self._unsent))
                 del self._unsent[topic]  # before: what changes meanwhile is sent again
                 await client.publish(topic, self._retained[topic], _QOS, retain=True)
-                _honour_cancellation()
+                raise_if_cancelled()
                 metrics.PUBLISHED.labels(self._service).inc()
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _receive(self, client: aiomqtt.Client) -> None:
         async for message in client.messages:
-            self._take(message.topic.value, Message(message.payload, retained=message.retain))
+            self._handle(message.topic.value, Message(message.payload, retained=message.retain))
 
-    def _take(self, topic: str, message: Message) -> None:
+    def _handle(self, topic: str, message: Message) -> None:
         try:
-            for take in self._listeners.get(topic, ()):
-                take(message)
+            for handler in self._handlers.get(topic, ()):
+                handler(message)
         except Refused as error:
             metrics.REFUSED.labels(self._service, topic).inc()
-            if topic not in self._complained:
-                self._complained.add(topic)
+            if topic not in self._refused_topics:
+                self._refused_topics.add(topic)
                 _log.warning("a message was refused", topic=topic, why=str(error))
         else:
             metrics.RECEIVED.labels(self._service, topic).inc()
 
-    async def _take_leave(self, client: aiomqtt.Client) -> None:
-        """Tell subscribers; the broker publishes no last will of who leaves in peace."""
+    async def _publish_offline(self, client: aiomqtt.Client) -> None:
+        """Replace the status: the broker publishes no last will after a clean disconnection."""
         with suppress(aiomqtt.MqttError, TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await client.publish(self._status, self._state(online=False), _QOS, retain=True)
@@ -179,19 +176,12 @@ class Link:
     def _state(self, *, online: bool) -> bytes:
         return to_json({"service": self._service, "online": online})
 
-    def _set_connected(self, *, connected: bool) -> None:
-        self.connected = connected
-        metrics.CONNECTED.labels(self._service).set(connected)
-        if connected:
-            self._trouble = ""
-            self._complained.clear()
-            _log.info("connected to the broker", broker=self._settings.broker)
-
-    def _note(self, trouble: str) -> None:
-        """Log why there is no connection, once for as long as the reason stays the same."""
-        if trouble != self._trouble:
-            _log.warning("no connection to the broker; trying again", why=trouble)
-        self._trouble = trouble
+    def _note_connected(self) -> None:
+        self.connected = True
+        metrics.CONNECTED.labels(self._service).set(1)
+        self._refused_topics.clear()
+        self._reconnector.connected()
+        _log.info("connected to the broker", broker=self._settings.broker)
 
 
 def _secrets(settings: Mqtt) -> _Secrets:
@@ -213,25 +203,6 @@ def _context(tls: MqttTls) -> ssl.SSLContext:
     return context
 
 
-def _first(group: BaseExceptionGroup[Exception]) -> BaseException:
-    """Return one of the exceptions of a tree."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def _value(reason: Any) -> int:
-    """Return the number of an answer to a subscription, in whichever form it comes."""
+    """Return the number of a SUBACK reason code, an integer or an object."""
     return int(getattr(reason, "value", reason))
-
-
-def _honour_cancellation() -> None:
-    """Raise where this task is being cancelled, and the wish may have been lost.
-
-    A TaskGroup raises its tasks' error instead; `asyncio.wait_for` before Python 3.12, with which
-    aiomqtt waits for acknowledgements, returns where one comes at the same moment.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

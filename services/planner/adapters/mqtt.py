@@ -7,7 +7,7 @@ from typing import Any
 
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
-from services.kit.mqtt import Link
+from services.kit.mqtt import BrokerConnection
 from services.planner.adapters.mqtt_payload import record_of
 from services.planner.broadcast import Broadcast
 from services.planner.control.publisher import Announcement
@@ -24,13 +24,13 @@ def conversation(
         clock: Time.
     """
     if settings is not None:
-        link = Link(settings, "planner", clock)
-        yield "mqtt.plans", _tell(board, link)
-        yield "mqtt.link", link.run()
+        broker = BrokerConnection(settings, "planner", clock)
+        yield "mqtt.plans", _tell(board, broker)
+        yield "mqtt.connection", broker.run()
 
 
-async def _tell(board: Broadcast[Announcement], link: Link) -> None:
+async def _tell(board: Broadcast[Announcement], broker: BrokerConnection) -> None:
     """Have the broker keep the newest plan, until the board is closed."""
     async for announcement in board.follow():
         if announcement.plan is not None:
-            link.retain(link.topic("plan"), record_of(announcement.plan))
+            broker.retain(broker.topic("plan"), record_of(announcement.plan))

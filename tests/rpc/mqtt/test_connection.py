@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from services.kit.clock import RealClock
 from services.kit.config import Mqtt, MqttTls
-from services.kit.mqtt import Link, Message, Refused
+from services.kit.mqtt import BrokerConnection, Message, Refused
 from tests.support.mosquitto import Broker, brokering
 
 TOPIC = "cinquefoil/carbon/DE"
@@ -30,7 +30,7 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 @asynccontextmanager
-async def linked(link: Link) -> AsyncIterator[asyncio.Task[None]]:
+async def linked(link: BrokerConnection) -> AsyncIterator[asyncio.Task[None]]:
     """Keep a link connected while the block runs."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(link.run(), name="link")
@@ -40,8 +40,8 @@ async def linked(link: Link) -> AsyncIterator[asyncio.Task[None]]:
             task.cancel()
 
 
-def link_to(broker: Broker, service: str = "carbon", **settings: Any) -> Link:
-    return Link(Mqtt(broker=broker.address, **settings), service, RealClock())
+def link_to(broker: Broker, service: str = "carbon", **settings: Any) -> BrokerConnection:
+    return BrokerConnection(Mqtt(broker=broker.address, **settings), service, RealClock())
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -108,8 +108,8 @@ async def test_the_broker_tells_of_who_died(broker: Broker) -> None:
     """The last will: the connection breaks without a word, as when the machine burns."""
     script = (
         "import asyncio, sys; from services.kit.clock import RealClock;"
-        "from services.kit.config import Mqtt; from services.kit.mqtt import Link;"
-        "asyncio.run(Link(Mqtt(broker=sys.argv[1]), 'carbon', RealClock()).run())"
+        "from services.kit.config import Mqtt; from services.kit.mqtt import BrokerConnection;"
+        "asyncio.run(BrokerConnection(Mqtt(broker=sys.argv[1]), 'carbon', RealClock()).run())"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, broker.address)
     await status(broker, online=True)
@@ -123,7 +123,7 @@ async def test_messages_reach_their_listeners_with_how_they_came(broker: Broker)
     heard: list[Message] = []
     await broker.publish("meters/a", "1", retain=True)
     link = link_to(broker)
-    link.listen("meters/a", heard.append)
+    link.subscribe("meters/a", heard.append)
     async with linked(link):
         await until(lambda: len(heard) == 1)
         await broker.publish("meters/a", "2")
@@ -141,7 +141,7 @@ async def test_a_refused_message_is_logged_once_and_ends_nothing(broker: Broker)
             raise Refused("not good")
 
     link = link_to(broker)
-    link.listen("signal", take)
+    link.subscribe("signal", take)
     with capture_logs() as logs:
         async with linked(link):
             await until(lambda: link.connected)
@@ -156,7 +156,7 @@ async def test_a_refused_message_is_logged_once_and_ends_nothing(broker: Broker)
 async def test_a_message_beyond_the_bound_never_reaches_the_service(broker: Broker) -> None:
     heard: list[bytes] = []
     link = link_to(broker)
-    link.listen("signal", lambda message: heard.append(message.payload))
+    link.subscribe("signal", lambda message: heard.append(message.payload))
     async with linked(link):
         await until(lambda: link.connected)
         await broker.publish("signal", b"9" * 1_000_000)
