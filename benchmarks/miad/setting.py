@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.gpuagent.core.batch_costs import Costs
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import shape_of, tabulate
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.config import Node
 from services.kit.mig import WHOLE, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile

@@ -19,14 +19,13 @@ from services.gpuagent.devices import software_versions
 from services.gpuagent.devices.hardware import gpus_of
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
+from services.gpuagent.node_place import NodePlace, place_of
 from services.gpuagent.planner_link.node_report import View
 from services.gpuagent.planner_link.report_outbox import Mailbox
 from services.gpuagent.planner_link.uplink import Uplink
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
-    NodePlace,
     drafter_of,
-    place_of,
 )
 from services.gpuagent.shared_memory.shared_counters import Ledger, opened
 from services.gpuagent.state_files import held

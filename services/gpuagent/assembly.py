@@ -9,16 +9,17 @@ from functools import partial
 
 from services.gpuagent.clock_loop.build import governors, promises
 from services.gpuagent.clock_loop.loop import ClockLoop
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import Drafter
 from services.gpuagent.devices.clock_locks import Clocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import control_of
 from services.gpuagent.devices.mig_mode import MigModes
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.gpuagent.devices.software_versions import Software
 from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.energy.node_accounts import Accounts
 from services.gpuagent.energy.wall_power import WallPower
+from services.gpuagent.node_place import NodePlace
 from services.gpuagent.planner_link.report_outbox import Mailbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
@@ -28,7 +29,6 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.step_executor import Steps
 from services.gpuagent.reconfigure.transactions import Changes
 from services.gpuagent.settings import (
-    NodePlace,
     home_of,
     metered_of,
     patience_of,

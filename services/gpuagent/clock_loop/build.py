@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import accumulate
 
 from services.gpuagent.clock_loop.core.governor import Governor, Tenant
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import Blueprint
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.config import Deployment, Node
 from services.kit.profiles.factory import load_stages
 from services.kit.profiles.stage_split import latency_shares

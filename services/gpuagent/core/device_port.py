@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol, Self
 
 from services.gpuagent.core.energy_meter import MeterReading
-from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.kit.mig import Placement
 
 IN_USE: Final = "NVML_IN_USE"

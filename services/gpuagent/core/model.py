@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from services.gpuagent.devices.nvml_gpus import GpuInfo
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.kit.errors import InvalidArgument, ServiceError
 from services.kit.mig import Placement
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import (
     Action,
     Change,
@@ -30,7 +31,6 @@ from services.gpuagent.core.model import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
 

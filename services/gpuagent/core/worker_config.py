@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_spec import External, Generative
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 

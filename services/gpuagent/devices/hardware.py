@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.permissions import Control
 from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.cpu.opening import cores_of
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import Ledger
 from services.kit import config
 from services.kit.errors import FailedPrecondition

@@ -10,7 +10,7 @@ from prometheus_client import Gauge
 
 from services.gpuagent.energy.core.pue import PueMeter, told
 from services.gpuagent.energy.node_accounts import Accounts
-from services.gpuagent.settings import NodePlace
+from services.gpuagent.node_place import NodePlace
 from services.kit.clock import Clock
 from services.kit.config import Mqtt, PowerMeters
 from services.kit.mqtt import BrokerConnection, Message, Refused

@@ -9,6 +9,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.clock_loop.core.governor import ScaleOut
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.model import (
     Action,
@@ -27,7 +28,6 @@ from services.gpuagent.core.model import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import Kind, Track
 from services.kit.errors import InvalidArgument

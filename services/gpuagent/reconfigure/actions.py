@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core.device_port import IN_USE
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import (
     Action,
     CreateSlice,
@@ -23,7 +24,6 @@ from services.gpuagent.core.worker_config import Blueprint, Drafter
 from services.gpuagent.devices.clock_locks import Clocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.mig_mode import MigModes
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.errors import (

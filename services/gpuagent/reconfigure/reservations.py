@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import Action, Change, Node, StartSegment, StopSegment
 from services.gpuagent.core.reconcile import DesiredGpu
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 from services.gpuagent.supervision.segments import Segments

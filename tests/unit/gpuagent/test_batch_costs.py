@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types, worker_spec
 from services.gpuagent.core.batch_costs import CostCurve, Costs
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import CLOCK_RATIOS, Drafter, Variant, shape_of, tabulate
 from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import (
     Change,
     ClockState,
@@ -25,7 +26,6 @@ from services.gpuagent.core.model import (
     StopSegment,
 )
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import Placement, layouts
 

@@ -15,10 +15,10 @@ import psutil
 
 from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.energy_meter import Meter, MeterReading, Method
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import Control
 from services.gpuagent.devices.cpu import speed
-from services.gpuagent.devices.nvml_gpus import GpuInfo
 from services.gpuagent.state_files import read_json, write_json
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Layout, Placement

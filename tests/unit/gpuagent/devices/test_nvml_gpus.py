@@ -10,8 +10,9 @@ import pynvml
 import pytest
 
 from services.gpuagent.core import gpu_types
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.devices.fake_nvml import Code, SimulatedNvml
-from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,

@@ -9,11 +9,12 @@ import pynvml
 import pytest
 
 from services.gpuagent.core.energy_meter import NO_METER
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.permissions import Control
 from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, Order, SimulatedNvml
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml.power_integral import PowerIntegral
-from services.gpuagent.devices.nvml_gpus import GpuInfo, NvmlGpus
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
