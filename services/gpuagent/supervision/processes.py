@@ -96,7 +96,8 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
     with log.open("ab") as errors:
         # A child that outlives us is the point: nobody waits for it here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            [sys.executable, "-m", _MODULE, str(spec)],
+            # -P: a folder `services` of whoever started the agent must not come before ours.
+            [sys.executable, "-P", "-m", _MODULE, str(spec)],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,

@@ -14,7 +14,7 @@ from typing import Final
 from services.gpuagent.core.worker_spec import External
 from services.kit.net import free_port
 
-_LEASH: Final = "services.gpuagent.worker.die_with_parent"
+_DIE_WITH_PARENT: Final = "services.gpuagent.worker.die_with_parent"
 _GRACE_S: Final = 5.0
 _BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file)\}")
 
@@ -60,10 +60,11 @@ async def started(external: External, file: Path) -> AsyncIterator[Server]:
     blanks = {"file": str(file)} | _ports()
     command = [_filled(word, blanks) for word in external.command]
     environment = {name: _filled(value, blanks) for name, value in external.environment}
-    # On a leash: the server of a worker that is killed must not keep the slice's memory.
+    # The server of a worker that is killed must not keep the slice's memory. -P: a folder
+    # `services` in the current directory must not come before ours.
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", _LEASH, str(os.getpid()), *command),
+        *("-P", "-m", _DIE_WITH_PARENT, str(os.getpid()), *command),
         stdin=asyncio.subprocess.DEVNULL,
         env={**os.environ, **environment},
     )

@@ -68,7 +68,7 @@ async def bridged(folder: Path, external: External, **changes: Any) -> AsyncIter
 async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_name(
     tmp_path: Path,
 ) -> None:
-    """What waits goes on at the same time: eight items in two batches, each pays for its part.
+    """Each piece of work pays for its part of the batch that it was in.
 
     Errors of the request are the caller's, and others may be tried elsewhere.
     """
@@ -99,9 +99,11 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
     assert [(tensor.name, list(tensor.shape)) for tensor in metadata.inputs] == [("x", [-1, 2])]
 
     assert [output(result.response, "y")[0] for result in results] == [2.0, 4.0, 6.0, 8.0]
-    assert [result.receipt.batch_size for result in results] == [4, 4, 4, 4]
-    energies = [result.receipt.energy_j for result in results]
-    assert energies == pytest.approx([3 / 4 * 4, 1 / 4 * 4, 2 / 4 * 4, 2 / 4 * 4])
+    for items, receipt in zip((3, 1, 2, 2), (result.receipt for result in results), strict=True):
+        # Which of them share a batch, and how long it takes, is a matter of timing.
+        profiled_s = 0.01 * (1 + 0.1 * (receipt.batch_size - 1))
+        assert items <= receipt.batch_size <= 4
+        assert receipt.energy_j == pytest.approx(items * receipt.compute_s / profiled_s)
 
     assert (wrong.status, wrong.message) == ("INVALID_ARGUMENT", "x takes FP32")
     assert broken.status == "INVALID_ARGUMENT"
@@ -167,10 +169,13 @@ async def test_a_server_that_cannot_start_says_why(
     assert "cannot start no-such-server: No such file or directory" in capfd.readouterr().err
 
 
-async def test_a_segment_of_a_plan_runs_on_an_external_server(tmp_path: Path) -> None:
-    """From the deployment file to the answer, two processes with a server each."""
+@asynccontextmanager
+async def segment_on_external_servers(
+    folder: Path, processes: int
+) -> AsyncIterator[inventory_pb2.Segment]:
+    """Run an agent and start a segment of it; give the segment as reported."""
     async with planning() as (planner, port):
-        settings = simple_deployment(tmp_path, tmp_path / "f", f"127.0.0.1:{port}")
+        settings = simple_deployment(folder, folder / "f", f"127.0.0.1:{port}")
         runtime = config.ExternalRuntime(
             kind="external",
             command=(sys.executable, str(SERVER), "{port}", "{file}"),
@@ -182,12 +187,32 @@ async def test_a_segment_of_a_plan_runs_on_an_external_server(tmp_path: Path) ->
         async with agent(settings.model_copy(update={"models": {"m": model}})):
             await planner.until(lambda: planner.node.name == NODE)
             assert (await planner.create("3g.20gb", 0)).ok
-            started = await planner.start(segment_spec(processes=2))
+            started = await planner.start(segment_spec(processes=processes))
             assert started.ok, started.message
             segment = planner.segment("s-1")
             assert segment is not None
-            assert segment.state == inventory_pb2.SEGMENT_STATE_READY
-            for endpoint in segment.endpoints:
-                async with routed(endpoint) as router:
-                    result = await router.ask(request(1, 2))
-                assert output(result.response, "y") == [2.0, 4.0]
+            yield segment
+
+
+async def test_a_segment_of_a_plan_runs_on_an_external_server(tmp_path: Path) -> None:
+    """From the deployment file to the answer, two processes with a server each."""
+    async with segment_on_external_servers(tmp_path, processes=2) as segment:
+        assert segment.state == inventory_pb2.SEGMENT_STATE_READY
+        for endpoint in segment.endpoints:
+            async with routed(endpoint) as router:
+                result = await router.ask(request(1, 2))
+            assert output(result.response, "y") == [2.0, 4.0]
+
+
+async def test_a_users_own_services_folder_is_never_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent runs where a package `services` lies: workers and their servers import ours."""
+    decoy = tmp_path / "project" / "services"
+    decoy.mkdir(parents=True)
+    (decoy / "__init__.py").write_text("raise SystemExit('the decoy was imported')\n")
+    monkeypatch.chdir(decoy.parent)
+    async with segment_on_external_servers(tmp_path, processes=1) as segment:
+        async with routed(segment.endpoints[0]) as router:
+            result = await router.ask(request(1, 2))
+        assert output(result.response, "y") == [2.0, 4.0]
