@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from services.gpuagent.core.gpu_types import GpuModel
@@ -24,37 +23,8 @@ from services.kit.config import (
     Runtime,
     Workers,
 )
-from services.kit.errors import InvalidArgument
 from services.kit.profiles.factory import load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
-
-
-@dataclass(frozen=True, slots=True)
-class NodePlace:
-    """One node of the deployment, and its folder."""
-
-    name: str
-    settings: Node
-    folder: Path
-
-
-def place_of(deployment: Deployment, name: str) -> NodePlace:
-    """Return a node's place.
-
-    Args:
-        deployment: The whole deployment file.
-        name: The node's; "": the only one's.
-
-    Raises:
-        InvalidArgument: No such node.
-    """
-    names = sorted(deployment.nodes)
-    if not name and len(names) == 1:
-        name = names[0]
-    if name not in deployment.nodes:
-        raise InvalidArgument(f"node must be one of {', '.join(names)}, got {name!r}", field="node")
-    settings = deployment.nodes[name]
-    return NodePlace(name, settings, settings.state_dir.absolute() / name)
 
 
 def metered_of(node: Node, gpu: GpuModel) -> Metered:
