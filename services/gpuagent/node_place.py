@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.kit.deployment import Deployment, Node
+from services.kit.config import Deployment, Node
 from services.kit.errors import InvalidArgument
 
 
