@@ -18,8 +18,8 @@ from benchmarks.miad.setting import (
     TABLE,
     Served,
 )
-from services.gpuagent.clock_loop.core.decide import RULES, Move, Rules
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.clock_loop.core.decide import RULES, ClockRules, Move
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 
 Rate = Callable[[float], float]
@@ -65,7 +65,7 @@ class Policy:
         slo_s: The objective, s.
     """
 
-    rules: Rules | None = None
+    rules: ClockRules | None = None
     ceiling_mhz: int = 0
     slo_s: float = SLO_S
 
@@ -94,7 +94,7 @@ def run(
         seed: Of the arrivals.
     """
     governor = Governor("GPU-1", TABLE.clocks_mhz, FLOOR, policy.rules or RULES)
-    tenant = Tenant(
+    tenant = GovernedSegment(
         *("s-1", "m", PERCENTILE, policy.slo_s), costs=served.costs, processes=served.processes
     )
     governor.look(0.0, policy.ceiling_mhz, {})

@@ -12,7 +12,7 @@ from benchmarks.miad.setting import FLOOR, PERCENTILE, TABLE
 from benchmarks.muserve.planning.deployment import Deployment, Method
 from benchmarks.muserve.planning.model import Served
 from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, Tenant
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import power_ratio
 
@@ -137,12 +137,14 @@ class Replay:
         self.course.span_s = self._span.length_s - self._span.settle_s
 
 
-def _tenants(models: Mapping[str, Served], deployment: Deployment) -> dict[str, list[Tenant]]:
+def _tenants(
+    models: Mapping[str, Served], deployment: Deployment
+) -> dict[str, list[GovernedSegment]]:
     """Return whose latencies each device's loop minds: a model's, end to end, once per device."""
-    found: dict[str, dict[str, Tenant]] = {name: {} for name in deployment.clock_ratios}
+    found: dict[str, dict[str, GovernedSegment]] = {name: {} for name in deployment.clock_ratios}
     for pipeline in deployment.pipelines:
         for stage in pipeline.stages:
-            tenant = Tenant(
+            tenant = GovernedSegment(
                 pipeline.model,
                 pipeline.model,
                 PERCENTILE,

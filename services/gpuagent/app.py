@@ -12,22 +12,22 @@ from prometheus_client.registry import Collector
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from services.gpuagent.assembly import Eyes, Ground, Hands, Hardware
+from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
 from services.gpuagent.clock_loop.metrics import ClockCollector
-from services.gpuagent.core.worker_config import Drafter
+from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices import software_versions
 from services.gpuagent.devices.hardware import gpus_of
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.node_place import NodePlace, place_of
-from services.gpuagent.planner_link.node_report import View
-from services.gpuagent.planner_link.report_outbox import Mailbox
+from services.gpuagent.planner_link.node_report import NodeReport
+from services.gpuagent.planner_link.report_outbox import ReportOutbox
 from services.gpuagent.planner_link.uplink import Uplink
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
     drafter_of,
 )
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.state_files import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -67,9 +67,9 @@ async def run(
     drafter = await asyncio.to_thread(drafter_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(held(place.folder / "agent.lock"))
-        ledgers: dict[str, Ledger] = {}
+        ledgers: dict[str, SharedCounters] = {}
 
-        def ledger(uuid: str) -> Ledger:
+        def ledger(uuid: str) -> SharedCounters:
             if uuid not in ledgers:
                 path = place.folder / "ledgers" / f"{uuid}.ledger"
                 ledgers[uuid] = stack.enter_context(opened(path))
@@ -93,7 +93,7 @@ async def run(
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
         async with asyncio.TaskGroup() as keeping:
             heart = keeping.create_task(_beat(hardware.ledgers), name="agent.heart")
-            ground = Ground(deployment, place, hardware, Mailbox(), RealClock(), keeping)
+            ground = Context(deployment, place, hardware, ReportOutbox(), RealClock(), keeping)
             agent = _Agent(ground, drafter)
             await agent.begin()
             async with _served(deployment, place, agent, started):
@@ -104,11 +104,11 @@ async def run(
 class _Agent:
     """The node's hands and eyes, and how long they work."""
 
-    def __init__(self, ground: Ground, drafter: Drafter) -> None:
+    def __init__(self, ground: Context, drafter: WorkerConfigBuilder) -> None:
         self.clock, self.mailbox = ground.clock, ground.mailbox
-        self.hands = hands = Hands(ground, drafter, pue=lambda: self.eyes.wall_power.pue)
-        self.eyes = eyes = Eyes(ground, hands)
-        self.view = View(
+        self.hands = hands = Actuators(ground, drafter, pue=lambda: self.eyes.wall_power.pue)
+        self.eyes = eyes = Observers(ground, hands)
+        self.view = NodeReport(
             hands.inventory, eyes.accounts, eyes.reservations, ground.hardware.software, eyes.drift
         )
 
@@ -143,7 +143,7 @@ class _Agent:
         await eyes.accounts.read()
 
 
-async def _beat(ledgers: Mapping[str, Ledger]) -> None:
+async def _beat(ledgers: Mapping[str, SharedCounters]) -> None:
     """Tell the workers, for ever, that an agent looks after them; no driver can hold this up."""
     while True:
         for ledger in ledgers.values():

@@ -10,37 +10,37 @@ from functools import partial
 from services.gpuagent.clock_loop.build import governors, promises
 from services.gpuagent.clock_loop.loop import ClockLoop
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.worker_config import Drafter
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.core.worker_config import WorkerConfigBuilder
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import control_of
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.software_versions import Software
 from services.gpuagent.energy.metering import GpuMeter
-from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
 from services.gpuagent.node_place import NodePlace
-from services.gpuagent.planner_link.report_outbox import Mailbox
+from services.gpuagent.planner_link.report_outbox import ReportOutbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 from services.gpuagent.reconfigure.reservations import Reservations
-from services.gpuagent.reconfigure.step_executor import Steps
-from services.gpuagent.reconfigure.transactions import Changes
+from services.gpuagent.reconfigure.step_executor import StepExecutor
+from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import (
     home_of,
     metered_of,
     patience_of,
     sharing_of,
 )
-from services.gpuagent.shared_memory.shared_counters import Ledger
-from services.gpuagent.supervision.gpu_loss_watch import Presence
-from services.gpuagent.supervision.journal import ChangeJournal, Journal
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
+from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.worker_allocation import Places
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_probe import answers
-from services.gpuagent.supervision.worker_supervisor import Surroundings
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import Clock
 from services.kit.config import Deployment
 
@@ -51,12 +51,12 @@ class Hardware:
 
     device: DeviceThread
     gpus: tuple[GpuInfo, ...]
-    ledgers: Mapping[str, Ledger]
+    ledgers: Mapping[str, SharedCounters]
     software: Software
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class Context:
     """What all objects of an agent stand on.
 
     Attributes:
@@ -71,15 +71,17 @@ class Ground:
     deployment: Deployment
     place: NodePlace
     hardware: Hardware
-    mailbox: Mailbox
+    mailbox: ReportOutbox
     clock: Clock
     keeping: asyncio.TaskGroup
 
 
-class Hands:
+class Actuators:
     """What changes the node: its workers, slices, MPS daemons and clocks, step by step."""
 
-    def __init__(self, ground: Ground, drafter: Drafter, pue: Callable[[], float | None]) -> None:
+    def __init__(
+        self, ground: Context, drafter: WorkerConfigBuilder, pue: Callable[[], float | None]
+    ) -> None:
         place, clock, device = ground.place, ground.clock, ground.hardware.device
         settings, folder, keeping = place.settings, place.folder, ground.keeping
         changed, control = ground.mailbox.node_changed, control_of(place.name, settings)
@@ -87,9 +89,9 @@ class Hands:
         home = home_of(ground.deployment, settings, folder / "workers")
         self.sharing = sharing_of(settings, folder / "mps", clock)
         self.segments = Segments(
-            Places(home, ground.hardware.ledgers),
-            Journal(folder / "journal.json"),
-            Surroundings(
+            WorkerAllocator(home, ground.hardware.ledgers),
+            SegmentJournal(folder / "journal.json"),
+            SupervisionContext(
                 clock,
                 partial(answers, tls=ground.deployment.tls),
                 changed,
@@ -98,31 +100,31 @@ class Hands:
             keeping,
             self.sharing,
         )
-        self.clocks = Clocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks)
+        self.clocks = ClockLocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks)
         may_switch = control.granted and (simulated or settings.allow_mig_mode)
         modes = MigModes(device, folder / "mig_modes.json", allowed=may_switch)
         self.inventory = Inventory(
             place.name, settings.zone, simulated, device, self.segments, self.clocks, pue=pue
         )
         self.actions = Actions(device, self.segments, drafter, self.clocks, modes, clock)
-        undo_log = ChangeJournal(folder / "change.json")
-        self.changes = Changes(self.actions, self.inventory, undo_log, clock, keeping)
-        self.steps = Steps(self.changes, clock, changed, control)
+        undo_log = TransactionJournal(folder / "change.json")
+        self.changes = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
+        self.steps = StepExecutor(self.changes, clock, changed, control)
         self.reconfigurer = Reconfigurer(self.inventory, self.steps)
 
 
-class Eyes:
+class Observers:
     """What watches the node: energy, wall power, GPUs that go, profiles that drift, clocks."""
 
-    def __init__(self, ground: Ground, hands: Hands) -> None:
+    def __init__(self, ground: Context, hands: Actuators) -> None:
         place, hardware, mailbox = ground.place, ground.hardware, ground.mailbox
         clock, changed = ground.clock, ground.mailbox.node_changed
         segments, clocks = hands.segments, hands.clocks
         began_s = clock.now().timestamp()
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
-        self.accounts = Accounts(meters, hardware.device, segments, clock, mailbox.energy_read)
+        self.accounts = NodeAccounts(meters, hardware.device, segments, clock, mailbox.energy_read)
         self.wall_power = WallPower(place, ground.deployment.mqtt, self.accounts, clock, changed)
-        self.presence = Presence(
+        self.presence = GpuLossWatch(
             known=frozenset(hardware.ledgers),
             device=hardware.device,
             segments=segments,

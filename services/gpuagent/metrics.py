@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from services.gpuagent.core.model import SegmentState
 from services.gpuagent.energy.metrics import energy_metrics
-from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.slice_sharing import Sharing
@@ -21,7 +21,7 @@ from services.gpuagent.supervision.slice_sharing import Sharing
 class AgentCollector(Collector):
     """Energy by GPU and segment, states and restarts of workers, errors of profiles."""
 
-    accounts: Accounts
+    accounts: NodeAccounts
     segments: Segments
     sharing: Sharing
     watch: DriftWatch

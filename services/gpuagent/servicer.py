@@ -11,7 +11,7 @@ import grpc
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.gpuagent.planner_link import convert_transaction
-from services.gpuagent.planner_link.node_report import View
+from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -20,7 +20,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     """Reads one node, and changes it where an operator says so."""
 
-    def __init__(self, view: View, reconfigurer: Reconfigurer) -> None:
+    def __init__(self, view: NodeReport, reconfigurer: Reconfigurer) -> None:
         self._view = view
         self._reconfigurer = reconfigurer
 

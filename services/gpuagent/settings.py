@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.restart_policy import Patience
-from services.gpuagent.core.worker_config import Drafter, Variant
+from services.gpuagent.core.restart_policy import RestartPolicy
+from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import External, Generative, TlsFiles
 from services.gpuagent.devices.mps.control_program import LegacyMps
-from services.gpuagent.energy.metering import Metered
+from services.gpuagent.energy.metering import MeteredGpu
 from services.gpuagent.supervision.slice_sharing import MpsSharing, Sharing, Unshared
-from services.gpuagent.supervision.worker_allocation import Home
+from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
 from services.kit.clock import Clock
 from services.kit.config import (
@@ -27,9 +27,9 @@ from services.kit.profiles.factory import load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
 
 
-def metered_of(node: Node, gpu: GpuModel) -> Metered:
+def metered_of(node: Node, gpu: GpuModel) -> MeteredGpu:
     """Return what one of a node's GPUs is to its meter."""
-    return Metered(
+    return MeteredGpu(
         idle_power_w=gpu.idle_power_w,
         sm_count=gpu.sm_count,
         simulated=node.simulated is not None,
@@ -37,7 +37,7 @@ def metered_of(node: Node, gpu: GpuModel) -> Metered:
     )
 
 
-def drafter_of(deployment: Deployment, node: Node) -> Drafter:
+def drafter_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:
     """Return what draws the blueprints of the deployment's variants. Reads profiles: blocks."""
     variants = {
         (model_name, name): Variant(
@@ -50,7 +50,7 @@ def drafter_of(deployment: Deployment, node: Node) -> Drafter:
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
     }
-    return Drafter(variants, simulated=node.simulated is not None)
+    return WorkerConfigBuilder(variants, simulated=node.simulated is not None)
 
 
 def stages_of(variant: config.Variant) -> tuple[Variant, ...]:
@@ -90,9 +90,9 @@ def external_of(runtime: Runtime) -> External | None:
     )
 
 
-def patience_of(workers: Workers) -> Patience:
+def patience_of(workers: Workers) -> RestartPolicy:
     """Return what is borne of a worker."""
-    return Patience(
+    return RestartPolicy(
         load_timeout_s=workers.load_timeout_s,
         memory_limit_bytes=int((workers.memory_limit_mib or 0) * BYTES_PER_MIB),
         max_failures=workers.max_failures,
@@ -100,10 +100,10 @@ def patience_of(workers: Workers) -> Patience:
     )
 
 
-def home_of(deployment: Deployment, node: Node, folder: Path) -> Home:
+def home_of(deployment: Deployment, node: Node, folder: Path) -> WorkerDefaults:
     """Return where and how workers run, with their files in `folder`."""
     tls = deployment.tls
-    return Home(
+    return WorkerDefaults(
         folder=folder,
         host=node.worker_host,
         orphan_timeout_s=node.orphan_timeout_s,

@@ -17,17 +17,17 @@ import pynvml
 from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.nvml import listing
 from services.gpuagent.devices.nvml.errors import translated
-from services.gpuagent.devices.nvml.listing import GpuInstance, MigDevice, Profile
+from services.gpuagent.devices.nvml.listing import ListedInstance, ListedMigDevice, ListedProfile
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.shared_memory.shared_counters import Ledger
-from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.journal import SegmentJournal
 from services.kit import config
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.units import BYTES_PER_MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class SliceOccupant:
     """A segment that has processes on a slice.
 
     Attributes:
@@ -84,10 +84,10 @@ class SurveyedGpu:
     uuid: str = ""
     name: str = ""
     gauges: Gauges | None = None
-    profiles: tuple[Profile, ...] = ()
-    instances: tuple[GpuInstance, ...] = ()
-    devices: tuple[MigDevice, ...] = ()
-    tenants: tuple[Tenant, ...] = ()
+    profiles: tuple[ListedProfile, ...] = ()
+    instances: tuple[ListedInstance, ...] = ()
+    devices: tuple[ListedMigDevice, ...] = ()
+    tenants: tuple[SliceOccupant, ...] = ()
     may_look: bool = True
 
 
@@ -112,7 +112,7 @@ def survey(name: str, node: config.Node) -> tuple[SurveyedGpu, ...]:
     with _opened(name, node, folder), translated("read the GPUs"):
         serves = {
             spec.segment_id: f"{spec.model}/{spec.variant}"
-            for spec in Journal(folder / "journal.json").load()
+            for spec in SegmentJournal(folder / "journal.json").load()
         }
         indices = range(pynvml.nvmlDeviceGetCount())
         return tuple(_surveyed(index, folder, serves) for index in indices)
@@ -129,7 +129,7 @@ def _opened(name: str, node: config.Node, folder: Path) -> Iterator[None]:
             return fake_nvml.NoActivity()
 
         if node.simulated is not None:
-            library = fake_nvml.SimulatedNvml(
+            library = fake_nvml.FakeNvml(
                 name,
                 node.simulated,
                 state_dir=folder / "hardware",
@@ -141,8 +141,8 @@ def _opened(name: str, node: config.Node, folder: Path) -> Iterator[None]:
         yield
 
 
-def _watched(folder: Path, uuid: str) -> closing[Ledger]:
-    return closing(Ledger(folder / "ledgers" / f"{uuid}.ledger", read_only=True))
+def _watched(folder: Path, uuid: str) -> closing[SharedCounters]:
+    return closing(SharedCounters(folder / "ledgers" / f"{uuid}.ledger", read_only=True))
 
 
 def _surveyed(index: int, folder: Path, serves: Mapping[str, str]) -> SurveyedGpu:
@@ -187,7 +187,7 @@ def _or_none(ask: Callable[[Any], Any], device: Any) -> Any:
         return None
 
 
-def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[Tenant]:
+def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[SliceOccupant]:
     """Yield the segments whose processes hold slots of the GPU's ledger, in order of slot."""
     pids: dict[tuple[str, str], list[int]] = {}
     with suppress(NotFound), _watched(folder, uuid) as ledger:
@@ -195,4 +195,4 @@ def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[Ten
             if slot.pid and psutil.pid_exists(slot.pid):
                 pids.setdefault((slot.slice_uuid, slot.segment_id), []).append(slot.pid)
     for (slice_uuid, segment_id), found in pids.items():
-        yield Tenant(slice_uuid, segment_id, serves.get(segment_id, ""), tuple(found))
+        yield SliceOccupant(slice_uuid, segment_id, serves.get(segment_id, ""), tuple(found))

@@ -9,7 +9,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.gpuagent.devices.fake_nvml import NoActivity, SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.config import Objective
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -32,7 +32,7 @@ strategies = st.sampled_from(sorted(REGISTRY))
 @contextmanager
 def node(types: list[str]) -> Iterator[NvmlGpus]:
     """A simulated node whose GPUs have MIG enabled, in memory."""
-    library = SimulatedNvml("n", types, state_dir=None, activity=lambda _: NoActivity())
+    library = FakeNvml("n", types, state_dir=None, activity=lambda _: NoActivity())
     restore = install(library)
     try:
         with NvmlGpus(simulated=True) as gpus:

@@ -14,7 +14,7 @@ import yaml
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.gpuagent.devices.fake_nvml import SimulatedNvml
+from services.gpuagent.devices.fake_nvml import FakeNvml
 from services.kit.config.loader import load
 from services.kit.rpc import dial
 from tests.support.gpuagent.agent_service import workers_in
@@ -41,14 +41,14 @@ def config(config: Path) -> Path:
 
 
 @pytest.fixture
-def hardware(running: Running, folder: Path) -> SimulatedNvml:
+def hardware(running: Running, folder: Path) -> FakeNvml:
     """The node's GPUs, seen beside its agent."""
     state = folder / "state" / NODE / "hardware"
-    return SimulatedNvml(NODE, TYPES, state_dir=state, read_only=True)
+    return FakeNvml(NODE, TYPES, state_dir=state, read_only=True)
 
 
 async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
-    running: Running, hardware: SimulatedNvml
+    running: Running, hardware: FakeNvml
 ) -> None:
     """No request fails meanwhile: those on the dead workers are answered by others."""
     lost, kept = hardware.gpu_uuids
@@ -69,7 +69,7 @@ async def test_load_moves_off_a_lost_gpu_and_back_after_its_reset(
 
 
 async def test_a_gpu_that_an_operator_waits_for_is_vacated_and_planned_with_again(
-    running: Running, config: Path, hardware: SimulatedNvml
+    running: Running, config: Path, hardware: FakeNvml
 ) -> None:
     """What runs there moves first: no request fails."""
     wanted, other = hardware.gpu_uuids

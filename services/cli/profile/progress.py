@@ -10,7 +10,7 @@ from rich.console import Console
 
 from services.cli.profile.render import point, result
 from services.cli.profile.request import Target
-from services.gpuagent.profiling.profiler.profiler import Step
+from services.gpuagent.profiling.profiler.profiler import ProfileProgress
 
 
 class Progress:
@@ -45,7 +45,7 @@ class Progress:
     ) -> None:
         self._bars.stop()
 
-    def show(self, target: Target, step: Step) -> None:
+    def show(self, target: Target, step: ProfileProgress) -> None:
         """Show where a variant stands."""
         name = f"{target.model}/{target.variant}"
         if target not in self._tasks:

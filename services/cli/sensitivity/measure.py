@@ -21,7 +21,7 @@ from services.cli.profile.request import chosen_gpu
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.profiler.rig import reserved
 from services.gpuagent.profiling.sensitivity.database import Database
-from services.gpuagent.profiling.sensitivity.measure import Bench, Effort, Measured, missing
+from services.gpuagent.profiling.sensitivity.measure import Bench, Measured, OperatorEffort, missing
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost
@@ -76,7 +76,9 @@ async def measured(
             # CUDA starts in this process only after that, and sees nothing else.
             os.environ["CUDA_VISIBLE_DEVICES"] = await rig.hold(top_mhz)
             clocks_mhz = (top_mhz, round(top_mhz * (1 - CLOCK_DROP)))
-            return Measured(device, await at_both(bench, wanted, rig.hold, clocks_mhz, Effort()))
+            return Measured(
+                device, await at_both(bench, wanted, rig.hold, clocks_mhz, OperatorEffort())
+            )
 
 
 def _gpu(node: Node, place: Place) -> Gpu:
@@ -100,7 +102,7 @@ async def at_both(
     wanted: tuple[Bucket, ...],
     hold: Callable[[int], Awaitable[object]],
     clocks_mhz: tuple[int, int],
-    effort: Effort,
+    effort: OperatorEffort,
 ) -> dict[Bucket, Cost]:
     """Time operators at both clocks; a GPU changes its clock twice, not twice for each.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import accumulate
 
-from services.gpuagent.clock_loop.core.governor import Governor, Tenant
+from services.gpuagent.clock_loop.core.governor import GovernedSegment, Governor
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_config import WorkerConfig
 from services.kit.config import Deployment, Node
 from services.kit.profiles.factory import load_stages
 from services.kit.profiles.stage_split import latency_shares
@@ -20,7 +20,7 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
     return {gpu.uuid: Governor(gpu.uuid, gpu.model.clocks_mhz, node.clock_floor) for gpu in gpus}
 
 
-def promises(deployment: Deployment) -> Callable[[Blueprint], Tenant]:
+def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment]:
     """Return what tells of a segment what its requests were promised; reads profiles.
 
     A request's latency counts from when it came to the router. At a stage of a pipeline it may so
@@ -34,11 +34,11 @@ def promises(deployment: Deployment) -> Callable[[Blueprint], Tenant]:
         if variant.stages
     }
 
-    def promised(blueprint: Blueprint) -> Tenant:
+    def promised(blueprint: WorkerConfig) -> GovernedSegment:
         spec = blueprint.spec
         model = deployment.models[spec.model]
         part = parts.get((spec.model, spec.variant), (1.0,))[spec.stage]
-        return Tenant(
+        return GovernedSegment(
             segment_id=spec.segment_id,
             model=spec.model,
             percentile=model.slo.percentile,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, Tenant
-from services.gpuagent.core.worker_config import Blueprint
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
+from services.gpuagent.core.worker_config import WorkerConfig
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
-from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.running_segment import RunningSegment
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
@@ -36,9 +36,9 @@ class ClockLoop:
     """
 
     governors: Mapping[str, Governor]
-    promised: Callable[[Blueprint], Tenant]
+    promised: Callable[[WorkerConfig], GovernedSegment]
     segments: Segments
-    clocks: Clocks
+    clocks: ClockLocks
     clock: Clock
     scale_out: Callable[[ScaleOut], None]
     reserved: Callable[[], Collection[str]] = frozenset
@@ -76,12 +76,12 @@ class ClockLoop:
             await self.look(gpu_uuid)
             await self.clock.sleep(SAMPLE_S)
 
-    def _counts(self, gpu_uuid: str) -> dict[Tenant, Counts]:
+    def _counts(self, gpu_uuid: str) -> dict[GovernedSegment, Counts]:
         running = self.segments.on(gpu_uuid)
         return {self.promised(each.blueprint): _counts_of(each) for each in running}
 
 
-def _counts_of(running: Running) -> Counts:
+def _counts_of(running: RunningSegment) -> Counts:
     counts: Counts = np.zeros(SIZES, np.uint64)
     for keeper in running.keepers:
         counts = counts + keeper.ledger.latencies(keeper.spec.slot).read()

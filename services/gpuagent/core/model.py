@@ -200,7 +200,7 @@ Action = CreateSlice | DestroySlice | LockClock | SetMigMode | StartSegment | St
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Transaction:
     """Actions that are carried out as one: all of them, or none.
 
     Attributes:

@@ -8,7 +8,7 @@ from services.kit.errors import PermissionDenied
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class Permissions:
     """Whether the agent may change its node, or only reads it.
 
     Reading is the inventory, energy and metrics. Changing is all that a step does.
@@ -35,4 +35,4 @@ class Control:
             )
 
 
-GRANTED = Control()
+ALL_GRANTED = Permissions()

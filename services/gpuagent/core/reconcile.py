@@ -21,7 +21,6 @@ from typing import Final
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import (
     Action,
-    Change,
     CreateSlice,
     DestroySlice,
     LockClock,
@@ -30,6 +29,7 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
@@ -57,7 +57,7 @@ class DesiredGpu:
     clock_mhz: int | None = None
 
 
-def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Change:
+def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Transaction:
     """Return the change that leads from `node`, as read back, to `desired`.
 
     GPUs that are not named are left alone.
@@ -70,10 +70,10 @@ def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Change:
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     ways = [_way(each, gpus[each.gpu_uuid], node) for each in desired]
     groups = (_at_once(way[number] for way in ways) for number in range(_GROUPS))
-    return Change(tuple(filter(None, groups)))
+    return Transaction(tuple(filter(None, groups)))
 
 
-def gaps(change: Change, node: Node) -> tuple[str, ...]:
+def gaps(change: Transaction, node: Node) -> tuple[str, ...]:
     """Return the models with fewer segments in between than before and after, by name."""
     model_of = {each.spec.segment_id: each.spec.model for each in node.segments}
     count = Counter(model_of.values())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RestartPolicy:
     """What is borne of a worker process.
 
     Attributes:
@@ -24,7 +24,7 @@ class Patience:
 
 
 @dataclass(slots=True)
-class Failures:
+class FailureHistory:
     """A worker's failures of late.
 
     Attributes:
@@ -33,7 +33,7 @@ class Failures:
         count: Failures since the start, or since they were forgiven.
     """
 
-    patience: Patience
+    patience: RestartPolicy
     last: str = ""
     count: int = 0
     _at_s: deque[float] = field(default_factory=deque)

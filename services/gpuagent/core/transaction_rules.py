@@ -14,7 +14,6 @@ from typing import Final
 
 from services.gpuagent.core.model import (
     Action,
-    Change,
     CreateSlice,
     DestroySlice,
     LockClock,
@@ -24,6 +23,7 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
@@ -31,12 +31,12 @@ from services.kit.mig import WHOLE, Placement
 UNDO_GRACE_S: Final = 1.0
 """For segments that a change started: nobody was told of them yet."""
 
-Slot = tuple[str, Placement]
+SlicePlace = tuple[str, Placement]
 """A place for a slice: (GPU, placement)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PriorState:
     """What a change touches, as it was.
 
     Attributes:
@@ -46,13 +46,13 @@ class Before:
         mig_modes: MIG mode in force, by GPU.
     """
 
-    slices: Mapping[Slot, bool] = field(default_factory=dict)
+    slices: Mapping[SlicePlace, bool] = field(default_factory=dict)
     segments: Mapping[str, SegmentSpec | None] = field(default_factory=dict)
     clocks_mhz: Mapping[str, int] = field(default_factory=dict)
     mig_modes: Mapping[str, bool] = field(default_factory=dict)
 
 
-def check(change: Change, node: Node) -> None:
+def check(change: Transaction, node: Node) -> None:
     """Refuse a change that cannot be, before anything is done.
 
     Raises:
@@ -81,7 +81,7 @@ def check(change: Change, node: Node) -> None:
             )
 
 
-def outstanding(change: Change, node: Node) -> Change:
+def outstanding(change: Transaction, node: Node) -> Transaction:
     """Return what is still to be done; empty where the node is as the change asks."""
     there = _slots(node)
     running = {each.spec.segment_id for each in node.segments}
@@ -105,15 +105,15 @@ def outstanding(change: Change, node: Node) -> Change:
                 return gpus[uuid].mig_enabled == gpus[uuid].mig_pending == enabled
 
     groups = (tuple(each for each in group if not done(each)) for group in change.groups)
-    return Change(tuple(filter(None, (_swept(change, node), *groups))))
+    return Transaction(tuple(filter(None, (_swept(change, node), *groups))))
 
 
-def before(change: Change, node: Node) -> Before:
+def before(change: Transaction, node: Node) -> PriorState:
     """Return what `change` touches as it is on `node`."""
     there = _slots(node)
     running = {each.spec.segment_id: each.spec for each in node.segments}
     modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
-    return Before(
+    return PriorState(
         slices={
             (each.gpu_uuid, each.placement): (each.gpu_uuid, each.placement) in there
             for each in change.actions
@@ -133,7 +133,7 @@ def before(change: Change, node: Node) -> Before:
     )
 
 
-def undo(then: Before) -> Change:
+def undo(then: PriorState) -> Transaction:
     """Return the change that leads back to `then` from wherever a change has got to."""
     absent = (slot for slot, existed in then.slices.items() if not existed)
     present = (slot for slot, existed in then.slices.items() if existed)
@@ -145,7 +145,7 @@ def undo(then: Before) -> Change:
         tuple(LockClock(uuid, clock_mhz) for uuid, clock_mhz in then.clocks_mhz.items()),
         tuple(StartSegment(spec) for spec in then.segments.values() if spec),
     )
-    return Change(tuple(filter(None, groups)))
+    return Transaction(tuple(filter(None, groups)))
 
 
 def gpu_of(action: Action) -> str:
@@ -174,7 +174,7 @@ def _thing(action: Action) -> tuple[object, ...]:
             return "the MIG mode of", uuid
 
 
-def _slots(node: Node) -> frozenset[Slot]:
+def _slots(node: Node) -> frozenset[SlicePlace]:
     return frozenset((gpu.uuid, placement) for gpu in node.gpus for placement, _ in gpu.slices)
 
 
@@ -186,7 +186,7 @@ def _segment_ids(actions: Iterable[Action]) -> Iterator[str]:
             yield action.segment_id
 
 
-def _swept(change: Change, node: Node) -> tuple[Action, ...]:
+def _swept(change: Transaction, node: Node) -> tuple[Action, ...]:
     """Return the removal of empty GPU instances that lie where slices are to come.
 
     A crash between the two calls that create a slice leaves one; nothing can run on it.

@@ -40,7 +40,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class WorkerConfig:
     """What the workers of a segment share.
 
     Attributes:
@@ -77,7 +77,7 @@ class Blueprint:
 
 
 @dataclass(frozen=True, slots=True)
-class Drafter:
+class WorkerConfigBuilder:
     """Draws blueprints.
 
     Attributes:
@@ -109,7 +109,7 @@ class Drafter:
             )
         return stages[spec.stage]
 
-    def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> Blueprint:
+    def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> WorkerConfig:
         """Return the blueprint of a segment.
 
         Raises:
@@ -128,7 +128,7 @@ class Drafter:
         # InfAdapter's containers: as many threads as cores. Processes share them out.
         threads = max(len(cores) // spec.processes, 1)
         on_gpu = not (self.simulated or cores)
-        return Blueprint(
+        return WorkerConfig(
             spec=spec,
             slice_uuid=slice_uuid,
             file=variant.file,

@@ -22,7 +22,7 @@ _log = logs.get("clocks")
 VERSION: Final = 1
 
 
-class Clocks:
+class ClockLocks:
     """Holds clocks, and knows over a crash which ones it held.
 
     A clock is on disk as held before the driver is asked to hold it, so that an agent that comes

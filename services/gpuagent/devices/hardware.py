@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.permissions import Control
+from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.cpu.opening import cores_of
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
@@ -25,7 +25,7 @@ async def gpus_of(
     name: str,
     node: config.Node,
     state_dir: Path,
-    ledger: Callable[[str], Ledger],
+    ledger: Callable[[str], SharedCounters],
     *,
     kept_off: Collection[str] = (),
 ) -> AsyncIterator[DeviceThread]:
@@ -52,9 +52,7 @@ async def gpus_of(
     simulated = node.simulated is not None
     restore: Callable[[], None] | None = None
     if node.simulated is not None:
-        library = fake_nvml.SimulatedNvml(
-            name, node.simulated, state_dir=state_dir, activity=ledger
-        )
+        library = fake_nvml.FakeNvml(name, node.simulated, state_dir=state_dir, activity=ledger)
         restore = fake_nvml.install(library)
     try:
         gpus = NvmlGpus(allowed=node.gpus, control=control, simulated=simulated)
@@ -67,9 +65,9 @@ async def gpus_of(
             restore()
 
 
-def control_of(name: str, node: config.Node) -> Control:
+def control_of(name: str, node: config.Node) -> Permissions:
     """Return whether a node's agent may change it."""
-    return Control(node.controlled, f"nodes.{name}.control")
+    return Permissions(node.controlled, f"nodes.{name}.control")
 
 
 async def _enable_mig(device: DeviceThread, kept_off: Collection[str]) -> None:

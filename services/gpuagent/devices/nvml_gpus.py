@@ -17,7 +17,7 @@ import pynvml
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.permissions import GRANTED, Control
+from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.devices.nvml import changing, reading
 from services.gpuagent.devices.nvml.energy import EnergyReader
 from services.gpuagent.devices.nvml.errors import lost_left_out, translated
@@ -49,7 +49,7 @@ class NvmlGpus:
         self,
         *,
         allowed: Collection[str] | None = None,
-        control: Control = GRANTED,
+        control: Permissions = ALL_GRANTED,
         simulated: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -9,12 +9,18 @@ from typing import Any, Final
 
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
-from services.gpuagent.energy.core.account import Account, SegmentAccount, Used
-from services.gpuagent.energy.core.attribution import IdleShare, Window, steered_w
-from services.gpuagent.energy.core.progress import Cursor, Stint, activity_of, stints, work_of
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.energy.core.account import Account, SegmentAccount, WindowUse
+from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
+from services.gpuagent.energy.core.progress import (
+    Cursor,
+    SlotProgress,
+    activity_of,
+    stints,
+    work_of,
+)
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.state_files import read_json, write_json
-from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.running_segment import RunningSegment
 
 VERSION: Final = 1
 _OTHERS: Final = ""
@@ -25,7 +31,7 @@ TICK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Metered:
+class MeteredGpu:
     """What a GPU is, to its meter.
 
     Attributes:
@@ -76,7 +82,9 @@ class GpuMeter:
         FailedPrecondition: The file is damaged.
     """
 
-    def __init__(self, path: Path, ledger: Ledger, metered: Metered, began_s: float = 0.0) -> None:
+    def __init__(
+        self, path: Path, ledger: SharedCounters, metered: MeteredGpu, began_s: float = 0.0
+    ) -> None:
         self._path = path
         self._ledger = ledger
         self._gpu = metered
@@ -88,7 +96,9 @@ class GpuMeter:
         if data is not None:
             self.account, self._last = _account(data["account"]), _reading(data["reading"])
 
-    def read(self, meter: MeterReading | None, at_s: float, segments: Iterable[Running]) -> None:
+    def read(
+        self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
+    ) -> None:
         """Bring the account up to date and tell the workers their figures.
 
         Args:
@@ -107,10 +117,12 @@ class GpuMeter:
         done = self._weighed(seen, segments, modelled=meter is None)
         total_j = _drawn_j(last, told)
         activity = {**activity_of(done), **_of_others(last, told, done)}
-        window = Window(total_j, self._idle_j(total_j, elapsed_s), activity, self._held(segments))
+        window = EnergyWindow(
+            total_j, self._idle_j(total_j, elapsed_s), activity, self._held(segments)
+        )
         mean_w = total_j / elapsed_s if elapsed_s else 0.0
         power_w = mean_w if told.power_w is None else told.power_w
-        used = Used(work_of(done), power_w, told.method, self._gpu.idle_share)
+        used = WindowUse(work_of(done), power_w, told.method, self._gpu.idle_share)
         self._apply(window, used, segments, done)
         self._last = Reading(told.energy_j, at_s, cursors, told.method, told.busy_core_s)
 
@@ -126,7 +138,9 @@ class GpuMeter:
 
     # ---- the window ----------------------------------------------------------------------------
 
-    def _modelled(self, last: Reading, elapsed_s: float, seen: Sequence[Stint]) -> MeterReading:
+    def _modelled(
+        self, last: Reading, elapsed_s: float, seen: Sequence[SlotProgress]
+    ) -> MeterReading:
         """Return the meter of a GPU that has none: idle power, and what profiles say of batches."""
         active_j = sum(stint.profiled_j for stint in seen)
         energy_j = last.meter_j + self._gpu.idle_power_w * elapsed_s + active_j
@@ -144,8 +158,8 @@ class GpuMeter:
         return idle_j
 
     def _weighed(
-        self, seen: Sequence[Stint], segments: Sequence[Running], *, modelled: bool
-    ) -> tuple[Stint, ...]:
+        self, seen: Sequence[SlotProgress], segments: Sequence[RunningSegment], *, modelled: bool
+    ) -> tuple[SlotProgress, ...]:
         """Return the stints with their activity."""
         for running in segments:
             shares = thread_shares(running.spec)
@@ -153,7 +167,7 @@ class GpuMeter:
                 sms = running.blueprint.sm_count * share
                 self._slot_sms[keeper.spec.slot] = (running.spec.segment_id, sms)
 
-        def activity(stint: Stint) -> float:
+        def activity(stint: SlotProgress) -> float:
             if modelled:
                 return stint.profiled_j
             if self._gpu.simulated:
@@ -164,14 +178,18 @@ class GpuMeter:
 
         return tuple(replace(stint, activity=activity(stint)) for stint in seen)
 
-    def _held(self, segments: Sequence[Running]) -> Mapping[str, float]:
+    def _held(self, segments: Sequence[RunningSegment]) -> Mapping[str, float]:
         sm_count = self._gpu.sm_count
         return {r.spec.segment_id: r.blueprint.sm_count / sm_count for r in segments}
 
     # ---- what comes of it ----------------------------------------------------------------------
 
     def _apply(
-        self, window: Window, used: Used, segments: Sequence[Running], done: Sequence[Stint]
+        self,
+        window: EnergyWindow,
+        used: WindowUse,
+        segments: Sequence[RunningSegment],
+        done: Sequence[SlotProgress],
     ) -> None:
         account = self.account
         for running in segments:
@@ -187,7 +205,7 @@ class GpuMeter:
             self._grant(running, powers_w, used.method)
         self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
 
-    def _grant(self, running: Running, powers_w: Mapping[int, float], method: str) -> None:
+    def _grant(self, running: RunningSegment, powers_w: Mapping[int, float], method: str) -> None:
         """Tell a segment's workers what they draw; those of which nothing new is known keep it."""
         for keeper in running.keepers:
             slot = keeper.spec.slot
@@ -210,7 +228,9 @@ def _drawn_j(last: Reading, told: MeterReading) -> float:
     return told.energy_j - (last.meter_j if told.energy_j >= last.meter_j else 0.0)
 
 
-def _of_others(last: Reading, told: MeterReading, done: Sequence[Stint]) -> Mapping[str, float]:
+def _of_others(
+    last: Reading, told: MeterReading, done: Sequence[SlotProgress]
+) -> Mapping[str, float]:
     """Return the activity on a CPU of what is no segment's: the system, other programs, this agent.
 
     It draws its share too, and nobody's segment pays for it.
@@ -221,7 +241,7 @@ def _of_others(last: Reading, told: MeterReading, done: Sequence[Stint]) -> Mapp
     return {_OTHERS: max(told.busy_core_s - last.busy_core_s - ours_s, 0.0)}
 
 
-def _powers_w(own: Sequence[Stint], active_j: float, owed_j: float) -> Mapping[int, float]:
+def _powers_w(own: Sequence[SlotProgress], active_j: float, owed_j: float) -> Mapping[int, float]:
     """Return the active power of a segment's workers while busy, by slot.
 
     A window without work, or without energy, says nothing of the power of work.

@@ -22,7 +22,7 @@ _log = logs.get("accounts")
 PERIOD_S: Final = 0.5
 
 
-class Accounts:
+class NodeAccounts:
     """Every GPU's account.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from prometheus_client import Gauge
 
 from services.gpuagent.energy.core.pue import PueMeter, told
-from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.node_place import NodePlace
 from services.kit.clock import Clock
 from services.kit.config import Mqtt, PowerMeters
@@ -44,7 +44,7 @@ class WallPower:
         self,
         place: NodePlace,
         settings: Mqtt | None,
-        accounts: Accounts,
+        accounts: NodeAccounts,
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:

@@ -13,7 +13,6 @@ from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.model import (
     Action,
-    Change,
     ClockState,
     CreateSlice,
     DestroySlice,
@@ -27,9 +26,10 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.gpuagent.energy.core.account import Account
-from services.gpuagent.profile_drift.core.drift import Kind, Track
+from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement, SliceKind
 
@@ -59,7 +59,7 @@ def energy(accounts: Mapping[str, Account]) -> list[pb.GpuEnergy]:
     return [_gpu_energy(uuid, account) for uuid, account in accounts.items()]
 
 
-def step(message: steps_pb2.Step) -> Action | Change:
+def step(message: steps_pb2.Step) -> Action | Transaction:
     """Return what a step asks for.
 
     Raises:
@@ -68,7 +68,7 @@ def step(message: steps_pb2.Step) -> Action | Change:
     if message.WhichOneof("action") != "change":
         return action(message)
     groups = message.change.groups
-    return Change(tuple(tuple(action(each) for each in group.actions) for group in groups))
+    return Transaction(tuple(tuple(action(each) for each in group.actions) for group in groups))
 
 
 def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
@@ -146,12 +146,12 @@ def spec(message: pb.SegmentSpec) -> SegmentSpec:
     )
 
 
-def drifts(tracks: Mapping[Kind, Track]) -> planner_pb2.ProfileDrifts:
+def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:
     """Return the message of wrong profiles."""
     return planner_pb2.ProfileDrifts(drifts=[_drift(*each) for each in tracks.items()])
 
 
-def _drift(kind: Kind, track: Track) -> planner_pb2.ProfileDrift:
+def _drift(kind: SegmentKind, track: DriftTrack) -> planner_pb2.ProfileDrift:
     return planner_pb2.ProfileDrift(
         model=kind.model,
         variant=kind.variant,

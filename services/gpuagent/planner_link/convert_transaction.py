@@ -7,13 +7,13 @@ from datetime import timedelta
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2, steps_pb2
 from services.gpuagent.core.model import (
     Action,
-    Change,
     CreateSlice,
     DestroySlice,
     LockClock,
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.planner_link import convert
@@ -54,7 +54,7 @@ def _here(message: inventory_pb2.SegmentSpec, gpu_uuid: str) -> inventory_pb2.Se
     return found
 
 
-def _change(change: Change) -> steps_pb2.Change:
+def _change(change: Transaction) -> steps_pb2.Change:
     return steps_pb2.Change(
         groups=[
             steps_pb2.ActionGroup(actions=[_action(each) for each in group])

@@ -8,7 +8,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.devices.software_versions import Software
-from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.planner_link import convert
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.inventory import Inventory
@@ -16,11 +16,11 @@ from services.gpuagent.reconfigure.reservations import Reservations
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeReport:
     """The node and its energy. Attributes: inventory, accounts, reservations, versions, watch."""
 
     inventory: Inventory
-    accounts: Accounts
+    accounts: NodeAccounts
     reservations: Reservations
     versions: Software
     watch: DriftWatch

@@ -10,7 +10,7 @@ from services.gpuagent.clock_loop.core.governor import ScaleOut
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
+class PendingReports:
     """What to tell next.
 
     Attributes:
@@ -27,7 +27,7 @@ class Mail:
     drifts: bool = False
 
 
-class Mailbox:
+class ReportOutbox:
     """Collects what changed until the stream has room for it, so a slow planner costs nothing."""
 
     def __init__(self) -> None:
@@ -70,12 +70,14 @@ class Mailbox:
         self._drifts = True
         self.node_changed()
 
-    async def take(self) -> Mail:
+    async def take(self) -> PendingReports:
         """Wait for something to tell, and take all of it."""
         await self._filled.wait()
         self._filled.clear()
         scale_outs = tuple(self._scale_outs.values())
-        mail = Mail(self._node, self._energy, tuple(self._results), scale_outs, self._drifts)
+        mail = PendingReports(
+            self._node, self._energy, tuple(self._results), scale_outs, self._drifts
+        )
         self._node = self._energy = self._drifts = False
         self._results.clear()
         self._scale_outs.clear()

@@ -12,9 +12,9 @@ from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
-from services.gpuagent.planner_link.node_report import View
-from services.gpuagent.planner_link.report_outbox import Mailbox
-from services.gpuagent.reconfigure.step_executor import Steps
+from services.gpuagent.planner_link.node_report import NodeReport
+from services.gpuagent.planner_link.report_outbox import ReportOutbox
+from services.gpuagent.reconfigure.step_executor import StepExecutor
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
@@ -41,9 +41,9 @@ class Uplink:
     def __init__(
         self,
         planner: PlannerServiceAsyncStub,
-        mailbox: Mailbox,
-        view: View,
-        steps: Steps,
+        mailbox: ReportOutbox,
+        view: NodeReport,
+        steps: StepExecutor,
         clock: Clock,
     ) -> None:
         self._planner = planner

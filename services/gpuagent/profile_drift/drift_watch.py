@@ -9,11 +9,11 @@ from typing import Final
 
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.devices.clock_locks import Clocks
-from services.gpuagent.energy.node_accounts import Accounts
-from services.gpuagent.profile_drift.core.drift import Kind, Seen, Track
-from services.gpuagent.shared_memory.shared_counters import Ledger
-from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.devices.clock_locks import ClockLocks
+from services.gpuagent.energy.node_accounts import NodeAccounts
+from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, SegmentKind
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.running_segment import RunningSegment
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.telemetry import logs
@@ -49,20 +49,20 @@ class DriftWatch:
     """
 
     models: Mapping[str, GpuModel]
-    ledgers: Mapping[str, Ledger]
+    ledgers: Mapping[str, SharedCounters]
     segments: Segments
-    accounts: Accounts
-    clocks: Clocks
+    accounts: NodeAccounts
+    clocks: ClockLocks
     simulated: bool
     reserved: Callable[[], Collection[str]]
     clock: Clock
     changed: Callable[[], None]
-    tracks: dict[Kind, Track] = field(default_factory=dict)
+    tracks: dict[SegmentKind, DriftTrack] = field(default_factory=dict)
     _slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
     _energies: dict[tuple[str, str], _Energy] = field(default_factory=dict)
 
     @property
-    def wrong(self) -> dict[Kind, Track]:
+    def wrong(self) -> dict[SegmentKind, DriftTrack]:
         """The kinds of segment whose profiles are wrong."""
         return {kind: track for kind, track in sorted(self.tracks.items()) if track.wrong}
 
@@ -74,7 +74,7 @@ class DriftWatch:
 
     def look(self) -> None:
         """Take in what workers did since the last look."""
-        seen: defaultdict[Kind, Seen] = defaultdict(Seen)
+        seen: defaultdict[SegmentKind, BatchTotals] = defaultdict(BatchTotals)
         for gpu_uuid, model in self.models.items():
             if not self.simulated and model.max_clock_mhz:
                 held_mhz = self.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
@@ -86,9 +86,9 @@ class DriftWatch:
         if changes:
             self.changed()
 
-    def _learn(self, kind: Kind, new: Seen) -> bool:
+    def _learn(self, kind: SegmentKind, new: BatchTotals) -> bool:
         """Take in batches of one kind; tell whether its profile has become wrong, or right."""
-        before = self.tracks.get(kind, Track())
+        before = self.tracks.get(kind, DriftTrack())
         after = self.tracks[kind] = before.after(new)
         if before.wrong != after.wrong:
             _log.warning(
@@ -100,7 +100,7 @@ class DriftWatch:
             )  # fmt: skip
         return before.wrong != after.wrong
 
-    def _seen(self, gpu_uuid: str, running: Running) -> Seen:
+    def _seen(self, gpu_uuid: str, running: RunningSegment) -> BatchTotals:
         """Return what a segment did since the last look."""
         batches, time_s, profiled_s, profiled_j = 0, 0.0, 0.0, 0.0
         for before, after in self._moves(gpu_uuid, running):
@@ -110,12 +110,12 @@ class DriftWatch:
             profiled_j += after.profiled_j - before.profiled_j
         power_w = self._power_w(gpu_uuid, running.spec.segment_id)
         if gpu_uuid in self.reserved() or profiled_s <= 0:
-            return Seen()
+            return BatchTotals()
         if not power_w:
             profiled_j = 0.0
-        return Seen(batches, time_s, profiled_s, power_w * time_s, profiled_j)
+        return BatchTotals(batches, time_s, profiled_s, power_w * time_s, profiled_j)
 
-    def _moves(self, gpu_uuid: str, running: Running) -> Iterator[tuple[Slot, Slot]]:
+    def _moves(self, gpu_uuid: str, running: RunningSegment) -> Iterator[tuple[Slot, Slot]]:
         """Yield each worker's slot at the last look and now; a slot's counters only grow."""
         for keeper in running.keepers:
             number = keeper.spec.slot
@@ -138,9 +138,9 @@ class DriftWatch:
         return (now.active_j - before.active_j) / busy_s if busy_s > 0 else 0.0
 
 
-def _kind(running: Running, model: GpuModel) -> Kind:
+def _kind(running: RunningSegment, model: GpuModel) -> SegmentKind:
     spec = running.spec
-    return Kind(
+    return SegmentKind(
         model=spec.model,
         variant=spec.variant,
         gpu=model.name,

@@ -20,8 +20,8 @@ from services.gpuagent.core.model import (
     StartSegment,
     StopSegment,
 )
-from services.gpuagent.core.worker_config import Blueprint, Drafter
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.core.worker_config import WorkerConfig, WorkerConfigBuilder
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.supervision.segments import Segments
@@ -54,8 +54,8 @@ class Actions:
 
     device: DeviceThread
     segments: Segments
-    drafter: Drafter
-    clocks: Clocks
+    drafter: WorkerConfigBuilder
+    clocks: ClockLocks
     modes: MigModes
     clock: Clock
     # What is on a GPU is looked at and changed by one action at a time; waiting for workers to
@@ -121,7 +121,7 @@ class Actions:
                     reason="CLOCKS_NOT_ALLOWED",
                 )
 
-    async def blueprint(self, spec: SegmentSpec) -> Blueprint:
+    async def blueprint(self, spec: SegmentSpec) -> WorkerConfig:
         """Return a segment's blueprint on the GPU as it is now.
 
         Raises:

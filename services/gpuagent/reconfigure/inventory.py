@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.gpuagent.core.model import Node
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.supervision.segments import Segments
 
@@ -30,7 +30,7 @@ class Inventory:
     simulated: bool
     device: DeviceThread
     segments: Segments
-    clocks: Clocks
+    clocks: ClockLocks
     pue: Callable[[], float | None] = lambda: None
 
     async def read(self) -> Node:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.gpuagent.core.model import Change
+from services.gpuagent.core.model import Transaction
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.step_executor import Steps
+from services.gpuagent.reconfigure.step_executor import StepExecutor
 from services.kit.errors import FailedPrecondition
 
 
@@ -16,7 +16,7 @@ from services.kit.errors import FailedPrecondition
 class Reconfigured:
     """What was done. Attributes: change, gaps (models with fewer segments meanwhile), elapsed_s."""
 
-    change: Change
+    change: Transaction
     gaps: tuple[str, ...]
     elapsed_s: float = 0.0
 
@@ -26,7 +26,7 @@ class Reconfigurer:
     """Compares, then changes. Attributes: inventory (reads the node), steps (change it)."""
 
     inventory: Inventory
-    steps: Steps
+    steps: StepExecutor
 
     async def apply(
         self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool

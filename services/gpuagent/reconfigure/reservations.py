@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.model import Action, Change, Node, StartSegment, StopSegment
+from services.gpuagent.core.model import Action, Node, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
@@ -130,13 +130,13 @@ class Reservations:
             _log.info("GPU is reserved", gpu=gpu_uuid)
         return running
 
-    def refuse(self, step: Action | Change) -> None:
+    def refuse(self, step: Action | Transaction) -> None:
         """Refuse a planner's step on a GPU that is not the planner's now.
 
         Raises:
             FailedPrecondition: It is one.
         """
-        for action in step.actions if isinstance(step, Change) else (step,):
+        for action in step.actions if isinstance(step, Transaction) else (step,):
             if self._gpu_of(action) in self._taken:
                 raise FailedPrecondition(
                     f"{action}: an operator measures on this GPU", reason="GPU_RESERVED"

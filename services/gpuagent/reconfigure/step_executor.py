@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.gpuagent.core.model import Action, Change, Outcome
-from services.gpuagent.core.permissions import GRANTED, Control
-from services.gpuagent.reconfigure.transactions import ChangeFailed, Changes
+from services.gpuagent.core.model import Action, Outcome, Transaction
+from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
+from services.gpuagent.reconfigure.transactions import TransactionFailed, Transactions
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
@@ -16,7 +16,7 @@ _log = logs.get("steps")
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepExecutor:
     """Changes a node.
 
     Attributes:
@@ -26,15 +26,15 @@ class Steps:
         control: Whether the agent may change its node.
     """
 
-    changes: Changes
+    changes: Transactions
     clock: Clock
     changed: Callable[[], None]
-    control: Control = GRANTED
+    control: Permissions = ALL_GRANTED
 
-    async def execute(self, step: Action | Change) -> Outcome:
+    async def execute(self, step: Action | Transaction) -> Outcome:
         """Do what a step says; whatever goes wrong is in the outcome."""
         began_s = self.clock.monotonic()
-        change = step if isinstance(step, Change) else Change(((step,),))
+        change = step if isinstance(step, Transaction) else Transaction(((step,),))
         error: ServiceError | None = None
         try:
             self.control.need()
@@ -47,5 +47,5 @@ class Steps:
             error=error and error.message, elapsed_s=round(elapsed_s, 3),
         )  # fmt: skip
         self.changed()
-        lost = error.not_restored if isinstance(error, ChangeFailed) else ()
+        lost = error.not_restored if isinstance(error, TransactionFailed) else ()
         return Outcome(error, elapsed_s, lost)

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from services.gpuagent.core import transaction_rules
-from services.gpuagent.core.model import Action, Change, StartSegment
-from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.core.model import Action, StartSegment, Transaction
+from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.supervision.journal import ChangeJournal
+from services.gpuagent.supervision.journal import TransactionJournal
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ServiceError, Unavailable
 from services.kit.telemetry import logs
@@ -27,7 +27,7 @@ _RESUME_S: Final = 30.0
 Failure = tuple[Action, ServiceError]
 
 
-class ChangeFailed(ServiceError):
+class TransactionFailed(ServiceError):
     """A change was undone. It carries the status of the action that failed first.
 
     Attributes:
@@ -48,7 +48,7 @@ class ChangeFailed(ServiceError):
         self.not_restored = not_restored
 
 
-class Changes:
+class Transactions:
     """The changes of one node.
 
     Args:
@@ -63,7 +63,7 @@ class Changes:
         self,
         actions: Actions,
         inventory: Inventory,
-        journal: ChangeJournal,
+        journal: TransactionJournal,
         clock: Clock,
         tasks: asyncio.TaskGroup,
     ) -> None:
@@ -74,7 +74,7 @@ class Changes:
         self._tasks = tasks
         self._turn = asyncio.Lock()
 
-    async def carry_out(self, change: Change) -> None:
+    async def carry_out(self, change: Transaction) -> None:
         """Bring the node to where `change` leads; nothing is done where it is there already.
 
         Where the caller is cancelled, the change ends after its present group, and is undone.
@@ -111,7 +111,9 @@ class Changes:
             await asyncio.to_thread(self._journal.clear)
             return lost
 
-    async def _all_or_nothing(self, change: Change, gone: asyncio.Event) -> ServiceError | None:
+    async def _all_or_nothing(
+        self, change: Transaction, gone: asyncio.Event
+    ) -> ServiceError | None:
         async with self._turn:
             try:
                 if not gone.is_set():
@@ -120,7 +122,7 @@ class Changes:
                 return error
         return None
 
-    async def _transact(self, change: Change, gone: asyncio.Event) -> None:
+    async def _transact(self, change: Transaction, gone: asyncio.Event) -> None:
         node = await self._inventory.read()
         transaction_rules.check(change, node)
         for action in change.actions:
@@ -135,9 +137,9 @@ class Changes:
         if not lost:
             await asyncio.to_thread(self._journal.clear)
         if failures:
-            raise ChangeFailed(failures, lost)
+            raise TransactionFailed(failures, lost)
 
-    async def _remember(self, then: Before) -> None:
+    async def _remember(self, then: PriorState) -> None:
         try:
             await asyncio.to_thread(self._journal.save, then)
         except OSError as error:  # disk full: nothing was changed, and nothing may be
@@ -145,7 +147,7 @@ class Changes:
                 f"cannot write the journal, so nothing was changed: {error}"
             ) from error
 
-    async def _forward(self, change: Change, gone: asyncio.Event) -> list[Failure]:
+    async def _forward(self, change: Transaction, gone: asyncio.Event) -> list[Failure]:
         """Carry out group after group; stop after the first with a failure, and return it."""
         for group in change.groups:
             if gone.is_set():
@@ -155,7 +157,7 @@ class Changes:
                 return failures
         return []
 
-    async def _back(self, then: Before) -> tuple[str, ...]:
+    async def _back(self, then: PriorState) -> tuple[str, ...]:
         """Undo as much as can be; return what could not be."""
         lost: list[str] = []
         for group in transaction_rules.undo(then).groups:

@@ -28,7 +28,7 @@ _TINY: Final = 1e-9
 _WORD: Final = struct.Struct("Q")  # native: one copy of 8 bytes, where "<Q" would write singly
 
 
-class Latencies:
+class LatencyCounters:
     """The counts of one ledger slot.
 
     Args:

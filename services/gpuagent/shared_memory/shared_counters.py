@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core.worker_slot import Grant, Slot
-from services.gpuagent.shared_memory.latency_counters import Latencies
+from services.gpuagent.shared_memory.latency_counters import LatencyCounters
 from services.gpuagent.shared_memory.records import Record
 from services.kit.errors import InvalidArgument, NotFound
 
@@ -39,7 +39,7 @@ _CLOCK_AT = 128
 _SLOTS_AT = 256
 _SLOT_BYTES = Record.size(_SLOT) + Record.size(_GRANT)
 _LATENCIES_AT = -(-(_SLOTS_AT + SLOTS * _SLOT_BYTES) // 8) * 8  # aligned to words
-_FILE_BYTES = _LATENCIES_AT + SLOTS * Latencies.BYTES
+_FILE_BYTES = _LATENCIES_AT + SLOTS * LatencyCounters.BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Header:
     heartbeat_s: float = 0.0
 
 
-class Ledger:
+class SharedCounters:
     """The ledger of one GPU; every process that uses it has its own.
 
     Args:
@@ -169,9 +169,9 @@ class Ledger:
 
     # ---- latencies: the worker that owns the slot writes ---------------------------------------
 
-    def latencies(self, number: int) -> Latencies:
+    def latencies(self, number: int) -> LatencyCounters:
         """Return the counts of one slot's latencies."""
-        return Latencies(self._memory, _LATENCIES_AT + number * Latencies.BYTES)
+        return LatencyCounters(self._memory, _LATENCIES_AT + number * LatencyCounters.BYTES)
 
     # ---- the simulated device's view -----------------------------------------------------------
 
@@ -195,9 +195,9 @@ class Ledger:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Ledger]:
+def opened(path: Path) -> Iterator[SharedCounters]:
     """Open a ledger while the block runs."""
-    ledger = Ledger(path)
+    ledger = SharedCounters(path)
     try:
         yield ledger
     finally:

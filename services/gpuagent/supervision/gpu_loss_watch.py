@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core.model import LockClock
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
@@ -29,7 +29,7 @@ REOPEN_S: Final = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Presence:
+class GpuLossWatch:
     """Looks after which GPUs are there.
 
     Attributes:
@@ -44,7 +44,7 @@ class Presence:
     known: frozenset[str]
     device: DeviceThread
     segments: Segments
-    clocks: Clocks
+    clocks: ClockLocks
     clock: Clock
     changed: Callable[[], None]
     _there: frozenset[str] = field(init=False)

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.core.model import MpsLimit, SegmentSpec
-from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.state_files import read_json, remove, write_json
 from services.kit.mig import Placement
 
 VERSION: Final = 1
 
 
-class Journal:
+class SegmentJournal:
     """The journal of one node. Calls block until the disk has it."""
 
     def __init__(self, path: Path) -> None:
@@ -40,13 +40,13 @@ class Journal:
         write_json(self._path, {"version": VERSION, "segments": segments})
 
 
-class ChangeJournal:
+class TransactionJournal:
     """What the change in progress touches, as it was. Calls block until the disk has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def load(self) -> Before | None:
+    def load(self) -> PriorState | None:
         """Return what the change touches that the agent ended in, or None where it was in none.
 
         Raises:
@@ -55,7 +55,7 @@ class ChangeJournal:
         data = read_json(self._path, version=VERSION)
         return None if data is None else _before(data)
 
-    def save(self, then: Before) -> None:
+    def save(self, then: PriorState) -> None:
         """A change begins; this is on disk when the call returns."""
         slices = [
             {"gpu_uuid": uuid, "placement": asdict(placement), "existed": existed}
@@ -79,8 +79,8 @@ class ChangeJournal:
         remove(self._path)
 
 
-def _before(data: dict[str, Any]) -> Before:
-    return Before(
+def _before(data: dict[str, Any]) -> PriorState:
+    return PriorState(
         slices={
             (entry["gpu_uuid"], Placement(**entry["placement"])): entry["existed"]
             for entry in data["slices"]

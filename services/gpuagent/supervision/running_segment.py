@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass
 
 from services.gpuagent.core.model import Segment, SegmentSpec, SegmentState
-from services.gpuagent.core.worker_config import Blueprint
-from services.gpuagent.supervision.worker_supervisor import Keeper
+from services.gpuagent.core.worker_config import WorkerConfig
+from services.gpuagent.supervision.worker_supervisor import WorkerSupervisor
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningSegment:
     """A segment with its keepers."""
 
-    blueprint: Blueprint
-    keepers: tuple[Keeper, ...]
+    blueprint: WorkerConfig
+    keepers: tuple[WorkerSupervisor, ...]
     tasks: tuple[asyncio.Task[None], ...]
     draining: bool = False
 

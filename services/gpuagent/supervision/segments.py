@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core.model import Segment, SegmentSpec, SegmentState
-from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.supervision import processes
-from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.processes import WorkerProcess
-from services.gpuagent.supervision.running_segment import Running
+from services.gpuagent.supervision.running_segment import RunningSegment
 from services.gpuagent.supervision.slice_sharing import Sharing, Unshared
-from services.gpuagent.supervision.worker_allocation import Places
-from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
 from services.kit.mig import Placement
 from services.kit.telemetry import logs
@@ -43,9 +43,9 @@ class Segments:
 
     def __init__(
         self,
-        places: Places,
-        journal: Journal,
-        world: Surroundings,
+        places: WorkerAllocator,
+        journal: SegmentJournal,
+        world: SupervisionContext,
         tasks: asyncio.TaskGroup,
         sharing: Sharing | None = None,
     ) -> None:
@@ -54,7 +54,7 @@ class Segments:
         self._journal = journal
         self._world = world
         self._tasks = tasks
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningSegment] = {}
         self._writing = asyncio.Lock()
         self._closing = False
 
@@ -64,7 +64,7 @@ class Segments:
         """Return the segments, in order of their start."""
         return tuple(running.view() for running in self._running.values())
 
-    def on(self, gpu_uuid: str) -> tuple[Running, ...]:
+    def on(self, gpu_uuid: str) -> tuple[RunningSegment, ...]:
         """Return the segments on one GPU."""
         return tuple(r for r in self._running.values() if r.spec.gpu_uuid == gpu_uuid)
 
@@ -75,7 +75,7 @@ class Segments:
 
     # ---- changes -------------------------------------------------------------------------------
 
-    async def begin(self, blueprint: Blueprint) -> Running:
+    async def begin(self, blueprint: WorkerConfig) -> RunningSegment:
         """Start a segment's workers; those of a segment that runs already are left alone.
 
         Workers that were given up are tried again.
@@ -126,7 +126,7 @@ class Segments:
                 reason="SLICE_TAKEN",
             )
 
-    async def wait(self, running: Running, timeout_s: float = START_TIMEOUT_S) -> None:
+    async def wait(self, running: RunningSegment, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until every worker answers; a segment that fails to start is stopped again.
 
         Raises:
@@ -144,7 +144,7 @@ class Segments:
             await self.stop(running.spec.segment_id, 0.0)
             raise
 
-    async def answers(self, running: Running, timeout_s: float) -> bool:
+    async def answers(self, running: RunningSegment, timeout_s: float) -> bool:
         """Wait until every worker answers, failures on the way included; tell whether all do."""
         waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
         try:
@@ -179,7 +179,7 @@ class Segments:
             for segment_id in tuple(self._running):
                 tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
 
-    async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[Blueprint]]) -> None:
+    async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
         """Take over what an agent before this one left, as its journal tells.
 
         Workers that run are kept, those that do not are started; segments that cannot be any more
@@ -217,18 +217,20 @@ class Segments:
             for running in here:
                 self._resume(running)
 
-    async def _pause(self, running: Running) -> None:
+    async def _pause(self, running: RunningSegment) -> None:
         async with asyncio.TaskGroup() as tasks:
             for keeper in running.keepers:
                 tasks.create_task(keeper.pause(PAUSE_GRACE_S), name=f"pause {keeper.path.stem}")
 
-    def _resume(self, running: Running) -> None:
+    def _resume(self, running: RunningSegment) -> None:
         for keeper in running.keepers:
             keeper.resume()
 
-    def _launch(self, blueprint: Blueprint, found: Mapping[Path, WorkerProcess]) -> Running:
+    def _launch(
+        self, blueprint: WorkerConfig, found: Mapping[Path, WorkerProcess]
+    ) -> RunningSegment:
         keepers = tuple(
-            Keeper(
+            WorkerSupervisor(
                 place.spec,
                 place.path,
                 self._places.ledger(blueprint.spec.gpu_uuid),
@@ -246,7 +248,7 @@ class Segments:
             self._tasks.create_task(keeper.run(), name=f"keeper {keeper.path.stem}")
             for keeper in keepers
         )
-        running = Running(blueprint, keepers, tasks)
+        running = RunningSegment(blueprint, keepers, tasks)
         self._running[blueprint.spec.segment_id] = running
         return running
 

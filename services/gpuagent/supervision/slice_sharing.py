@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of
-from services.gpuagent.core.worker_config import Blueprint
-from services.gpuagent.devices.mps.driver_port import MpsDriver, Seat
+from services.gpuagent.core.worker_config import WorkerConfig
+from services.gpuagent.devices.mps.driver_port import MpsDaemon, MpsDriver
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs
@@ -40,11 +40,11 @@ class Sharing(Protocol):
         """How often what is shared was started again, by slice UUID."""
         ...
 
-    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
         ...
 
-    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
         """Make ready for a segment.
 
         Args:
@@ -56,7 +56,7 @@ class Sharing(Protocol):
         """
         ...
 
-    async def leave(self, blueprint: Blueprint) -> None:
+    async def leave(self, blueprint: WorkerConfig) -> None:
         """Note that a segment's last process has ended."""
         ...
 
@@ -78,14 +78,14 @@ class Unshared:
 
     restarts: Mapping[str, int] = MappingProxyType({})
 
-    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
         return (blueprint.environment,) * blueprint.spec.processes
 
-    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
         """Do nothing."""
 
-    async def leave(self, blueprint: Blueprint) -> None:
+    async def leave(self, blueprint: WorkerConfig) -> None:
         """Do nothing."""
 
     async def sweep(self) -> None:
@@ -96,10 +96,10 @@ class Unshared:
 
 
 @dataclass(slots=True, eq=False)
-class _Table:
+class _DaemonInUse:
     """A seat in use. Attributes: seat, ceiling, tenants (segments), missed (checks in a row)."""
 
-    seat: Seat
+    seat: MpsDaemon
     ceiling: MpsLimit
     tenants: set[str] = field(default_factory=set)
     missed: int = 0
@@ -129,10 +129,10 @@ class MpsSharing:
         self._clock = clock
         self._check_interval_s = check_interval_s
         self.restarts: Counter[str] = Counter()
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _DaemonInUse] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def environments(self, blueprint: Blueprint) -> tuple[Mapping[str, str], ...]:
+    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment: a client's, without devices, or as it was."""
         if not _shared(blueprint):
             return (blueprint.environment,)
@@ -141,7 +141,7 @@ class MpsSharing:
         limits = limits_of(blueprint.spec)
         return tuple({**common, **self._driver.environment(seat, limit)} for limit in limits)
 
-    async def host(self, blueprint: Blueprint, clear: Clear) -> None:
+    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
         """Make sure that the segment's daemon runs; one of an earlier agent is kept.
 
         Where there is none, whoever runs on the slice is client of one that is gone.
@@ -154,7 +154,7 @@ class MpsSharing:
             return
         uuid, ceiling = blueprint.slice_uuid, ceiling_of(limits_of(blueprint.spec))
         async with self._locks[uuid]:
-            table = self._tables.get(uuid) or _Table(self._seat(uuid), ceiling)
+            table = self._tables.get(uuid) or _DaemonInUse(self._seat(uuid), ceiling)
             try:
                 await self._driver.check(table.seat)
             except Unavailable:
@@ -163,7 +163,7 @@ class MpsSharing:
             table.tenants.add(blueprint.spec.segment_id)
             self._tables[uuid] = table
 
-    async def leave(self, blueprint: Blueprint) -> None:
+    async def leave(self, blueprint: WorkerConfig) -> None:
         """End the slice's daemon with its last segment."""
         uuid = blueprint.slice_uuid
         async with self._locks[uuid]:
@@ -180,7 +180,7 @@ class MpsSharing:
         ours = {table.seat.folder for table in self._tables.values()}
         for folder in await self._driver.running(self._folder) - ours:
             _log.warning("ending an MPS control daemon that nobody needs", folder=folder.name)
-            await self._driver.stop(Seat("", folder))
+            await self._driver.stop(MpsDaemon("", folder))
 
     async def run(self, rest: Rest) -> None:
         """Check the daemons for ever; see `Sharing.run`."""
@@ -216,11 +216,11 @@ class MpsSharing:
             except ServiceError as error:
                 _log.error("cannot restart MPS", device=uuid, error=error.message)
 
-    def _seat(self, slice_uuid: str) -> Seat:
+    def _seat(self, slice_uuid: str) -> MpsDaemon:
         # Short, for the path of a Unix socket is.
         name = hashlib.sha256(slice_uuid.encode()).hexdigest()[:10]
-        return Seat(slice_uuid, self._folder / name)
+        return MpsDaemon(slice_uuid, self._folder / name)
 
 
-def _shared(blueprint: Blueprint) -> bool:
+def _shared(blueprint: WorkerConfig) -> bool:
     return blueprint.spec.processes > 1 or bool(blueprint.spec.limits)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core import worker_spec
-from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import SLOTS, Ledger
+from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters
 from services.kit.errors import ResourceExhausted
 from services.kit.net import free_port
 
@@ -23,7 +23,7 @@ _UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class WorkerDefaults:
     """Where and how workers run on this node.
 
     Attributes:
@@ -42,7 +42,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerAllocation:
     """One worker's. Attributes: spec, path (of the spec file), kept (from an earlier agent)."""
 
     spec: WorkerSpec
@@ -50,7 +50,7 @@ class Place:
     kept: bool
 
 
-class Places:
+class WorkerAllocator:
     """Gives workers their places.
 
     Args:
@@ -58,7 +58,7 @@ class Places:
         ledgers: By GPU.
     """
 
-    def __init__(self, home: Home, ledgers: Mapping[str, Ledger]) -> None:
+    def __init__(self, home: WorkerDefaults, ledgers: Mapping[str, SharedCounters]) -> None:
         self._home = home
         self._ledgers = ledgers
         self._next_slot = dict.fromkeys(ledgers, 0)
@@ -69,11 +69,11 @@ class Places:
         """Where spec files lie."""
         return self._home.folder
 
-    def ledger(self, gpu_uuid: str) -> Ledger:
+    def ledger(self, gpu_uuid: str) -> SharedCounters:
         """Return a GPU's ledger."""
         return self._ledgers[gpu_uuid]
 
-    def of(self, blueprint: Blueprint, used: Used) -> tuple[Place, ...]:
+    def of(self, blueprint: WorkerConfig, used: Used) -> tuple[WorkerAllocation, ...]:
         """Return the places of a segment's workers: those that it had before, where it had any.
 
         Args:
@@ -89,7 +89,7 @@ class Places:
         chosen = kept or tuple(self._fresh(blueprint, used))
         siblings = tuple(slot for _, slot in chosen)
         return tuple(
-            Place(self._spec(blueprint, listen, slot, siblings), path, kept=bool(kept))
+            WorkerAllocation(self._spec(blueprint, listen, slot, siblings), path, kept=bool(kept))
             for path, (listen, slot) in zip(paths, chosen, strict=True)
         )
 
@@ -101,7 +101,7 @@ class Places:
                     ledger.settle(slot)
 
     def _kept(
-        self, blueprint: Blueprint, paths: list[Path], used: Used
+        self, blueprint: WorkerConfig, paths: list[Path], used: Used
     ) -> tuple[tuple[str, int], ...]:
         """Return the earlier agent's choice, or () where not all of it can be used."""
         try:
@@ -117,7 +117,7 @@ class Places:
         )
         return tuple((spec.listen, spec.slot) for spec in specs) if same else ()
 
-    def _fresh(self, blueprint: Blueprint, used: Used) -> Iterator[tuple[str, int]]:
+    def _fresh(self, blueprint: WorkerConfig, used: Used) -> Iterator[tuple[str, int]]:
         uuid = blueprint.spec.gpu_uuid
         ledger, first = self._ledgers[uuid], self._next_slot[uuid]
         # In turn, so that a slot rests long enough for its last figures to be read.
@@ -139,7 +139,7 @@ class Places:
         return port
 
     def _spec(
-        self, blueprint: Blueprint, listen: str, slot: int, siblings: tuple[int, ...]
+        self, blueprint: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
     ) -> WorkerSpec:
         spec, home = blueprint.spec, self._home
         return WorkerSpec(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from services.gpuagent.core.restart_policy import Failures, Patience
+from services.gpuagent.core.restart_policy import FailureHistory, RestartPolicy
 from services.gpuagent.core.worker_spec import ADDRESS_TAKEN, WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
@@ -36,7 +36,7 @@ Probe = Callable[[str, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SupervisionContext:
     """What every keeper needs.
 
     Attributes:
@@ -49,11 +49,11 @@ class Surroundings:
     clock: Clock
     probe: Probe
     changed: Callable[[], None]
-    patience: Patience = field(default_factory=Patience)
+    patience: RestartPolicy = field(default_factory=RestartPolicy)
 
 
 @dataclass(slots=True, eq=False)
-class Keeper:
+class WorkerSupervisor:
     """One worker's supervisor.
 
     Attributes:
@@ -70,9 +70,9 @@ class Keeper:
 
     spec: WorkerSpec
     path: Path
-    ledger: Ledger
+    ledger: SharedCounters
     environment: Mapping[str, str]
-    world: Surroundings
+    world: SupervisionContext
     process: WorkerProcess | None = None
     ready: bool = False
     was_ready: bool = False
@@ -81,13 +81,13 @@ class Keeper:
     _stopping: bool = False
     _paused: bool = False
     _excused: bool = False
-    _failures: Failures = field(init=False)
+    _failures: FailureHistory = field(init=False)
     _may_run: asyncio.Event = field(default_factory=asyncio.Event)
     _known: asyncio.Event = field(default_factory=asyncio.Event)
     _spawning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self._failures = Failures(self.world.patience)
+        self._failures = FailureHistory(self.world.patience)
         self._may_run.set()
 
     @property

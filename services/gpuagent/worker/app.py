@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.core.worker_spec import Generative, WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
-from services.gpuagent.worker.batch_executor import Executor
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
@@ -23,7 +23,7 @@ from services.gpuagent.worker.generative.executor import SlotExecutor
 from services.gpuagent.worker.generative.llama import Llama
 from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.shared_device import SharedDevice
-from services.gpuagent.worker.gpu_slot import Device
+from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Model, Reader
 from services.gpuagent.worker.onnx_engine import Engine
@@ -59,7 +59,7 @@ class _Core:
     """What reads, where it runs, and what does the work."""
 
     model: Reader[Any]
-    device: Device
+    device: WorkerDevice
     executor: Intake[Any]
 
 
@@ -82,7 +82,7 @@ async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
         raise ModelLost(failure)
 
 
-async def _work(spec: WorkerSpec, core: _Core, ledger: Ledger, stop: asyncio.Event) -> str:
+async def _work(spec: WorkerSpec, core: _Core, ledger: SharedCounters, stop: asyncio.Event) -> str:
     """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
 
     async def watch() -> str:
@@ -103,7 +103,7 @@ async def _work(spec: WorkerSpec, core: _Core, ledger: Ledger, stop: asyncio.Eve
 
 
 @asynccontextmanager
-async def _core(spec: WorkerSpec, ledger: Ledger, clock: Clock) -> AsyncIterator[_Core]:
+async def _core(spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> AsyncIterator[_Core]:
     """Load the model, or reach who has it, for the time of the block."""
     batcher = Batcher[Job[Any]](
         spec.batch_size if spec.generative is None else 1,
@@ -116,9 +116,9 @@ async def _core(spec: WorkerSpec, ledger: Ledger, clock: Clock) -> AsyncIterator
             text = await _language_model(spec, spec.generative, threads)
             yield _Core(text, shared, SlotExecutor(batcher, shared, text, credits_, clock))
         return
-    device = Device(spec, ledger, clock)
+    device = WorkerDevice(spec, ledger, clock)
     async with _model(spec, clock) as model:
-        yield _Core(model, device, Executor(batcher, device, model, credits_, clock))
+        yield _Core(model, device, BatchExecutor(batcher, device, model, credits_, clock))
 
 
 @asynccontextmanager
@@ -169,7 +169,7 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
     )
 
 
-async def _end_orphan(spec: WorkerSpec, ledger: Ledger, stop: asyncio.Event) -> None:
+async def _end_orphan(spec: WorkerSpec, ledger: SharedCounters, stop: asyncio.Event) -> None:
     """Set `stop` when the agent's heartbeat is older than the spec allows."""
     clock = RealClock()
     while (silent_s := clock.monotonic() - ledger.header.heartbeat_s) < spec.orphan_timeout_s:

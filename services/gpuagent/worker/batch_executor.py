@@ -7,7 +7,7 @@ from typing import Any
 
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.gpu_slot import Batch, Device, Ran
+from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
 from services.gpuagent.worker.intake import INTAKE_BYTES, Intake, Job
 from services.gpuagent.worker.model_port import Model, ModelFailed, R
 from services.gpuagent.worker.session import Answer, Cost
@@ -18,7 +18,7 @@ from services.kit.telemetry import logs
 _log = logs.get("worker")
 
 
-class Executor(Intake[R]):
+class BatchExecutor(Intake[R]):
     """Runs the work of all streams on one device, batch by batch.
 
     Args:
@@ -33,7 +33,7 @@ class Executor(Intake[R]):
     def __init__(  # noqa: PLR0913 - the worker's parts, put together once
         self,
         batcher: Batcher[Job[R]],
-        device: Device,
+        device: WorkerDevice,
         model: Model[R],
         credits_: Credits,
         clock: Clock,

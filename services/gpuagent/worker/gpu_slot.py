@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
 
@@ -52,7 +52,7 @@ class Ran(Generic[Outputs]):
     method: str
 
 
-class Device:
+class WorkerDevice:
     """The GPU as one worker process sees it.
 
     Args:
@@ -61,7 +61,7 @@ class Device:
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> None:
         self._spec = spec
         self._ledger = ledger
         self._clock = clock

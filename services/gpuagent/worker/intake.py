@@ -10,7 +10,7 @@ from typing import Final, Generic
 
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.gpu_slot import Device
+from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.model_port import R, Reader
 from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
@@ -67,7 +67,7 @@ class Intake(Generic[R]):
     def __init__(  # noqa: PLR0913 - the worker's parts, put together once
         self,
         batcher: Batcher[Job[R]],
-        device: Device,
+        device: WorkerDevice,
         model: Reader[R],
         credits_: Credits,
         clock: Clock,

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from services.cli.main import app
 from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.devices.fake_nvml import SimulatedNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.shared_memory.shared_counters import Ledger
-from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.journal import SegmentJournal
 from services.kit.mig import Placement
 from tests.support.paths import ROOT
 
@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def cut(folder: Path) -> dict[Placement, str]:
     """Two slices on the A100, with a segment on the larger, and one on the T4."""
-    library = SimulatedNvml(NODE, TYPES, state_dir=folder / "hardware")
+    library = FakeNvml(NODE, TYPES, state_dir=folder / "hardware")
     restore = install(library)
     with NvmlGpus() as gpus:
         gpus.enable_mig(A100)
@@ -56,10 +56,10 @@ def cut(folder: Path) -> dict[Placement, str]:
         gpus.lock_clock(A100, 990)
     restore()
     spec = SegmentSpec("s-1", "digits", "svc", 4, 2, A100, THREE)
-    Journal(folder / "journal.json").save([spec])
+    SegmentJournal(folder / "journal.json").save([spec])
     slots = [(A100, 0, made[THREE], "s-1"), (A100, 1, made[THREE], "s-1"), (T4, 0, T4, "s-2")]
     for gpu, slot, slice_uuid, segment in slots:
-        with closing(Ledger(folder / "ledgers" / f"{gpu}.ledger")) as ledger:
+        with closing(SharedCounters(folder / "ledgers" / f"{gpu}.ledger")) as ledger:
             ledger.write(slot, Slot(os.getpid(), slice_uuid, segment, active_j=500.0))
     return made
 
@@ -163,7 +163,7 @@ def test_hardware_that_no_agent_ever_started_is_shown_as_it_comes(
 
 @pytest.mark.usefixtures("cut")
 def test_a_lost_gpu_is_named_and_the_others_are_shown(config: Path, folder: Path) -> None:
-    SimulatedNvml(NODE, TYPES, state_dir=folder / "hardware").lose(A100)
+    FakeNvml(NODE, TYPES, state_dir=folder / "hardware").lose(A100)
 
     assert smi(config, "-L").splitlines() == [
         "GPU 0: lost (it has fallen off the bus: reset it or reboot)",

@@ -16,12 +16,12 @@ from services.gpuagent.core.device_port import IN_USE, Devices
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.model import SegmentSpec
-from services.gpuagent.core.permissions import GRANTED, Control
-from services.gpuagent.core.worker_config import Drafter, Variant
+from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
+from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import opening, speed
 from services.gpuagent.devices.cpu.cores import CpuCores, Gauge
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
 from services.kit.errors import (
     FailedPrecondition,
@@ -57,7 +57,7 @@ class Machine:
     measured: int = 0
     meter: Meter = field(default_factory=Meter)
 
-    def device(self, control: Control = GRANTED) -> CpuCores:
+    def device(self, control: Permissions = ALL_GRANTED) -> CpuCores:
         """The device as an agent makes it at its start."""
         return CpuCores(
             uuid=UUID,
@@ -168,7 +168,7 @@ CALLS = CHANGES | {
 
 @pytest.mark.parametrize("call", CHANGES)
 def test_an_agent_that_only_reads_changes_nothing(machine: Machine, call: str) -> None:
-    with machine.device(Control(granted=False)) as device:
+    with machine.device(Permissions(granted=False)) as device:
         with pytest.raises(PermissionDenied, match="only reads its node"):
             CHANGES[call](device, UUID)
         assert slices(device) == []
@@ -205,7 +205,7 @@ def test_a_worker_is_told_the_cores_of_its_slice(machine: Machine, tmp_path: Pat
         (found,) = device.list()
     for processes, threads in ((1, 2), (2, 1)):
         spec = SegmentSpec("s", "m", "v", 1, processes, UUID, TWO)
-        blueprint = Drafter(variants).draw(spec, found)
+        blueprint = WorkerConfigBuilder(variants).draw(spec, found)
         assert (blueprint.cores, blueprint.threads) == ((3, 5), threads)
         assert (blueprint.provider, blueprint.charged) == ("CPUExecutionProvider", False)
         assert "CUDA_VISIBLE_DEVICES" not in blueprint.environment
@@ -241,7 +241,7 @@ def test_the_speed_of_a_core_is_a_number_that_hardware_can_have() -> None:
 
 def device_of(folder: Path, settings: Cpu, rapl: Path) -> CpuCores:
     return opening.cores_of(
-        "n", settings, folder, lambda uuid: Ledger(folder / uuid), GRANTED, rapl=rapl
+        "n", settings, folder, lambda uuid: SharedCounters(folder / uuid), ALL_GRANTED, rapl=rapl
     )
 
 

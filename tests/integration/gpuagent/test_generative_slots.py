@@ -16,7 +16,7 @@ from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.generative.executor import SlotExecutor
-from services.gpuagent.worker.generative.llama import Heard, Step
+from services.gpuagent.worker.generative.llama import DecodeStep, Heard
 from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
@@ -38,7 +38,7 @@ class Held(LanguageModel):
     ) -> str:
         end = asyncio.Event()
         self.ends.append(end)
-        heard(Step("one", 5, 5, 1))
+        heard(DecodeStep("one", 5, 5, 1))
         await end.wait()
         self.ends.remove(end)
         return "stop"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.core.model import SegmentSpec
-from services.gpuagent.core.transaction_rules import Before
+from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.state_files import held, read_json, write_json
-from services.gpuagent.supervision.journal import ChangeJournal, Journal
+from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 
@@ -20,19 +20,19 @@ SPECS = tuple(
 
 
 def test_what_was_saved_last_is_loaded_in_order(tmp_path: Path) -> None:
-    Journal(tmp_path / "deep" / "journal.json").save(SPECS)
-    Journal(tmp_path / "deep" / "journal.json").save(SPECS[1:])
+    SegmentJournal(tmp_path / "deep" / "journal.json").save(SPECS)
+    SegmentJournal(tmp_path / "deep" / "journal.json").save(SPECS[1:])
 
-    assert Journal(tmp_path / "deep" / "journal.json").load() == SPECS[1:]
+    assert SegmentJournal(tmp_path / "deep" / "journal.json").load() == SPECS[1:]
 
 
 def test_a_node_that_never_ran_has_an_empty_journal(tmp_path: Path) -> None:
-    assert Journal(tmp_path / "journal.json").load() == ()
+    assert SegmentJournal(tmp_path / "journal.json").load() == ()
 
 
 def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None:
     """What a crash leaves half written lies beside the journal, not in it."""
-    journal = Journal(tmp_path / "journal.json")
+    journal = SegmentJournal(tmp_path / "journal.json")
     journal.save(SPECS)
     (tmp_path / "journal.json.draft").write_text('{"version": 1, "segm')
 
@@ -48,21 +48,21 @@ def test_a_file_that_is_no_journal_is_told_with_its_path(
     (tmp_path / "journal.json").write_text(text)
 
     with pytest.raises(FailedPrecondition, match=f"journal.json.*{says}"):
-        Journal(tmp_path / "journal.json").load()
+        SegmentJournal(tmp_path / "journal.json").load()
 
 
 def test_what_a_change_touches_is_there_until_it_is_cleared(tmp_path: Path) -> None:
-    then = Before(
+    then = PriorState(
         {("GPU-1", Placement("1g.5gb", 0)): True, ("GPU-1", Placement("2g.10gb", 2)): False},
         {"s-0": SPECS[0], "new": None},
         {"GPU-1": 990},
         {"GPU-1": True},
     )
-    journal = ChangeJournal(tmp_path / "change.json")
+    journal = TransactionJournal(tmp_path / "change.json")
     assert journal.load() is None
 
     journal.save(then)
-    assert ChangeJournal(tmp_path / "change.json").load() == then
+    assert TransactionJournal(tmp_path / "change.json").load() == then
     journal.clear()
     journal.clear()
     assert journal.load() is None

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.energy.core.attribution import IdleShare
-from services.gpuagent.energy.metering import GpuMeter, Metered
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.profile import BatchCost
 from tests.support.gpuagent.metered_gpu import IDLE_W, Bench
@@ -294,8 +294,8 @@ def test_an_account_tells_when_it_began_over_restarts_of_its_agent(tmp_path: Pat
     """And one whose file is gone began later: whoever adds up knows that it is another one."""
 
     def started(began_s: float) -> GpuMeter:
-        ledger = Ledger(tmp_path / "ledger", lambda: 1000.0)
-        return GpuMeter(tmp_path / "energy.json", ledger, Metered(IDLE_W, 98), began_s)
+        ledger = SharedCounters(tmp_path / "ledger", lambda: 1000.0)
+        return GpuMeter(tmp_path / "energy.json", ledger, MeteredGpu(IDLE_W, 98), began_s)
 
     first = started(5.0)
     first.read(MeterReading(10.0, 70.0, "counter"), 1000.0, ())

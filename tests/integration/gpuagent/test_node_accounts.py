@@ -11,17 +11,17 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.fake_nvml import SimulatedNvml
-from services.gpuagent.devices.fake_nvml.core.fault_injection import Order
+from services.gpuagent.devices.fake_nvml import FakeNvml
+from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
-from services.gpuagent.energy.metering import GpuMeter, Metered
-from services.gpuagent.energy.node_accounts import Accounts
+from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
+from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.shared_memory.shared_counters import opened
-from services.gpuagent.supervision.journal import Journal
+from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.worker_allocation import Home, Places
-from services.gpuagent.supervision.worker_supervisor import Surroundings
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
 
 POWER: Final = "nvmlDeviceGetPowerUsage"
@@ -34,8 +34,8 @@ async def _nothing(endpoint: str, segment_id: str) -> None:
 
 @asynccontextmanager
 async def _accounts(
-    folder: Path, library: SimulatedNvml, *, simulated: bool = True
-) -> AsyncIterator[Accounts]:
+    folder: Path, library: FakeNvml, *, simulated: bool = True
+) -> AsyncIterator[NodeAccounts]:
     """The accounts of the library's first GPU, on which no segment runs."""
     uuid, clock = library.gpu_uuids[0], RealClock()
     with opened(folder / "ledger") as ledger:
@@ -44,22 +44,22 @@ async def _accounts(
             asyncio.TaskGroup() as tasks,
         ):
             segments = Segments(
-                Places(Home(folder, "127.0.0.1", 60.0), {uuid: ledger}),
-                Journal(folder / "journal.json"),
-                Surroundings(clock, _nothing, lambda: None),
+                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1", 60.0), {uuid: ledger}),
+                SegmentJournal(folder / "journal.json"),
+                SupervisionContext(clock, _nothing, lambda: None),
                 tasks,
             )
-            meter = GpuMeter(folder / "energy.json", ledger, Metered(50.0, 108, simulated))
-            yield Accounts({uuid: meter}, device, segments, clock, lambda: None)
+            meter = GpuMeter(folder / "energy.json", ledger, MeteredGpu(50.0, 108, simulated))
+            yield NodeAccounts({uuid: meter}, device, segments, clock, lambda: None)
 
 
 async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again_when_it_is_back(
-    tmp_path: Path, library: SimulatedNvml
+    tmp_path: Path, library: FakeNvml
 ) -> None:
     async with _accounts(tmp_path, library) as accounts:
         with capture_logs() as logs:
             for code in (Code.TIMEOUT, Code.UNKNOWN):
-                library.order(Order(code, frozenset({POWER}), times=3))
+                library.order(InjectedFault(code, frozenset({POWER}), times=3))
             for _ in range(9):
                 await accounts.read()
 
@@ -70,9 +70,9 @@ async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again
 
 
 async def test_a_gpu_that_tells_nothing_is_modelled_and_that_is_told_once(
-    tmp_path: Path, library: SimulatedNvml
+    tmp_path: Path, library: FakeNvml
 ) -> None:
-    library.order(Order(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
+    library.order(InjectedFault(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
     async with _accounts(tmp_path, library, simulated=False) as accounts:
         with capture_logs() as logs:
             await accounts.read()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core.worker_slot import Grant, Slot
 from services.gpuagent.shared_memory.records import Record
-from services.gpuagent.shared_memory.shared_counters import SLOTS, Ledger, opened
+from services.gpuagent.shared_memory.shared_counters import SLOTS, SharedCounters, opened
 from services.kit.errors import InvalidArgument
 
 WRITER = """
@@ -125,7 +125,7 @@ def test_a_slot_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_energy_grows_while_a_batch_runs_but_never_beyond_the_batch(tmp_path: Path) -> None:
     now = Time()
-    ledger = Ledger(tmp_path / "ledger", now)
+    ledger = SharedCounters(tmp_path / "ledger", now)
     ledger.write(0, Slot(pid=1, busy_since_s=100.0, power_w=50.0, batch_energy_j=20.0))
 
     now.now_s = 100.2
@@ -150,7 +150,7 @@ def test_energy_never_goes_back_whatever_workers_do(
 ) -> None:
     """Batches begin and end, workers crash and slots are used again; each batch counts once."""
     now, batches = Time(), 0
-    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger", now)
+    ledger = SharedCounters(tmp_path_factory.mktemp("ledger") / "ledger", now)
     last_j = 0.0
     for number, event, elapsed_s, power_w in events:
         now.now_s += elapsed_s
@@ -176,7 +176,7 @@ def test_energy_never_goes_back_whatever_workers_do(
 
 def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> None:
     now = Time()
-    ledger = Ledger(tmp_path / "ledger", now)
+    ledger = SharedCounters(tmp_path / "ledger", now)
     ledger.write(0, Slot(1, "MIG-x", "s-1", busy_since_s=100.0, power_w=10.0, batch_energy_j=30.0))
     now.now_s = 102.0
 
@@ -191,7 +191,7 @@ def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> Non
 
 
 def test_a_slice_is_held_while_a_process_lives_on_it_idle_or_not(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = SharedCounters(tmp_path / "ledger")
     ledger.write(SLOTS - 1, Slot(1, "MIG-x", "s-1"))
 
     assert ledger.busy("MIG-x")
@@ -200,7 +200,7 @@ def test_a_slice_is_held_while_a_process_lives_on_it_idle_or_not(tmp_path: Path)
 
 
 def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger", Time())
+    ledger = SharedCounters(tmp_path / "ledger", Time())
     ledger.set_clock_ratio(0.5)
     ledger.beat()
 
@@ -212,9 +212,9 @@ def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None
 def test_a_file_of_another_format_is_made_anew(tmp_path: Path) -> None:
     (tmp_path / "ledger").write_bytes(b"\xff" * 100_000)
 
-    assert Ledger(tmp_path / "ledger").slot(0) == Slot()
+    assert SharedCounters(tmp_path / "ledger").slot(0) == Slot()
 
 
 def test_a_name_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="segment_id may take 128 bytes"):
-        Ledger(tmp_path / "ledger").write(0, Slot(segment_id="s" * 129))
+        SharedCounters(tmp_path / "ledger").write(0, Slot(segment_id="s" * 129))

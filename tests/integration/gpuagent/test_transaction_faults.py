@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.model import (
-    Change,
     CreateSlice,
     DestroySlice,
     LockClock,
@@ -24,9 +23,10 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
-from services.gpuagent.devices.fake_nvml import Code, Order
+from services.gpuagent.devices.fake_nvml import Code, InjectedFault
 from services.kit.mig import WHOLE, Placement, layouts
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine
 
@@ -58,14 +58,14 @@ class Ordeal:
 
     seed: int
     scrambled: bool
-    faults: tuple[Order, ...]
+    faults: tuple[InjectedFault, ...]
     failing_starts: int
     death: int | None
     second_death: int | None
 
 
 orders = st.builds(
-    Order,
+    InjectedFault,
     code=st.sampled_from(CODES),
     symbols=st.sampled_from(sorted(CHANGING)).map(lambda symbol: frozenset({symbol})),
     skip=st.integers(0, 6),
@@ -122,7 +122,7 @@ def _segment(world: World, uuid: str, placement: Placement, rng: random.Random) 
     return SegmentSpec(world.segment_id(), "m", "v", 1, rng.choice([1, 1, 2]), uuid, placement)
 
 
-def scrambled(rng: random.Random, change: Change) -> Change:
+def scrambled(rng: random.Random, change: Transaction) -> Transaction:
     """Return the same actions in any order, in any groups."""
     actions = list(change.actions)
     rng.shuffle(actions)
@@ -131,10 +131,10 @@ def scrambled(rng: random.Random, change: Change) -> Change:
         if rng.random() < 0.5:
             groups.append([])
         groups[-1].append(action)
-    return Change(tuple(tuple(group) for group in groups if group))  # type: ignore[arg-type]
+    return Transaction(tuple(tuple(group) for group in groups if group))  # type: ignore[arg-type]
 
 
-def after(change: Change, before: State, world: World) -> State:
+def after(change: Transaction, before: State, world: World) -> State:
     """Return the state that a change asks for."""
     slices, segments = set(before.slices), set(before.segments)
     mig, clocks_mhz = dict(before.mig), dict(before.clocks_mhz)
@@ -172,7 +172,7 @@ async def check(agent: Agent, world: World, allowed: Sequence[State]) -> State:
     return state
 
 
-def untouched(change: Change, pids: dict[str, int], state: State) -> dict[str, int]:
+def untouched(change: Transaction, pids: dict[str, int], state: State) -> dict[str, int]:
     """Return the workers that no action names and that must be the same processes for ever."""
     named = {
         action.spec.segment_id if isinstance(action, StartSegment) else action.segment_id
@@ -220,7 +220,7 @@ async def endure(world: World, ordeal: Ordeal) -> None:
     assert not await live(world, look)
 
 
-async def again(agent: Agent, world: World, change: Change, state: State) -> None:
+async def again(agent: Agent, world: World, change: Transaction, state: State) -> None:
     """The same change twice does nothing."""
     pids = world.table.pids()
     world.death.at(None)
@@ -262,5 +262,5 @@ def test_after_any_sequence_of_plans_and_faults_the_node_is_as_desired_or_as_bef
 async def enable_mig(agent: Agent) -> None:
     """Switch MIG mode on everywhere, as an agent does that may."""
     node = await agent.node()
-    outcome = await agent.do(Change((tuple(SetMigMode(gpu.uuid, True) for gpu in node.gpus),)))
+    outcome = await agent.do(Transaction((tuple(SetMigMode(gpu.uuid, True) for gpu in node.gpus),)))
     assert outcome.error is None

@@ -11,7 +11,6 @@ import pytest
 
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.core.model import (
-    Change,
     CreateSlice,
     DestroySlice,
     LockClock,
@@ -19,9 +18,10 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
-from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, Before, undo
-from services.gpuagent.devices.fake_nvml import Code, Order
+from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, undo
+from services.gpuagent.devices.fake_nvml import Code, InjectedFault
 from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
 from tests.support.gpuagent.transactions import Agent, World, live, machine
@@ -40,7 +40,7 @@ def on_one_gpu(folder: Path, body: Body, *, mig: bool = True, **options: object)
 
             async def act(agent: Agent) -> None:
                 if mig:
-                    outcome = await agent.do(Change(((SetMigMode(uuid, True),),)))
+                    outcome = await agent.do(Transaction(((SetMigMode(uuid, True),),)))
                     assert outcome.error is None
                 await body(agent, world, uuid)
 
@@ -57,7 +57,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def test_undo_frees_before_it_fills_and_starts_when_all_is_there() -> None:
     spec = SegmentSpec("old", "m", "v", 1, 1, "GPU", LEFT)
-    then = Before(
+    then = PriorState(
         {("GPU", LEFT): True, ("GPU", RIGHT): False},
         {"old": spec, "new": None},
         {"GPU": 900},
@@ -78,14 +78,14 @@ def test_a_driver_that_lets_go_late_is_waited_for(tmp_path: Path) -> None:
     """IN_USE right after a process ended is tried again, and is an error only if it stays."""
 
     async def body(agent: Agent, world: World, uuid: str) -> None:
-        await agent.do(Change(((CreateSlice(uuid, LEFT),),)))
+        await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
         destroy = frozenset({"nvmlComputeInstanceDestroy"})
 
-        world.library.order(Order(Code.IN_USE, destroy, times=3))
-        late = await agent.do(Change(((DestroySlice(uuid, LEFT),),)))
-        await agent.do(Change(((CreateSlice(uuid, LEFT),),)))
-        world.library.order(Order(Code.IN_USE, destroy, times=None))
-        never = await agent.do(Change(((DestroySlice(uuid, LEFT),),)))
+        world.library.order(InjectedFault(Code.IN_USE, destroy, times=3))
+        late = await agent.do(Transaction(((DestroySlice(uuid, LEFT),),)))
+        await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
+        world.library.order(InjectedFault(Code.IN_USE, destroy, times=None))
+        never = await agent.do(Transaction(((DestroySlice(uuid, LEFT),),)))
 
         assert late.error is None
         assert never.error is not None
@@ -98,7 +98,9 @@ def test_a_mode_that_would_come_with_the_next_reset_is_taken_back(tmp_path: Path
     """In a virtual machine the mode stays pending: the change fails, and nothing is pending."""
 
     async def body(agent: Agent, _: World, uuid: str) -> None:
-        outcome = await agent.do(Change(((SetMigMode(uuid, True),), (CreateSlice(uuid, LEFT),))))
+        outcome = await agent.do(
+            Transaction(((SetMigMode(uuid, True),), (CreateSlice(uuid, LEFT),)))
+        )
         (gpu,) = (await agent.node()).gpus
 
         assert outcome.error is not None
@@ -110,8 +112,8 @@ def test_a_mode_that_would_come_with_the_next_reset_is_taken_back(tmp_path: Path
 
 def test_mig_mode_changes_on_an_idle_gpu_only(tmp_path: Path) -> None:
     async def body(agent: Agent, _: World, uuid: str) -> None:
-        await agent.do(Change(((CreateSlice(uuid, LEFT),),)))
-        outcome = await agent.do(Change(((SetMigMode(uuid, False),),)))
+        await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
+        outcome = await agent.do(Transaction(((SetMigMode(uuid, False),),)))
 
         assert outcome.error is not None
         assert outcome.error.reason == "GPU_NOT_IDLE"
@@ -127,21 +129,23 @@ def test_an_empty_instance_in_the_way_goes_and_a_divided_one_is_somebody_elses(
 
     async def body(agent: Agent, world: World, uuid: str) -> None:
         world.library.fail_next("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN)
-        world.library.order(Order(Code.UNKNOWN, frozenset({"nvmlGpuInstanceDestroy"}), times=None))
-        failed = await agent.do(Change(((CreateSlice(uuid, RIGHT),),)))
+        world.library.order(
+            InjectedFault(Code.UNKNOWN, frozenset({"nvmlGpuInstanceDestroy"}), times=None)
+        )
+        failed = await agent.do(Transaction(((CreateSlice(uuid, RIGHT),),)))
         assert failed.not_restored
         assert "destroy 2g.12gb@2" in failed.not_restored[0]
         assert (await agent.node()).gpus[0].leftovers == (RIGHT,)
         world.library.clear_orders()
 
-        swept = await agent.do(Change(((CreateSlice(uuid, SMALL),),)))
+        swept = await agent.do(Transaction(((CreateSlice(uuid, SMALL),),)))
         assert swept.error is None
         assert [place for place, _ in (await agent.node()).gpus[0].slices] == [SMALL]
 
-        await agent.do(Change(((CreateSlice(uuid, LEFT),),)))
+        await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
         _divide(uuid, LEFT)
         for action in (DestroySlice(uuid, LEFT), CreateSlice(uuid, LEFT)):
-            refused = await agent.do(Change(((action,),)))
+            refused = await agent.do(Transaction(((action,),)))
             assert refused.error is not None
             assert refused.error.reason == "SLICE_DIVIDED"
         assert (await agent.node()).gpus[0].divided == (LEFT,)
@@ -164,11 +168,11 @@ def test_a_disk_that_takes_no_journal_stops_the_change_before_it_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(agent: Agent, _: World, uuid: str) -> None:
-        def full(_then: Before) -> None:
+        def full(_then: PriorState) -> None:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(agent.changes._journal, "save", full)
-        outcome = await agent.do(Change(((CreateSlice(uuid, LEFT),),)))
+        outcome = await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
 
         assert outcome.error is not None
         assert "nothing was changed" in outcome.error.message
@@ -183,7 +187,7 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
     async def body(agent: Agent, world: World, uuid: str) -> None:
         world.table.loading = asyncio.Event()
         spec = SegmentSpec("s", "m", "v", 1, 1, uuid, LEFT)
-        change = Change(
+        change = Transaction(
             ((CreateSlice(uuid, LEFT),), (StartSegment(spec),), (CreateSlice(uuid, RIGHT),))
         )
         asking = asyncio.create_task(agent.do(change))
@@ -191,7 +195,7 @@ def test_a_caller_that_goes_away_takes_its_change_back(tmp_path: Path) -> None:
         asking.cancel()
         await asyncio.wait([asking])
         world.table.loading.set()
-        outcome = await agent.do(Change())  # waits for its turn
+        outcome = await agent.do(Transaction())  # waits for its turn
 
         assert asking.cancelled()
         assert outcome.error is None

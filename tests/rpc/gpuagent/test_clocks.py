@@ -8,7 +8,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.core.model import LockClock
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.hardware import gpus_of
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.kit.config import Node
@@ -84,7 +84,7 @@ async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None
     with opened(tmp_path / "gpu.ledger") as ledger:
         async with gpus_of("node", settings, tmp_path / "hardware", lambda _: ledger) as device:
             (gpu,) = await device.call(lambda d: d.list())
-            clocks = Clocks(device, tmp_path / "clocks.json", allowed=False)
+            clocks = ClockLocks(device, tmp_path / "clocks.json", allowed=False)
 
             with pytest.raises(PermissionDenied, match="allow_clocks"):
                 await clocks.hold(LockClock(gpu.uuid, 990))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from services.gpuagent.core.model import LockClock
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.hardware import gpus_of
 from services.gpuagent.shared_memory.shared_counters import opened
@@ -25,7 +25,7 @@ class Gpu:
     """A simulated V100 and what holds its clock."""
 
     device: DeviceThread
-    clocks: Clocks
+    clocks: ClockLocks
     uuid: str
     path: Path
 
@@ -44,7 +44,7 @@ async def gpu(folder: Path) -> AsyncIterator[Gpu]:
         async with gpus_of("node", settings, folder / "hardware", lambda _: ledger) as device:
             (found,) = await device.call(lambda d: d.list())
             path = folder / "clocks.json"
-            yield Gpu(device, Clocks(device, path, allowed=True), found.uuid, path)
+            yield Gpu(device, ClockLocks(device, path, allowed=True), found.uuid, path)
 
 
 async def test_a_clock_is_lowered_and_given_back_to_what_the_plan_says(tmp_path: Path) -> None:

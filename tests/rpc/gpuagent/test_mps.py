@@ -18,7 +18,7 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.devices.mps import process_table
 from services.gpuagent.devices.mps.control_program import LegacyMps
-from services.gpuagent.devices.mps.driver_port import Seat
+from services.gpuagent.devices.mps.driver_port import MpsDaemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from tests.support.gpuagent.agent_process import agent_process, killed
@@ -219,7 +219,7 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
     """Also one that does not listen, which is ended by force."""
     root = state / "mps"
     driver = LegacyMps(binary, timeout_s=2.0)
-    used, left = Seat("MIG-1", root / "a"), Seat("MIG-2", root / "b")
+    used, left = MpsDaemon("MIG-1", root / "a"), MpsDaemon("MIG-2", root / "b")
     for seat in (used, left):
         await driver.start(seat, MpsLimit(50))
     (left.logs / "hang_on").write_text("quit")
@@ -279,7 +279,7 @@ async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or
 async def test_an_agent_ends_a_daemon_of_the_one_before_it_that_no_segment_needs(
     state: Path, model: Path, binary: Path
 ) -> None:
-    stray = Seat("MIG-gone", state / NODE / "mps" / "stray")
+    stray = MpsDaemon("MIG-gone", state / NODE / "mps" / "stray")
     await LegacyMps(binary, timeout_s=2.0).start(stray, MpsLimit(50))
     mps = Mps(control_binary=binary)
     async with (
@@ -309,14 +309,14 @@ async def test_without_the_control_program_processes_do_not_share_and_nothing_ch
 
 
 async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path, binary: Path) -> None:
-    seat = Seat("MIG-1", tmp_path / ("long" * 30))
+    seat = MpsDaemon("MIG-1", tmp_path / ("long" * 30))
 
     with pytest.raises(FailedPrecondition, match="state_dir"):
         await LegacyMps(binary, timeout_s=2.0).start(seat, MpsLimit(50))
 
 
 async def test_a_program_that_does_not_start_a_daemon_is_told(state: Path) -> None:
-    seat = Seat("MIG-1", state / "a")
+    seat = MpsDaemon("MIG-1", state / "a")
     driver = LegacyMps(Path("/bin/false"), timeout_s=2.0)
 
     with pytest.raises(FailedPrecondition, match="cannot start MPS on MIG-1: status 1"):

@@ -9,7 +9,7 @@ import pytest
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.devices.fake_nvml import SimulatedNvml
+from services.gpuagent.devices.fake_nvml import FakeNvml
 from services.kit.config import Node
 from tests.support.gpuagent.agent_service import (
     GPU,
@@ -25,9 +25,9 @@ from tests.support.gpuagent.agent_service import (
 )
 
 
-def _outsider(folder: Path) -> SimulatedNvml:
+def _outsider(folder: Path) -> FakeNvml:
     """The hardware of the running agent, for whoever pulls its plugs."""
-    return SimulatedNvml(NODE, ["a100-40gb", "t4"], state_dir=folder / NODE / "hardware")
+    return FakeNvml(NODE, ["a100-40gb", "t4"], state_dir=folder / NODE / "hardware")
 
 
 def _uuids(node: inventory_pb2.Node) -> list[str]:

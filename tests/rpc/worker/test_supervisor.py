@@ -10,7 +10,7 @@ import pytest
 
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.supervision.worker_probe import answers
-from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition
 from tests.support.worker.worker_process import routed, save_model, worker_spec
@@ -27,8 +27,10 @@ async def test_an_address_that_somebody_took_is_given_up_for_another(tmp_path: P
     host, _, port = spec.listen.partition(":")
     with opened(spec.ledger) as ledger, socket.create_server((host, int(port))):
         ledger.beat()
-        world = Surroundings(RealClock(), answers, lambda: announced.append(keeper.spec.listen))
-        keeper = Keeper(spec, tmp_path / "s-1.0.json", ledger, {}, world)
+        world = SupervisionContext(
+            RealClock(), answers, lambda: announced.append(keeper.spec.listen)
+        )
+        keeper = WorkerSupervisor(spec, tmp_path / "s-1.0.json", ledger, {}, world)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keeper.run())
             await keeper.started()
@@ -47,8 +49,8 @@ async def test_a_worker_that_never_answers_says_why(tmp_path: Path) -> None:
     spec = worker_spec(tmp_path, tmp_path / "broken.onnx")
     with opened(spec.ledger) as ledger:
         ledger.beat()
-        world = Surroundings(RealClock(), answers, lambda: None)
-        keeper = Keeper(spec, tmp_path / "s-1.0.json", ledger, {}, world)
+        world = SupervisionContext(RealClock(), answers, lambda: None)
+        keeper = WorkerSupervisor(spec, tmp_path / "s-1.0.json", ledger, {}, world)
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(keeper.run())
             with pytest.raises(FailedPrecondition, match="status 1: cannot load the model"):

@@ -10,10 +10,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 
-Start = Callable[..., SimulatedNvml]
+Start = Callable[..., FakeNvml]
 Open = Callable[..., NvmlGpus]
 
 
@@ -64,8 +64,8 @@ def start() -> Iterator[Start]:
     """Start the library over fresh GPUs; each start is like a new process."""
     restores = []
 
-    def started(*types: str, **options: Any) -> SimulatedNvml:
-        library = SimulatedNvml("node", types or ("a100-40gb",), **options)
+    def started(*types: str, **options: Any) -> FakeNvml:
+        library = FakeNvml("node", types or ("a100-40gb",), **options)
         restores.append(install(library))
         pynvml.nvmlInit()
         return library
@@ -83,12 +83,12 @@ def gpus() -> Iterator[Open]:
 
 
 @pytest.fixture
-def library(start: Start, work: Work) -> SimulatedNvml:
+def library(start: Start, work: Work) -> FakeNvml:
     return start("a100-40gb", "t4", "p4", activity=lambda _: work)
 
 
 @pytest.fixture
-def cut(library: SimulatedNvml, gpus: Open) -> tuple[NvmlGpus, str]:
+def cut(library: FakeNvml, gpus: Open) -> tuple[NvmlGpus, str]:
     """An A100 in MIG mode."""
     port, uuid = gpus(), library.gpu_uuids[0]
     port.enable_mig(uuid)

@@ -8,14 +8,14 @@ from typing import Any
 
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.model import SegmentSpec
-from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.energy.core.attribution import IdleShare
-from services.gpuagent.energy.metering import GpuMeter, Metered
-from services.gpuagent.shared_memory.shared_counters import Ledger
-from services.gpuagent.supervision.running_segment import Running
-from services.gpuagent.supervision.worker_supervisor import Keeper, Surroundings
+from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
+from services.gpuagent.supervision.running_segment import RunningSegment
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost
@@ -27,13 +27,15 @@ async def _never(endpoint: str, segment_id: str) -> None:
     raise AssertionError(f"{endpoint}, {segment_id}: nothing is started here")
 
 
-def _running(name: str, slots: tuple[int, ...], ledger: Ledger, *, sm_count: int = 42) -> Running:
+def _running(
+    name: str, slots: tuple[int, ...], ledger: SharedCounters, *, sm_count: int = 42
+) -> RunningSegment:
     """A segment on paper: its workers are whoever writes the slots."""
     spec = SegmentSpec(name, "m", "v", 4, len(slots), "GPU-1", Placement("3g.20gb", 0))
-    blueprint = Blueprint(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
-    world = Surroundings(RealClock(), _never, lambda: None)
+    blueprint = WorkerConfig(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
+    world = SupervisionContext(RealClock(), _never, lambda: None)
     keepers = tuple(
-        Keeper(
+        WorkerSupervisor(
             WorkerSpec(name, "m", "v", Path("v.onnx"), 4, "", ledger.path, slot, slots, "", None),
             ledger.path,
             ledger,
@@ -42,7 +44,7 @@ def _running(name: str, slots: tuple[int, ...], ledger: Ledger, *, sm_count: int
         )
         for slot in slots
     )
-    return Running(blueprint, keepers, ())
+    return RunningSegment(blueprint, keepers, ())
 
 
 @dataclass
@@ -52,20 +54,20 @@ class Bench:
     folder: Path
     sm_shares: bool = False
     idle_share: IdleShare = "none"
-    segments: dict[str, Running] = field(default_factory=dict)
+    segments: dict[str, RunningSegment] = field(default_factory=dict)
     at_s: float = 1000.0
     joules: float = 0.0
     reset_j: float = 0.0
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.folder / "ledger", lambda: self.at_s)
+        self.ledger = SharedCounters(self.folder / "ledger", lambda: self.at_s)
         self.start_agent()
 
     def start_agent(self) -> None:
         self.meter = GpuMeter(
             self.folder / "energy.json",
             self.ledger,
-            Metered(IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share),
+            MeteredGpu(IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share),
         )
 
     def segment(self, name: str, *slots: int, sm_count: int = 42) -> None:

@@ -18,23 +18,23 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from services.gpuagent.core.model import Change, Node, Outcome, SegmentSpec
-from services.gpuagent.core.worker_config import Drafter, Variant
-from services.gpuagent.devices.clock_locks import Clocks
+from services.gpuagent.core.model import Node, Outcome, SegmentSpec, Transaction
+from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
+from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, install
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.step_executor import Steps
-from services.gpuagent.reconfigure.transactions import Changes
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.reconfigure.step_executor import StepExecutor
+from services.gpuagent.reconfigure.transactions import Transactions
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.supervision import processes
-from services.gpuagent.supervision.journal import ChangeJournal, Journal
+from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.worker_allocation import Home, Places
-from services.gpuagent.supervision.worker_supervisor import Surroundings
+from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -175,7 +175,7 @@ class Load:
 class Tapped:
     """The simulated library, with the agent's death before each call that changes something."""
 
-    def __init__(self, library: SimulatedNvml, death: Death) -> None:
+    def __init__(self, library: FakeNvml, death: Death) -> None:
         self._library = library
         self._death = death
 
@@ -208,8 +208,8 @@ class World:
     folder: Path
     death: Death
     table: ProcessTable
-    library: SimulatedNvml
-    ledgers: dict[str, Ledger]
+    library: FakeNvml
+    ledgers: dict[str, SharedCounters]
     names: Iterator[int] = field(default_factory=itertools.count)
 
     def segment_id(self) -> str:
@@ -228,7 +228,7 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     """
     death, uuids = Death(), itertools.count(1)
     table = ProcessTable(death)
-    library = SimulatedNvml(
+    library = FakeNvml(
         "node",
         types,
         activity=lambda _: Load(table),
@@ -255,14 +255,14 @@ class Agent:
     device: DeviceThread
     inventory: Inventory
     segments: Segments
-    steps: Steps
-    changes: Changes
+    steps: StepExecutor
+    changes: Transactions
 
     async def node(self) -> Node:
         """Return the node as the agent reads it back."""
         return await self.inventory.read()
 
-    async def do(self, change: Change) -> Outcome:
+    async def do(self, change: Transaction) -> Outcome:
         """Carry a change out."""
         return await self.steps.execute(change)
 
@@ -282,21 +282,23 @@ class Agent:
 
 def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Agent:
     clock, folder = InstantClock(), world.folder
-    home = Home(folder / "workers", "127.0.0.1", 60.0)
+    home = WorkerDefaults(folder / "workers", "127.0.0.1", 60.0)
     segments = Segments(
-        Places(home, world.ledgers),
-        Journal(folder / "journal.json"),
-        Surroundings(clock, world.table.answers, lambda: None),
+        WorkerAllocator(home, world.ledgers),
+        SegmentJournal(folder / "journal.json"),
+        SupervisionContext(clock, world.table.answers, lambda: None),
         keeping,
     )
-    clocks = Clocks(device, folder / "clocks.json", allowed=True)
+    clocks = ClockLocks(device, folder / "clocks.json", allowed=True)
     modes = MigModes(device, folder / "modes.json", allowed=True)
     inventory = Inventory("node", "Z", True, device, segments, clocks)
-    drafter = Drafter({("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True)
+    drafter = WorkerConfigBuilder(
+        {("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True
+    )
     actions = Actions(device, segments, drafter, clocks, modes, clock)
-    undo_log = ChangeJournal(folder / "change.json")
-    changes = Changes(actions, inventory, undo_log, clock, keeping)
-    return Agent(device, inventory, segments, Steps(changes, clock, lambda: None), changes)
+    undo_log = TransactionJournal(folder / "change.json")
+    changes = Transactions(actions, inventory, undo_log, clock, keeping)
+    return Agent(device, inventory, segments, StepExecutor(changes, clock, lambda: None), changes)
 
 
 async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import add_WorkerServiceServicer_to_server
 from services.gpuagent.core.worker_slot import Grant
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
-from services.gpuagent.worker.batch_executor import Executor
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
+from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits, Share
-from services.gpuagent.worker.gpu_slot import Device
+from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import INTAKE_BYTES, Job
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.onnx_model import LocalModel
@@ -43,7 +43,7 @@ class Worker:
     """A worker that serves."""
 
     address: str
-    ledger: Ledger
+    ledger: SharedCounters
     batcher: Batcher[Job[Any]]
     credits: CountedCredits
 
@@ -70,12 +70,12 @@ async def running(
     spec, clock = replace(worker_spec(folder, file), **changes), RealClock()
     with opened(spec.ledger) as ledger, ThreadPoolExecutor(1) as thread:
         ledger.set_grant(0, Grant(idle_power_w=10.0))
-        device = Device(spec, ledger, clock)
+        device = WorkerDevice(spec, ledger, clock)
         device.claim(os.getpid())
         batcher = Batcher[Job[Any]](spec.batch_size, 1000)
         local = LocalModel(Engine(spec.file, spec.provider), thread)
         credits_ = CountedCredits(spec.batch_size)
-        executor = Executor(batcher, device, local, credits_, clock, intake_bytes=intake_bytes)
+        executor = BatchExecutor(batcher, device, local, credits_, clock, intake_bytes=intake_bytes)
         servicer = WorkerServicer(pb.Hello(segment_id=spec.segment_id, model=spec.model), executor)
         batches = asyncio.create_task(executor.run(), name="batches")
         try:

@@ -22,7 +22,7 @@ from inference import grpc_service_pb2 as oip
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.worker_slot import Grant
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.kit.net import free_port
 from services.kit.rpc import dial
 
@@ -154,7 +154,7 @@ class Running:
 
     process: asyncio.subprocess.Process
     spec: WorkerSpec
-    ledger: Ledger
+    ledger: SharedCounters
 
     async def exit_status(self) -> int:
         """Wait for the process to end."""

@@ -14,7 +14,13 @@ from services.gpuagent.core import gpu_types, worker_spec
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import SegmentSpec
-from services.gpuagent.core.worker_config import CLOCK_RATIOS, Drafter, Variant, shape_of, tabulate
+from services.gpuagent.core.worker_config import (
+    CLOCK_RATIOS,
+    Variant,
+    WorkerConfigBuilder,
+    shape_of,
+    tabulate,
+)
 from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
@@ -112,7 +118,7 @@ def test_a_segment_that_does_not_fit_is_refused() -> None:
 
 
 def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
-    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
 
     blueprint = drafter.draw(_spec(), A100)
 
@@ -122,7 +128,7 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
 
 
 def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
-    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
 
     blueprint = drafter.draw(_spec(), A100)
 
@@ -132,14 +138,14 @@ def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
 
 def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
     """Costs there are only to compare with; without them, nothing is compared."""
-    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
 
     assert drafter.draw(_spec(batch_size=2), A100).costs is not None
     assert drafter.draw(_spec(batch_size=3), A100).costs is None
 
 
 def test_what_is_not_there_is_refused_by_name() -> None:
-    drafter = Drafter({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
 
     with pytest.raises(NotFound, match="no variant 'w' of model 'm'"):
         drafter.draw(_spec(variant="w"), A100)

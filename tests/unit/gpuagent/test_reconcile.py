@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import (
-    Change,
     ClockState,
     CreateSlice,
     DestroySlice,
@@ -24,6 +23,7 @@ from services.gpuagent.core.model import (
     SetMigMode,
     StartSegment,
     StopSegment,
+    Transaction,
 )
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
@@ -54,7 +54,7 @@ def node_of(
     return Node("n", "Z", True, tuple(gpus), segments, ClockState(True, held_mhz or {}))
 
 
-def carried_out(change: Change, node: Node) -> Node:
+def carried_out(change: Transaction, node: Node) -> Node:
     """Return the node after a change; fail where an action of it finds somebody in the way."""
     slices = {each.uuid: [placement for placement, _ in each.slices] for each in node.gpus}
     running = {each.spec.segment_id: each.spec for each in node.segments}
@@ -127,7 +127,7 @@ def test_it_arrives_with_nobody_in_the_way_and_then_has_nothing_to_do(
         assert on_it == set(wanted.segments)
         if wanted.clock_mhz is not None:
             assert after.clocks.held_mhz.get(wanted.gpu_uuid, 0) == wanted.clock_mhz
-    assert reconcile(desired, after) == Change()
+    assert reconcile(desired, after) == Transaction()
 
 
 @given(situations())

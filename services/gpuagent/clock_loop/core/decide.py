@@ -29,7 +29,7 @@ class Move(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ClockRules:
     """How the loop behaves.
 
     Attributes:
@@ -53,7 +53,7 @@ class Rules:
     thrifty: bool = True
 
 
-RULES = Rules()
+RULES = ClockRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Partition:
         """Share of the objective that is left, by what is proven; 1: nothing is."""
         return 1.0 - (self.proven_s or 0.0) / self.objective_s
 
-    def tolerates(self, state: State, lower_mhz: int, rules: Rules) -> bool:
+    def tolerates(self, state: State, lower_mhz: int, rules: ClockRules) -> bool:
         """Tell whether a step down would leave it slack enough."""
         if self.latency_s is None:
             return False
@@ -126,7 +126,7 @@ class Bounds:
 
 
 def bounds(
-    supported_mhz: Sequence[int], ceiling_mhz: int, floor: float, rules: Rules = RULES
+    supported_mhz: Sequence[int], ceiling_mhz: int, floor: float, rules: ClockRules = RULES
 ) -> Bounds:
     """Return the clocks that may be used.
 
@@ -173,7 +173,7 @@ class State:
     rising: bool = False
     wanting: int = 0
 
-    def barred(self, clock_mhz: int, partition: Partition, rules: Rules, at_s: float) -> bool:
+    def barred(self, clock_mhz: int, partition: Partition, rules: ClockRules, at_s: float) -> bool:
         """Tell whether a clock was too low for a partition under a load no heavier than now."""
         return any(
             clock_mhz <= failure.clock_mhz
@@ -185,7 +185,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """What a decision is made by.
 
     Attributes:
@@ -199,7 +199,7 @@ class Look:
     at_s: float
 
 
-def decide(state: State, look: Look, rules: Rules = RULES) -> Move:
+def decide(state: State, look: Observation, rules: ClockRules = RULES) -> Move:
     """Return what to do; a partition that wants more prevails, and all must agree to less."""
     if any(partition.slack < rules.slack for partition in look.partitions):
         return Move.UP
@@ -214,7 +214,7 @@ def decide(state: State, look: Look, rules: Rules = RULES) -> Move:
     return Move.DOWN if agreed else Move.SAME
 
 
-def moved(state: State, move: Move, look: Look, rules: Rules = RULES) -> State:
+def moved(state: State, move: Move, look: Observation, rules: ClockRules = RULES) -> State:
     """Return the state after a move that `decide` returned for the same arguments."""
     if move is Move.DOWN:
         lower_mhz = look.limits.below(state.clock_mhz)

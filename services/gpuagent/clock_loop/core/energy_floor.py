@@ -19,7 +19,7 @@ from services.kit.profiles.core.clock_curve import thriftiest
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SegmentLoad:
     """What a segment does.
 
     Attributes:
@@ -35,7 +35,7 @@ class Work:
     processes: int = 1
 
 
-def floor(works: Iterable[Work], ratios: tuple[float, ...]) -> float:
+def floor(works: Iterable[SegmentLoad], ratios: tuple[float, ...]) -> float:
     """Return the least clock that saves energy, of the segment that wants the highest.
 
     Args:
@@ -48,7 +48,7 @@ def floor(works: Iterable[Work], ratios: tuple[float, ...]) -> float:
     return max((_thriftiest(work, ratios) for work in works), default=0.0)
 
 
-def _thriftiest(work: Work, ratios: tuple[float, ...]) -> float:
+def _thriftiest(work: SegmentLoad, ratios: tuple[float, ...]) -> float:
     if work.costs is None:
         return _by_curve(work.sensitivity, ratios)
     curves = work.costs.curves
@@ -61,7 +61,7 @@ def _by_curve(sensitivity: float, ratios: tuple[float, ...]) -> float:
     return thriftiest(sensitivity, ratios)
 
 
-def energy_j(curve: CostCurve, work: Work) -> float:
+def energy_j(curve: CostCurve, work: SegmentLoad) -> float:
     """Return the active energy of one request at one clock, J; inf: that is too slow for the load.
 
     A batch holds what came during the one before: the size at which all processes together just

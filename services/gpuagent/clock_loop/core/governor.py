@@ -11,17 +11,17 @@ from services.gpuagent.clock_loop.core import energy_floor
 from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
-    Look,
+    ClockRules,
     Move,
+    Observation,
     Partition,
-    Rules,
     State,
     bounds,
     decide,
     moved,
 )
-from services.gpuagent.clock_loop.core.energy_floor import Work
-from services.gpuagent.clock_loop.core.latency_window import Window
+from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
+from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.shared_memory.latency_counters import Counts
 from services.kit.profiles.core.clock_curve import stretch
@@ -34,7 +34,7 @@ LOOKS_PER_DECISION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class GovernedSegment:
     """A segment on the GPU, and what its requests were promised.
 
     Attributes:
@@ -87,7 +87,7 @@ class Governor:
     """
 
     def __init__(
-        self, gpu_uuid: str, supported_mhz: Sequence[int], floor: float, rules: Rules = RULES
+        self, gpu_uuid: str, supported_mhz: Sequence[int], floor: float, rules: ClockRules = RULES
     ) -> None:
         self._gpu_uuid = gpu_uuid
         self._supported_mhz = tuple(supported_mhz)
@@ -97,7 +97,7 @@ class Governor:
         self._ceiling_mhz = 0
         self._limits = bounds(self._supported_mhz, 0, floor, rules)
         self._state = State(self._limits.highest_mhz)
-        self._windows: dict[Tenant, Window] = {}
+        self._windows: dict[GovernedSegment, LatencyWindow] = {}
         self._looks = 0
         self.moves: Counter[Move] = Counter()
         self.slack: dict[str, float] = {}
@@ -113,7 +113,7 @@ class Governor:
         """Whether that is as high as the plan lets it: nothing needs to be lowered."""
         return self.clock_mhz >= self._limits.highest_mhz
 
-    def look(self, at_s: float, ceiling_mhz: int, counts: Mapping[Tenant, Counts]) -> None:
+    def look(self, at_s: float, ceiling_mhz: int, counts: Mapping[GovernedSegment, Counts]) -> None:
         """Take in a sample, every SAMPLE_S, and decide.
 
         Args:
@@ -132,7 +132,9 @@ class Governor:
         self._note(partitions)
         self._looks += 1
         is_decision = self._looks % LOOKS_PER_DECISION == 0
-        look = Look(partitions, self._thrifty(partitions) if is_decision else self._limits, at_s)
+        look = Observation(
+            partitions, self._thrifty(partitions) if is_decision else self._limits, at_s
+        )
         move = decide(self._state, look, self._rules)
         if is_decision or (move is Move.UP and not self.at_ceiling):
             self._move(move, look)
@@ -141,19 +143,19 @@ class Governor:
         """Begin at the ceiling: the GPU's clock is not what it was thought to be."""
         self._start(self._ceiling_mhz, {})
 
-    def _start(self, ceiling_mhz: int, tenants: Mapping[Tenant, Counts]) -> None:
+    def _start(self, ceiling_mhz: int, tenants: Mapping[GovernedSegment, Counts]) -> None:
         self._ceiling_mhz = ceiling_mhz
         self._limits = self._bounds(self._floor)
         self._state = State(self._limits.highest_mhz)
         self._windows = {
-            tenant: Window(tenant.percentile, self._stretch(tenant)) for tenant in tenants
+            tenant: LatencyWindow(tenant.percentile, self._stretch(tenant)) for tenant in tenants
         }
         self._looks = 0
 
     def _bounds(self, floor: float) -> Bounds:
         return bounds(self._supported_mhz, self._ceiling_mhz, floor, self._rules)
 
-    def _stretch(self, tenant: Tenant) -> float:
+    def _stretch(self, tenant: GovernedSegment) -> float:
         return stretch(tenant.sensitivity, self.clock_mhz / max(self._supported_mhz))
 
     def _thrifty(self, partitions: Sequence[Partition]) -> Bounds:
@@ -161,12 +163,12 @@ class Governor:
         if not self._rules.thrifty:
             return self._limits
         works = (
-            Work(tenant.sensitivity, partition.rate_rps, tenant.costs, tenant.processes)
+            SegmentLoad(tenant.sensitivity, partition.rate_rps, tenant.costs, tenant.processes)
             for tenant, partition in zip(self._windows, partitions, strict=True)
         )
         return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios)))
 
-    def _move(self, move: Move, look: Look) -> None:
+    def _move(self, move: Move, look: Observation) -> None:
         before_mhz = self.clock_mhz
         self._state = moved(self._state, move, look, self._rules)
         self.moves[move] += 1
@@ -195,7 +197,7 @@ class Governor:
                 self.slack[tenant.model] = min(known, partition.slack)
 
 
-def _partition(tenant: Tenant, window: Window) -> Partition:
+def _partition(tenant: GovernedSegment, window: LatencyWindow) -> Partition:
     seen = window.seen()
     return Partition(
         name=tenant.segment_id,

@@ -23,7 +23,7 @@ EVIDENCE: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LatencyEvidence:
     """What is known of a segment's latency at the clock as it is.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Sample:
 
 
 @dataclass(slots=True)
-class Window:
+class LatencyWindow:
     """The newest samples of a segment's counts.
 
     Attributes:
@@ -92,7 +92,7 @@ class Window:
         self.stretch = stretch
         self._fresh = 0
 
-    def seen(self) -> Seen:
+    def seen(self) -> LatencyEvidence:
         """Return what the samples say; no more of them are asked than the percentile needs."""
         needed = math.floor(EVIDENCE / self._share + 1e-6)
         newest = list(reversed(self._samples))
@@ -101,7 +101,7 @@ class Window:
         settled = now.total >= needed or now.length_s > LONGEST_S / 2
         enough = lately.total >= needed or lately.length_s > PATIENCE_S - LONGEST_S / 2
         latency_s = max(self._at_percentile_s(now), self._at_percentile_s(lately))
-        return Seen(
+        return LatencyEvidence(
             proven_s=self._at_percentile_s(now, EVIDENCE) if now.total else None,
             latency_s=latency_s if settled and enough else None,
             rate_rps=lately.total / lately.length_s if lately.total else 0.0,

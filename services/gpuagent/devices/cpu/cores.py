@@ -17,7 +17,7 @@ from services.gpuagent.core.device_port import IN_USE
 from services.gpuagent.core.energy_meter import Meter, MeterReading, Method
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.permissions import Control
+from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
 from services.gpuagent.state_files import read_json, write_json
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -62,7 +62,7 @@ class CpuCores:
     path: Path
     gauge: Gauge
     busy: Callable[[str], bool]
-    control: Control
+    control: Permissions
     measure: Callable[[], float] = speed.gmacs_per_s
     _gmacs_per_s: float = field(default=0.0, init=False)
 

@@ -14,11 +14,11 @@ import psutil
 
 from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.permissions import Control
+from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import power
 from services.gpuagent.devices.cpu.cores import CpuCores, Gauge, max_clock_mhz
 from services.gpuagent.devices.rapl import ROOT, Rapl
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
 from services.kit.errors import FailedPrecondition
 
@@ -29,8 +29,8 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
     name: str,
     settings: Cpu,
     folder: Path,
-    ledger: Callable[[str], Ledger],
-    control: Control,
+    ledger: Callable[[str], SharedCounters],
+    control: Permissions,
     *,
     rapl: Path = ROOT,
 ) -> CpuCores:

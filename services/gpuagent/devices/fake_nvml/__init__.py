@@ -1,9 +1,9 @@
 """Simulated GPUs below NVML's C functions, with pynvml unmodified above them."""
 
 from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
-from services.gpuagent.devices.fake_nvml.core.fault_injection import Order
+from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
-from services.gpuagent.devices.fake_nvml.library import SimulatedNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
 from services.gpuagent.devices.fake_nvml.rights import ROOT, UNPRIVILEGED, Right
 
 __all__ = [
@@ -11,10 +11,10 @@ __all__ = [
     "UNPRIVILEGED",
     "ActivityMeter",
     "Code",
+    "FakeNvml",
+    "InjectedFault",
     "NoActivity",
-    "Order",
     "Right",
-    "SimulatedNvml",
     "gpu_uuid",
     "install",
 ]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import MigDevice, SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import UNPRIVILEGED, Right
 from services.kit.telemetry import logs
 
@@ -32,10 +32,10 @@ class Parameter:
     """
 
     ctype: Any
-    decode: Callable[[Machine, Any], Any]
+    decode: Callable[[FakeNode, Any], Any]
 
 
-def _value(_: Machine, value: Any) -> Any:
+def _value(_: FakeNode, value: Any) -> Any:
     return value
 
 
@@ -43,17 +43,17 @@ UINT = Parameter(ctypes.c_uint, _value)
 INT = Parameter(ctypes.c_int, _value)
 STRING = Parameter(ctypes.c_char_p, _value)
 ADDRESS = Parameter(ctypes.c_void_p, _value)  # of an array, or None for NULL
-DEVICE = Parameter(ctypes.c_void_p, Machine.device)
-GPU = Parameter(ctypes.c_void_p, Machine.gpu)
-MIG_DEVICE = Parameter(ctypes.c_void_p, Machine.mig_device)
-GPU_INSTANCE = Parameter(ctypes.c_void_p, Machine.gpu_instance)
-COMPUTE_INSTANCE = Parameter(ctypes.c_void_p, Machine.compute_instance)
+DEVICE = Parameter(ctypes.c_void_p, FakeNode.device)
+GPU = Parameter(ctypes.c_void_p, FakeNode.gpu)
+MIG_DEVICE = Parameter(ctypes.c_void_p, FakeNode.mig_device)
+GPU_INSTANCE = Parameter(ctypes.c_void_p, FakeNode.gpu_instance)
+COMPUTE_INSTANCE = Parameter(ctypes.c_void_p, FakeNode.compute_instance)
 
 
 def at(ctype: Any) -> Parameter:
     """Return the parameter for a pointer to a `ctype`; NULL is INVALID_ARGUMENT."""
 
-    def decode(_: Machine, address: int | None) -> Any:
+    def decode(_: FakeNode, address: int | None) -> Any:
         if not address:
             raise Fault(Code.INVALID_ARGUMENT)
         return ctype.from_address(address)
@@ -116,12 +116,12 @@ class Export:
     needs: Right
     before_init: bool
 
-    def bind(self, machine: Machine) -> Any:
+    def bind(self, machine: FakeNode) -> Any:
         """Return the C function pointer for one machine."""
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, *(entry.ctype for entry in self.parameters))
         return prototype(lambda *arguments: self._call(machine, arguments))
 
-    def _call(self, machine: Machine, arguments: Sequence[Any]) -> int:
+    def _call(self, machine: FakeNode, arguments: Sequence[Any]) -> int:
         try:
             with machine.lock:
                 self._run(machine, arguments)
@@ -132,7 +132,7 @@ class Export:
             return Code.UNKNOWN
         return Code.SUCCESS
 
-    def _run(self, machine: Machine, arguments: Sequence[Any]) -> None:
+    def _run(self, machine: FakeNode, arguments: Sequence[Any]) -> None:
         if not self.before_init:
             machine.admit(self.needs)
         decoded = [
@@ -174,6 +174,6 @@ def _gpu_uuid(decoded: Sequence[Any]) -> str:
         subject = value[0] if isinstance(value, tuple) else value
         if isinstance(subject, MigDevice):
             subject = subject.gpu
-        if isinstance(subject, SimulatedGpu):
+        if isinstance(subject, FakeGpu):
             return subject.uuid
     return ""

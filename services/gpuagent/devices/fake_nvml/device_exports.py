@@ -21,8 +21,8 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
 )
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import MigDevice, SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import Right
 
 DRIVER_VERSION = "580.95.05"
@@ -43,32 +43,32 @@ _COMPUTE_MODES = (
 
 
 @_export("nvmlInit_v2", before_init=True)
-def _init(machine: Machine) -> None:
+def _init(machine: FakeNode) -> None:
     machine.init()
 
 
 @_export("nvmlInitWithFlags", UINT, before_init=True)
-def _init_with_flags(machine: Machine, _flags: int) -> None:
+def _init_with_flags(machine: FakeNode, _flags: int) -> None:
     machine.init()
 
 
 @_export("nvmlShutdown")
-def _shutdown(machine: Machine) -> None:
+def _shutdown(machine: FakeNode) -> None:
     machine.shutdown()
 
 
 @_export("nvmlSystemGetDriverVersion", ADDRESS, UINT)
-def _driver_version(_: Machine, buffer: int, size: int) -> None:
+def _driver_version(_: FakeNode, buffer: int, size: int) -> None:
     write_string(buffer, size, DRIVER_VERSION)
 
 
 @_export("nvmlSystemGetCudaDriverVersion_v2", UINT_AT)
-def _cuda_version(_: Machine, version: c_uint) -> None:
+def _cuda_version(_: FakeNode, version: c_uint) -> None:
     version.value = CUDA_VERSION
 
 
 @_export("nvmlSystemGetNVMLVersion", ADDRESS, UINT)
-def _nvml_version(_: Machine, buffer: int, size: int) -> None:
+def _nvml_version(_: FakeNode, buffer: int, size: int) -> None:
     write_string(buffer, size, NVML_VERSION)
 
 
@@ -76,19 +76,19 @@ def _nvml_version(_: Machine, buffer: int, size: int) -> None:
 
 
 @_export("nvmlDeviceGetCount_v2", UINT_AT)
-def _device_count(machine: Machine, number: c_uint) -> None:
+def _device_count(machine: FakeNode, number: c_uint) -> None:
     number.value = len(machine.gpus)
 
 
 @_export("nvmlDeviceGetHandleByIndex_v2", UINT, HANDLE_AT)
-def _handle_by_index(machine: Machine, index: int, handle: c_void_p) -> None:
+def _handle_by_index(machine: FakeNode, index: int, handle: c_void_p) -> None:
     if index >= len(machine.gpus):
         raise Fault(Code.INVALID_ARGUMENT)
     handle.value = machine.handle("device", machine.present(machine.gpus[index]).uuid)
 
 
 @_export("nvmlDeviceGetHandleByUUID", STRING, HANDLE_AT)
-def _handle_by_uuid(machine: Machine, uuid: bytes | None, handle: c_void_p) -> None:
+def _handle_by_uuid(machine: FakeNode, uuid: bytes | None, handle: c_void_p) -> None:
     if not uuid:
         raise Fault(Code.INVALID_ARGUMENT)
     machine.device_by_uuid(uuid.decode())
@@ -98,7 +98,7 @@ def _handle_by_uuid(machine: Machine, uuid: bytes | None, handle: c_void_p) -> N
 
 
 @_export("nvmlDeviceGetName", DEVICE, ADDRESS, UINT)
-def _name(_: Machine, device: SimulatedGpu | MigDevice, buffer: int, size: int) -> None:
+def _name(_: FakeNode, device: FakeGpu | MigDevice, buffer: int, size: int) -> None:
     if isinstance(device, MigDevice):
         product = device.gpu.table.product_name
         profile = mig_rules.compute_profile(device.kind, device.compute.profile_id)
@@ -108,35 +108,35 @@ def _name(_: Machine, device: SimulatedGpu | MigDevice, buffer: int, size: int) 
 
 
 @_export("nvmlDeviceGetUUID", DEVICE, ADDRESS, UINT)
-def _uuid(_: Machine, device: SimulatedGpu | MigDevice, buffer: int, size: int) -> None:
+def _uuid(_: FakeNode, device: FakeGpu | MigDevice, buffer: int, size: int) -> None:
     found = device.compute.uuid if isinstance(device, MigDevice) else device.uuid
     write_string(buffer, size, found)
 
 
 @_export("nvmlDeviceGetIndex", GPU, UINT_AT)
-def _index(_: Machine, gpu: SimulatedGpu, number: c_uint) -> None:
+def _index(_: FakeNode, gpu: FakeGpu, number: c_uint) -> None:
     number.value = gpu.index
 
 
 @_export("nvmlDeviceGetMinorNumber", GPU, UINT_AT)
-def _minor_number(_: Machine, gpu: SimulatedGpu, number: c_uint) -> None:
+def _minor_number(_: FakeNode, gpu: FakeGpu, number: c_uint) -> None:
     number.value = gpu.index
 
 
 @_export("nvmlDeviceGetCudaComputeCapability", GPU, at(c_uint), at(c_uint))
-def _compute_capability(_: Machine, gpu: SimulatedGpu, major: c_uint, minor: c_uint) -> None:
+def _compute_capability(_: FakeNode, gpu: FakeGpu, major: c_uint, minor: c_uint) -> None:
     major.value, minor.value = gpu.table.compute_capability
 
 
 @_export("nvmlDeviceGetNumGpuCores", GPU, UINT_AT)
-def _cores(_: Machine, gpu: SimulatedGpu, number: c_uint) -> None:
+def _cores(_: FakeNode, gpu: FakeGpu, number: c_uint) -> None:
     number.value = gpu.table.sm_count * gpu.table.cores_per_sm
 
 
 # ---- memory ------------------------------------------------------------------------------------
 
 
-def _fill_memory(device: SimulatedGpu | MigDevice, info: Any) -> None:
+def _fill_memory(device: FakeGpu | MigDevice, info: Any) -> None:
     """Write the memory; nothing of it is ever in use."""
     if isinstance(device, MigDevice):
         info.total = device.kind.memory_bytes
@@ -146,12 +146,12 @@ def _fill_memory(device: SimulatedGpu | MigDevice, info: Any) -> None:
 
 
 @_export("nvmlDeviceGetMemoryInfo", DEVICE, at(pynvml.c_nvmlMemory_t))
-def _memory_info(_: Machine, device: SimulatedGpu | MigDevice, info: Any) -> None:
+def _memory_info(_: FakeNode, device: FakeGpu | MigDevice, info: Any) -> None:
     _fill_memory(device, info)
 
 
 @_export("nvmlDeviceGetMemoryInfo_v2", DEVICE, at(pynvml.c_nvmlMemory_v2_t))
-def _memory_info_v2(_: Machine, device: SimulatedGpu | MigDevice, info: Any) -> None:
+def _memory_info_v2(_: FakeNode, device: FakeGpu | MigDevice, info: Any) -> None:
     if info.version != pynvml.nvmlMemory_v2:
         raise Fault(Code.ARGUMENT_VERSION_MISMATCH)
     info.reserved = 0
@@ -159,7 +159,7 @@ def _memory_info_v2(_: Machine, device: SimulatedGpu | MigDevice, info: Any) -> 
 
 
 @_export("nvmlDeviceGetUtilizationRates", GPU, at(pynvml.c_nvmlUtilization_t))
-def _utilization(_: Machine, gpu: SimulatedGpu, _rates: Any) -> None:
+def _utilization(_: FakeNode, gpu: FakeGpu, _rates: Any) -> None:
     del gpu  # not known of the model, and "not supported on MIG-enabled GPUs" (nvml.h)
     raise Fault(Code.NOT_SUPPORTED)
 
@@ -167,7 +167,7 @@ def _utilization(_: Machine, gpu: SimulatedGpu, _rates: Any) -> None:
 # ---- who may use it ----------------------------------------------------------------------------
 
 
-def _user_of(device: SimulatedGpu | MigDevice) -> tuple[SimulatedGpu, str]:
+def _user_of(device: FakeGpu | MigDevice) -> tuple[FakeGpu, str]:
     """Return the GPU and the UUID whose compute mode is meant.
 
     nvml.h: "If MIG is enabled on a GPU, device must be MIG device handle."
@@ -180,13 +180,13 @@ def _user_of(device: SimulatedGpu | MigDevice) -> tuple[SimulatedGpu, str]:
 
 
 @_export("nvmlDeviceGetComputeMode", DEVICE, UINT_AT)
-def _compute_mode(_: Machine, device: SimulatedGpu | MigDevice, mode: c_uint) -> None:
+def _compute_mode(_: FakeNode, device: FakeGpu | MigDevice, mode: c_uint) -> None:
     gpu, uuid = _user_of(device)
     mode.value = gpu.compute_mode(uuid)
 
 
 @_export("nvmlDeviceSetComputeMode", DEVICE, UINT, needs=Right.ADMIN)
-def _set_compute_mode(_: Machine, device: SimulatedGpu | MigDevice, mode: int) -> None:
+def _set_compute_mode(_: FakeNode, device: FakeGpu | MigDevice, mode: int) -> None:
     gpu, uuid = _user_of(device)
     if mode not in _COMPUTE_MODES:
         raise Fault(Code.INVALID_ARGUMENT)

@@ -13,7 +13,7 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
     GpuInstance,
     GpuState,
-    Mishap,
+    Incident,
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.core.sensors import Sensors
@@ -30,7 +30,7 @@ UNLIMITED_MHZ = 0xFFFFFF02
 class MigDevice:
     """A compute instance with all that it belongs to."""
 
-    gpu: SimulatedGpu
+    gpu: FakeGpu
     instance: GpuInstance
     compute: ComputeInstance
 
@@ -55,7 +55,7 @@ class Environment:
     """
 
     store: Store[GpuState]
-    mishaps: Store[Mishap]
+    mishaps: Store[Incident]
     activity: ActivityMeter
     clock: Callable[[], float]
     new_uuid: Callable[[], UUID]
@@ -63,7 +63,7 @@ class Environment:
     read_only: bool = False
 
 
-class SimulatedGpu:
+class FakeGpu:
     """A GPU whose state is read from its store before each use, so readers see the writer's."""
 
     def __init__(self, uuid: str, index: int, table: GpuTable, world: Environment) -> None:
@@ -108,8 +108,8 @@ class SimulatedGpu:
     # ---- mishaps
 
     @property
-    def _mishap(self) -> Mishap:
-        return self._world.mishaps.load() or Mishap()
+    def _mishap(self) -> Incident:
+        return self._world.mishaps.load() or Incident()
 
     @property
     def lost(self) -> bool:
@@ -129,7 +129,7 @@ class SimulatedGpu:
         devices = (self.uuid, *(entry.compute.uuid for entry in self.mig_devices()))
         if not self.lost and any(map(self._world.activity.busy, devices)):
             raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
-        self._world.mishaps.save(Mishap(0, self._mishap.resets + 1))
+        self._world.mishaps.save(Incident(0, self._mishap.resets + 1))
 
     # ---- power
 

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Literal
 
-from services.gpuagent.devices.fake_nvml.core.fault_injection import Injector
+from services.gpuagent.devices.fake_nvml.core.fault_injection import FaultInjector
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import MigDevice, SimulatedGpu
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
 from services.gpuagent.devices.fake_nvml.rights import ROOT, Right, permits
 
 HandleKind = Literal["device", "gpu instance", "compute instance"]
 _FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses; nobody may follow them
 
 
-class Machine:
+class FakeNode:
     """What the simulated library is about.
 
     A handle names a thing by a word that is never used again, so that a handle to what was
@@ -30,10 +30,10 @@ class Machine:
         lock: Held through each call of the library.
     """
 
-    def __init__(self, gpus: Sequence[SimulatedGpu], *, rights: Right = ROOT) -> None:
+    def __init__(self, gpus: Sequence[FakeGpu], *, rights: Right = ROOT) -> None:
         self.gpus = tuple(gpus)
         self.rights = rights
-        self.injector = Injector()
+        self.injector = FaultInjector()
         self.lock = threading.RLock()
         self._users = 0
         self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)
@@ -60,7 +60,7 @@ class Machine:
         if not permits(self.rights, needs):
             raise Fault(Code.NO_PERMISSION)
 
-    def present(self, gpu: SimulatedGpu) -> SimulatedGpu:
+    def present(self, gpu: FakeGpu) -> FakeGpu:
         """Return a GPU.
 
         Raises:
@@ -87,15 +87,13 @@ class Machine:
             raise Fault(Code.INVALID_ARGUMENT)
         return meaning[1]
 
-    def device(self, handle: int | None) -> SimulatedGpu | MigDevice:
+    def device(self, handle: int | None) -> FakeGpu | MigDevice:
         """Return what an nvmlDevice_t stands for."""
         return self.device_by_uuid(self._name("device", handle), missing=Code.INVALID_ARGUMENT)
 
-    def device_by_uuid(
-        self, uuid: str, *, missing: Code = Code.NOT_FOUND
-    ) -> SimulatedGpu | MigDevice:
+    def device_by_uuid(self, uuid: str, *, missing: Code = Code.NOT_FOUND) -> FakeGpu | MigDevice:
         """Return a GPU or a MIG device."""
-        devices: Iterator[SimulatedGpu | MigDevice] = (gpu for gpu in self.gpus if gpu.uuid == uuid)
+        devices: Iterator[FakeGpu | MigDevice] = (gpu for gpu in self.gpus if gpu.uuid == uuid)
         found = next(devices, None) or next(
             (entry for entry in self._mig_devices() if entry.compute.uuid == uuid), None
         )
@@ -104,7 +102,7 @@ class Machine:
         self.present(found.gpu if isinstance(found, MigDevice) else found)
         return found
 
-    def gpu(self, handle: int | None) -> SimulatedGpu:
+    def gpu(self, handle: int | None) -> FakeGpu:
         """Return the GPU that an nvmlDevice_t stands for.
 
         Raises:
@@ -122,7 +120,7 @@ class Machine:
             raise Fault(Code.INVALID_ARGUMENT)
         return found
 
-    def gpu_instance(self, handle: int | None) -> tuple[SimulatedGpu, GpuInstance]:
+    def gpu_instance(self, handle: int | None) -> tuple[FakeGpu, GpuInstance]:
         """Return what an nvmlGpuInstance_t stands for."""
         serial = self._name("gpu instance", handle)
         for gpu in self.gpus:

@@ -19,11 +19,11 @@ from services.gpuagent.devices.fake_nvml import (
     power_exports,
 )
 from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
-from services.gpuagent.devices.fake_nvml.core.fault_injection import Order
-from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Mishap
+from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
-from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import ROOT, Right
 from services.gpuagent.devices.fake_nvml.store import FileStore, Kept, MemoryStore, Store
 from services.kit.errors import NotFound
@@ -44,7 +44,7 @@ def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
     return f"GPU-{uuid5(_NAMESPACE, f'{node}/{index}/{gpu_type}')}"
 
 
-class SimulatedNvml:
+class FakeNvml:
     """A node's GPUs behind NVML's C functions, each an attribute under its C name.
 
     Hardware state lives in files that one process writes. Any other may look on (`read_only`),
@@ -80,22 +80,22 @@ class SimulatedNvml:
         passthrough: bool = False,
         read_only: bool = False,
     ) -> None:
-        def build(index: int, gpu_type: str) -> SimulatedGpu:
+        def build(index: int, gpu_type: str) -> FakeGpu:
             uuid = gpu_uuid(node, index, gpu_type)
             world = Environment(
                 _kept(state_dir, f"{uuid}.json", GpuState),
-                _kept(state_dir, f"{uuid}.mishap.json", Mishap),
+                _kept(state_dir, f"{uuid}.mishap.json", Incident),
                 activity(uuid),
                 clock,
                 new_uuid,
                 passthrough=passthrough,
                 read_only=read_only,
             )
-            return SimulatedGpu(uuid, index, gpu_types.load(gpu_type), world)
+            return FakeGpu(uuid, index, gpu_types.load(gpu_type), world)
 
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
         held = rights & Right.MONITOR if read_only else rights
-        self._machine = Machine(gpus, rights=held)
+        self._machine = FakeNode(gpus, rights=held)
         self._functions = {export.symbol: export.bind(self._machine) for export in _EXPORTS}
         self._functions["nvmlErrorString"] = _error_string()
 
@@ -120,10 +120,10 @@ class SimulatedNvml:
             symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
             code: What it shall return.
         """
-        self.order(Order.nth(symbol, code))
+        self.order(InjectedFault.nth(symbol, code))
 
-    def order(self, order: Order, *, seed: int | None = None) -> None:
-        """Order a fault; see `Order` for which calls it hits.
+    def order(self, order: InjectedFault, *, seed: int | None = None) -> None:
+        """Order a fault; see `InjectedFault` for which calls it hits.
 
         Args:
             order: The fault.
@@ -158,14 +158,14 @@ class SimulatedNvml:
         with self._machine.lock:
             self._gpu(gpu_uuid).reset()
 
-    def _gpu(self, gpu_uuid: str) -> SimulatedGpu:
+    def _gpu(self, gpu_uuid: str) -> FakeGpu:
         for gpu in self._machine.gpus:
             if gpu.uuid == gpu_uuid:
                 return gpu
         raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")
 
 
-def install(library: SimulatedNvml) -> Callable[[], None]:
+def install(library: FakeNvml) -> Callable[[], None]:
     """Make pynvml call `library`, as if nvmlInit had loaded it; pynvml itself stays as it is.
 
     Returns:

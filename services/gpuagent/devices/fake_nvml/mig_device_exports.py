@@ -25,14 +25,14 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import MigDevice, SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import MIG_CHANGE, MIG_READ
 from services.kit.units import BYTES_PER_MIB
 
 exports = Exports()
 _export = exports.function
-_Instance = tuple[SimulatedGpu, GpuInstance]
+_Instance = tuple[FakeGpu, GpuInstance]
 
 
 # ---- compute instances -------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def _fill_compute_profile(found: _Instance, profile: int, engines: int, info: An
     at(pynvml.c_nvmlComputeInstanceProfileInfo_t),
 )
 def _compute_profile_info(
-    _: Machine, found: _Instance, profile: int, engines: int, info: Any
+    _: FakeNode, found: _Instance, profile: int, engines: int, info: Any
 ) -> None:
     _fill_compute_profile(found, profile, engines, info)
 
@@ -75,7 +75,7 @@ def _compute_profile_info(
     at(pynvml.c_nvmlComputeInstanceProfileInfo_v2_t),
 )
 def _compute_profile_info_v2(
-    _: Machine, found: _Instance, profile: int, engines: int, info: Any
+    _: FakeNode, found: _Instance, profile: int, engines: int, info: Any
 ) -> None:
     if info.version != pynvml.nvmlComputeInstanceProfileInfo_v2:
         raise Fault(Code.ARGUMENT_VERSION_MISMATCH)
@@ -91,7 +91,7 @@ def _compute_profile_info_v2(
     UINT_AT,
     needs=MIG_READ,
 )
-def _compute_capacity(_: Machine, found: _Instance, profile_id: int, number: c_uint) -> None:
+def _compute_capacity(_: FakeNode, found: _Instance, profile_id: int, number: c_uint) -> None:
     gpu, instance = found
     kind = gpu.kind(instance)
     profile = mig_rules.compute_profile(kind, profile_id)
@@ -100,7 +100,7 @@ def _compute_capacity(_: Machine, found: _Instance, profile_id: int, number: c_u
 
 @_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_CHANGE)
 def _create_compute_instance(
-    machine: Machine, found: _Instance, profile_id: int, handle: c_void_p
+    machine: FakeNode, found: _Instance, profile_id: int, handle: c_void_p
 ) -> None:
     gpu, instance = found
     compute = gpu.create_compute(instance, profile_id)
@@ -109,7 +109,7 @@ def _create_compute_instance(
 
 @_export("nvmlGpuInstanceGetComputeInstances", GPU_INSTANCE, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _compute_instances(
-    machine: Machine, found: _Instance, profile_id: int, array: int | None, number: c_uint
+    machine: FakeNode, found: _Instance, profile_id: int, array: int | None, number: c_uint
 ) -> None:
     gpu, instance = found
     mig_rules.compute_profile(gpu.kind(instance), profile_id)
@@ -119,7 +119,7 @@ def _compute_instances(
 
 @_export("nvmlGpuInstanceGetComputeInstanceById", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_READ)
 def _compute_instance_by_id(
-    machine: Machine, found: _Instance, number: int, handle: c_void_p
+    machine: FakeNode, found: _Instance, number: int, handle: c_void_p
 ) -> None:
     for compute in found[1].compute:
         if compute.id == number:
@@ -129,7 +129,7 @@ def _compute_instance_by_id(
 
 
 @_export("nvmlComputeInstanceGetInfo_v2", COMPUTE_INSTANCE, at(pynvml.c_nvmlComputeInstanceInfo_t))
-def _compute_instance_info(machine: Machine, device: MigDevice, info: Any) -> None:
+def _compute_instance_info(machine: FakeNode, device: MigDevice, info: Any) -> None:
     write_handle(info, "device", machine.handle("device", device.gpu.uuid))
     write_handle(info, "gpuInstance", machine.handle("gpu instance", device.instance.serial))
     info.id = device.compute.id
@@ -138,7 +138,7 @@ def _compute_instance_info(machine: Machine, device: MigDevice, info: Any) -> No
 
 
 @_export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, needs=MIG_CHANGE)
-def _destroy_compute_instance(_: Machine, device: MigDevice) -> None:
+def _destroy_compute_instance(_: FakeNode, device: MigDevice) -> None:
     device.gpu.destroy_compute(device)
 
 
@@ -146,19 +146,19 @@ def _destroy_compute_instance(_: Machine, device: MigDevice) -> None:
 
 
 @_export("nvmlDeviceIsMigDeviceHandle", DEVICE, UINT_AT)
-def _is_mig_device(_: Machine, device: SimulatedGpu | MigDevice, answer: c_uint) -> None:
+def _is_mig_device(_: FakeNode, device: FakeGpu | MigDevice, answer: c_uint) -> None:
     answer.value = isinstance(device, MigDevice)
 
 
 @_export("nvmlDeviceGetMaxMigDeviceCount", GPU, UINT_AT)
-def _max_mig_devices(_: Machine, gpu: SimulatedGpu, number: c_uint) -> None:
+def _max_mig_devices(_: FakeNode, gpu: FakeGpu, number: c_uint) -> None:
     enabled = gpu.table.mig_capable and gpu.state.mig_enabled
     most = max(kind.max_count for kind in gpu.table.geometry.kinds)
     number.value = most if enabled else 0
 
 
 @_export("nvmlDeviceGetMigDeviceHandleByIndex", GPU, UINT, HANDLE_AT)
-def _mig_device_by_index(machine: Machine, gpu: SimulatedGpu, index: int, handle: c_void_p) -> None:
+def _mig_device_by_index(machine: FakeNode, gpu: FakeGpu, index: int, handle: c_void_p) -> None:
     gpu.need_mig()
     devices = gpu.mig_devices()
     if index >= len(devices):
@@ -167,22 +167,22 @@ def _mig_device_by_index(machine: Machine, gpu: SimulatedGpu, index: int, handle
 
 
 @_export("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", MIG_DEVICE, HANDLE_AT)
-def _parent_device(machine: Machine, device: MigDevice, handle: c_void_p) -> None:
+def _parent_device(machine: FakeNode, device: MigDevice, handle: c_void_p) -> None:
     handle.value = machine.handle("device", device.gpu.uuid)
 
 
 @_export("nvmlDeviceGetGpuInstanceId", MIG_DEVICE, UINT_AT)
-def _gpu_instance_id(_: Machine, device: MigDevice, number: c_uint) -> None:
+def _gpu_instance_id(_: FakeNode, device: MigDevice, number: c_uint) -> None:
     number.value = device.instance.id
 
 
 @_export("nvmlDeviceGetComputeInstanceId", MIG_DEVICE, UINT_AT)
-def _compute_instance_id(_: Machine, device: MigDevice, number: c_uint) -> None:
+def _compute_instance_id(_: FakeNode, device: MigDevice, number: c_uint) -> None:
     number.value = device.compute.id
 
 
 @_export("nvmlDeviceGetAttributes_v2", MIG_DEVICE, at(pynvml.c_nvmlDeviceAttributes))
-def _attributes(_: Machine, device: MigDevice, info: Any) -> None:
+def _attributes(_: FakeNode, device: MigDevice, info: Any) -> None:
     profile = mig_rules.compute_profile(device.kind, device.compute.profile_id)
     info.multiprocessorCount = profile.sm_count
     info.gpuInstanceSliceCount = device.kind.compute_slices

@@ -23,15 +23,15 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import MIG_CHANGE, MIG_READ, Right
 from services.kit.mig import SliceKind
 from services.kit.units import BYTES_PER_MIB
 
 exports = Exports()
 _export = exports.function
-_Instance = tuple[SimulatedGpu, GpuInstance]
+_Instance = tuple[FakeGpu, GpuInstance]
 _PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
 
 
@@ -39,14 +39,14 @@ _PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
 
 
 @_export("nvmlDeviceGetMigMode", GPU, UINT_AT, UINT_AT)
-def _mig_mode(_: Machine, gpu: SimulatedGpu, current: c_uint, pending: c_uint) -> None:
+def _mig_mode(_: FakeNode, gpu: FakeGpu, current: c_uint, pending: c_uint) -> None:
     if not gpu.table.mig_capable:
         raise Fault(Code.NOT_SUPPORTED)
     current.value, pending.value = gpu.state.mig_enabled, gpu.state.mig_pending
 
 
 @_export("nvmlDeviceSetMigMode", GPU, UINT, UINT_AT, needs=Right.ADMIN)
-def _set_mig_mode(_: Machine, gpu: SimulatedGpu, mode: int, status: c_uint) -> None:
+def _set_mig_mode(_: FakeNode, gpu: FakeGpu, mode: int, status: c_uint) -> None:
     if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
         raise Fault(Code.INVALID_ARGUMENT)
     status.value = gpu.set_mig_mode(enabled=mode == pynvml.NVML_DEVICE_MIG_ENABLE)
@@ -55,7 +55,7 @@ def _set_mig_mode(_: Machine, gpu: SimulatedGpu, mode: int, status: c_uint) -> N
 # ---- GPU instance profiles ---------------------------------------------------------------------
 
 
-def _kind_by_enum(gpu: SimulatedGpu, profile: int) -> SliceKind:
+def _kind_by_enum(gpu: FakeGpu, profile: int) -> SliceKind:
     if profile >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
         raise Fault(Code.INVALID_ARGUMENT)
     for kind in gpu.table.geometry.kinds:
@@ -64,7 +64,7 @@ def _kind_by_enum(gpu: SimulatedGpu, profile: int) -> SliceKind:
     raise Fault(Code.NOT_SUPPORTED)
 
 
-def _kind_by_id(gpu: SimulatedGpu, profile_id: int) -> SliceKind:
+def _kind_by_id(gpu: FakeGpu, profile_id: int) -> SliceKind:
     if not gpu.table.mig_capable:
         raise Fault(Code.NOT_SUPPORTED)
     return mig_rules.kind_by_id(gpu.table, profile_id)
@@ -83,14 +83,14 @@ def _fill_profile(kind: SliceKind, info: Any) -> None:
 @_export(
     "nvmlDeviceGetGpuInstanceProfileInfo", GPU, UINT, at(pynvml.c_nvmlGpuInstanceProfileInfo_t)
 )
-def _profile_info(_: Machine, gpu: SimulatedGpu, profile: int, info: Any) -> None:
+def _profile_info(_: FakeNode, gpu: FakeGpu, profile: int, info: Any) -> None:
     _fill_profile(_kind_by_enum(gpu, profile), info)
 
 
 @_export(
     "nvmlDeviceGetGpuInstanceProfileInfoV", GPU, UINT, at(pynvml.c_nvmlGpuInstanceProfileInfo_v2_t)
 )
-def _profile_info_v2(_: Machine, gpu: SimulatedGpu, profile: int, info: Any) -> None:
+def _profile_info_v2(_: FakeNode, gpu: FakeGpu, profile: int, info: Any) -> None:
     if info.version != pynvml.nvmlGpuInstanceProfileInfo_v2:
         raise Fault(Code.ARGUMENT_VERSION_MISMATCH)
     kind = _kind_by_enum(gpu, profile)
@@ -102,7 +102,7 @@ def _profile_info_v2(_: Machine, gpu: SimulatedGpu, profile: int, info: Any) -> 
     "nvmlDeviceGetGpuInstancePossiblePlacements_v2", GPU, UINT, ADDRESS, UINT_AT, needs=MIG_READ
 )
 def _possible_placements(
-    _: Machine, gpu: SimulatedGpu, profile_id: int, array: int | None, number: c_uint
+    _: FakeNode, gpu: FakeGpu, profile_id: int, array: int | None, number: c_uint
 ) -> None:
     kind = _kind_by_id(gpu, profile_id)  # answers with MIG disabled, too
     if array:
@@ -112,7 +112,7 @@ def _possible_placements(
 
 
 @_export("nvmlDeviceGetGpuInstanceRemainingCapacity", GPU, UINT, UINT_AT, needs=MIG_READ)
-def _remaining_capacity(_: Machine, gpu: SimulatedGpu, profile_id: int, number: c_uint) -> None:
+def _remaining_capacity(_: FakeNode, gpu: FakeGpu, profile_id: int, number: c_uint) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
     number.value = mig_rules.remaining_capacity(gpu.table, gpu.state, kind)
@@ -123,7 +123,7 @@ def _remaining_capacity(_: Machine, gpu: SimulatedGpu, profile_id: int, number: 
 
 @_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_AT, needs=MIG_CHANGE)
 def _create_gpu_instance(
-    machine: Machine, gpu: SimulatedGpu, profile_id: int, handle: c_void_p
+    machine: FakeNode, gpu: FakeGpu, profile_id: int, handle: c_void_p
 ) -> None:
     gpu.need_mig()
     instance = gpu.create_instance(_kind_by_id(gpu, profile_id), None)
@@ -139,7 +139,7 @@ def _create_gpu_instance(
     needs=MIG_CHANGE,
 )
 def _create_gpu_instance_with_placement(
-    machine: Machine, gpu: SimulatedGpu, profile_id: int, placement: Any, handle: c_void_p
+    machine: FakeNode, gpu: FakeGpu, profile_id: int, placement: Any, handle: c_void_p
 ) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
@@ -151,7 +151,7 @@ def _create_gpu_instance_with_placement(
 
 @_export("nvmlDeviceGetGpuInstances", GPU, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _gpu_instances(
-    machine: Machine, gpu: SimulatedGpu, profile_id: int, array: int | None, number: c_uint
+    machine: FakeNode, gpu: FakeGpu, profile_id: int, array: int | None, number: c_uint
 ) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
@@ -160,7 +160,7 @@ def _gpu_instances(
 
 
 @_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_AT, needs=MIG_READ)
-def _gpu_instance_by_id(machine: Machine, gpu: SimulatedGpu, number: int, handle: c_void_p) -> None:
+def _gpu_instance_by_id(machine: FakeNode, gpu: FakeGpu, number: int, handle: c_void_p) -> None:
     gpu.need_mig()
     for instance in gpu.state.instances:
         if instance.id == number:
@@ -170,7 +170,7 @@ def _gpu_instance_by_id(machine: Machine, gpu: SimulatedGpu, number: int, handle
 
 
 @_export("nvmlGpuInstanceGetInfo", GPU_INSTANCE, at(pynvml.c_nvmlGpuInstanceInfo_t))
-def _gpu_instance_info(machine: Machine, found: _Instance, info: Any) -> None:
+def _gpu_instance_info(machine: FakeNode, found: _Instance, info: Any) -> None:
     gpu, instance = found
     kind = gpu.kind(instance)
     write_handle(info, "device", machine.handle("device", gpu.uuid))
@@ -180,6 +180,6 @@ def _gpu_instance_info(machine: Machine, found: _Instance, info: Any) -> None:
 
 
 @_export("nvmlGpuInstanceDestroy", GPU_INSTANCE, needs=MIG_CHANGE)
-def _destroy_gpu_instance(_: Machine, found: _Instance) -> None:
+def _destroy_gpu_instance(_: FakeNode, found: _Instance) -> None:
     gpu, instance = found
     gpu.destroy_instance(instance)

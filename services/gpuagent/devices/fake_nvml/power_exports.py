@@ -18,8 +18,8 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
     write_array,
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import SimulatedGpu
-from services.gpuagent.devices.fake_nvml.fake_node import Machine
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import Right
 
 exports = Exports()
@@ -33,21 +33,21 @@ def _mw(power_w: float) -> int:
     return round(power_w * 1000)
 
 
-def _average_power_w(gpu: SimulatedGpu) -> float:
+def _average_power_w(gpu: FakeGpu) -> float:
     if not gpu.table.averages_power:
         raise Fault(Code.NOT_SUPPORTED)
     return gpu.sensors.average_power_w(gpu.state)
 
 
 @_export("nvmlDeviceGetPowerUsage", GPU, UINT_AT)
-def _power_usage(_: Machine, gpu: SimulatedGpu, power_mw: c_uint) -> None:
+def _power_usage(_: FakeNode, gpu: FakeGpu, power_mw: c_uint) -> None:
     gpu.govern()
     averaged = gpu.table.averages_power
     power_mw.value = _mw(_average_power_w(gpu) if averaged else gpu.sensors.power_w())
 
 
 @_export("nvmlDeviceGetTotalEnergyConsumption", GPU, at(c_ulonglong))
-def _total_energy(_: Machine, gpu: SimulatedGpu, energy_mj: c_ulonglong) -> None:
+def _total_energy(_: FakeNode, gpu: FakeGpu, energy_mj: c_ulonglong) -> None:
     if not gpu.table.energy_counter:
         raise Fault(Code.NOT_SUPPORTED)
     energy_mj.value = int(gpu.sensors.counter_j(gpu.state) * 1000)
@@ -55,28 +55,28 @@ def _total_energy(_: Machine, gpu: SimulatedGpu, energy_mj: c_ulonglong) -> None
 
 @_export("nvmlDeviceGetEnforcedPowerLimit", GPU, UINT_AT)
 @_export("nvmlDeviceGetPowerManagementLimit", GPU, UINT_AT)
-def _power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: c_uint) -> None:
+def _power_limit(_: FakeNode, gpu: FakeGpu, limit_mw: c_uint) -> None:
     limit_mw.value = _mw(gpu.state.power_limit_w)
 
 
 @_export("nvmlDeviceGetPowerManagementDefaultLimit", GPU, UINT_AT)
-def _default_power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: c_uint) -> None:
+def _default_power_limit(_: FakeNode, gpu: FakeGpu, limit_mw: c_uint) -> None:
     limit_mw.value = _mw(gpu.table.max_power_w)
 
 
 @_export("nvmlDeviceGetPowerManagementLimitConstraints", GPU, UINT_AT, UINT_AT)
-def _power_limits(_: Machine, gpu: SimulatedGpu, least_mw: c_uint, most_mw: c_uint) -> None:
+def _power_limits(_: FakeNode, gpu: FakeGpu, least_mw: c_uint, most_mw: c_uint) -> None:
     least_mw.value = _mw(gpu.table.min_power_limit_w)
     most_mw.value = _mw(gpu.table.max_power_w)
 
 
 @_export("nvmlDeviceSetPowerManagementLimit", GPU, UINT, needs=Right.ADMIN)
-def _set_power_limit(_: Machine, gpu: SimulatedGpu, limit_mw: int) -> None:
+def _set_power_limit(_: FakeNode, gpu: FakeGpu, limit_mw: int) -> None:
     gpu.set_power_limit_w(limit_mw / 1000)
 
 
 @_export("nvmlDeviceGetFieldValues", GPU, INT, ADDRESS)
-def _field_values(machine: Machine, gpu: SimulatedGpu, number: int, values: int | None) -> None:
+def _field_values(machine: FakeNode, gpu: FakeGpu, number: int, values: int | None) -> None:
     if not values or number < 1:
         raise Fault(Code.INVALID_ARGUMENT)
     for value in (pynvml.c_nvmlFieldValue_t * number).from_address(values):
@@ -87,7 +87,7 @@ def _field_values(machine: Machine, gpu: SimulatedGpu, number: int, values: int 
             value.nvmlReturn = fault.code
 
 
-def _fill_field(machine: Machine, gpu: SimulatedGpu, value: Any) -> None:
+def _fill_field(machine: FakeNode, gpu: FakeGpu, value: Any) -> None:
     if value.fieldId in (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT):
         if value.scopeId != pynvml.NVML_POWER_SCOPE_GPU:
             raise Fault(Code.NOT_SUPPORTED)
@@ -109,7 +109,7 @@ def _fill_field(machine: Machine, gpu: SimulatedGpu, value: Any) -> None:
 _SM_CLOCKS = (pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_SM)
 
 
-def _clock_mhz(gpu: SimulatedGpu, domain: int, sm_clock_mhz: int) -> int:
+def _clock_mhz(gpu: FakeGpu, domain: int, sm_clock_mhz: int) -> int:
     if domain in _SM_CLOCKS:
         return sm_clock_mhz
     if domain == pynvml.NVML_CLOCK_MEM:
@@ -119,13 +119,13 @@ def _clock_mhz(gpu: SimulatedGpu, domain: int, sm_clock_mhz: int) -> int:
 
 
 @_export("nvmlDeviceGetClockInfo", GPU, UINT, UINT_AT)
-def _clock_info(_: Machine, gpu: SimulatedGpu, domain: int, clock_mhz: c_uint) -> None:
+def _clock_info(_: FakeNode, gpu: FakeGpu, domain: int, clock_mhz: c_uint) -> None:
     gpu.govern()
     clock_mhz.value = _clock_mhz(gpu, domain, gpu.clock_mhz)
 
 
 @_export("nvmlDeviceGetMaxClockInfo", GPU, UINT, UINT_AT)
-def _max_clock_info(_: Machine, gpu: SimulatedGpu, domain: int, clock_mhz: c_uint) -> None:
+def _max_clock_info(_: FakeNode, gpu: FakeGpu, domain: int, clock_mhz: c_uint) -> None:
     clock_mhz.value = _clock_mhz(gpu, domain, gpu.table.max_clock_mhz)
 
 
@@ -139,13 +139,13 @@ def _write_clocks(clocks_mhz: tuple[int, ...], number: c_uint, array: int | None
 
 
 @_export("nvmlDeviceGetSupportedMemoryClocks", GPU, UINT_AT, ADDRESS)
-def _memory_clocks(_: Machine, gpu: SimulatedGpu, number: c_uint, array: int | None) -> None:
+def _memory_clocks(_: FakeNode, gpu: FakeGpu, number: c_uint, array: int | None) -> None:
     _write_clocks((gpu.table.memory_clock_mhz,), number, array)
 
 
 @_export("nvmlDeviceGetSupportedGraphicsClocks", GPU, UINT, UINT_AT, ADDRESS)
 def _graphics_clocks(
-    _: Machine, gpu: SimulatedGpu, memory_mhz: int, number: c_uint, array: int | None
+    _: FakeNode, gpu: FakeGpu, memory_mhz: int, number: c_uint, array: int | None
 ) -> None:
     if memory_mhz != gpu.table.memory_clock_mhz:
         raise Fault(Code.NOT_FOUND)
@@ -153,18 +153,18 @@ def _graphics_clocks(
 
 
 @_export("nvmlDeviceSetGpuLockedClocks", GPU, UINT, UINT, needs=Right.ADMIN)
-def _lock_clocks(_: Machine, gpu: SimulatedGpu, min_mhz: int, max_mhz: int) -> None:
+def _lock_clocks(_: FakeNode, gpu: FakeGpu, min_mhz: int, max_mhz: int) -> None:
     gpu.lock_clocks(min_mhz, max_mhz)
 
 
 @_export("nvmlDeviceResetGpuLockedClocks", GPU, needs=Right.ADMIN)
-def _reset_clocks(_: Machine, gpu: SimulatedGpu) -> None:
+def _reset_clocks(_: FakeNode, gpu: FakeGpu) -> None:
     gpu.reset_clocks()
 
 
 @_export("nvmlDeviceGetCurrentClocksEventReasons", GPU, at(c_ulonglong))
 @_export("nvmlDeviceGetCurrentClocksThrottleReasons", GPU, at(c_ulonglong))
-def _clock_reasons(_: Machine, gpu: SimulatedGpu, reasons: c_ulonglong) -> None:
+def _clock_reasons(_: FakeNode, gpu: FakeGpu, reasons: c_ulonglong) -> None:
     gpu.govern()
     idle = gpu.sensors.power_w() <= gpu.table.idle_power_w
     reasons.value = pynvml.nvmlClocksEventReasonGpuIdle if idle else 0

@@ -19,7 +19,7 @@ from typing import Final
 from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.core.mps_limits import memory_value
 from services.gpuagent.devices.mps import process_table
-from services.gpuagent.devices.mps.driver_port import Seat
+from services.gpuagent.devices.mps.driver_port import MpsDaemon
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
@@ -46,7 +46,7 @@ class LegacyMps:
         self._binary = binary
         self._timeout_s = timeout_s
 
-    async def start(self, seat: Seat, ceiling: MpsLimit) -> None:
+    async def start(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
         """See `MpsDriver.start`."""
         await self._end(seat, 0.0)
         self._prepare(seat)
@@ -58,16 +58,16 @@ class LegacyMps:
             raise
         _log.info("started an MPS control daemon", device=seat.device_uuid)
 
-    async def check(self, seat: Seat) -> None:
+    async def check(self, seat: MpsDaemon) -> None:
         """See `MpsDriver.check`."""
         await self._default_percentage(seat)
 
-    async def servers(self, seat: Seat) -> tuple[int, ...]:
+    async def servers(self, seat: MpsDaemon) -> tuple[int, ...]:
         """See `MpsDriver.servers`."""
         answer = await self._tell(seat, "get_server_list")
         return tuple(int(line) for line in answer.split() if line.isdigit())
 
-    async def stop(self, seat: Seat) -> None:
+    async def stop(self, seat: MpsDaemon) -> None:
         """See `MpsDriver.stop`."""
         with suppress(ServiceError):
             await self._tell(seat, "quit")
@@ -79,7 +79,7 @@ class LegacyMps:
         found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
         return frozenset(pipes.parent for pipes in found)
 
-    def environment(self, seat: Seat, limit: MpsLimit) -> Mapping[str, str]:
+    def environment(self, seat: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
         """See `MpsDriver.environment`."""
         memory = memory_value(limit)
         return {
@@ -90,7 +90,7 @@ class LegacyMps:
 
     # ---- helpers
 
-    def _prepare(self, seat: Seat) -> None:
+    def _prepare(self, seat: MpsDaemon) -> None:
         socket = seat.pipes / _SOCKET
         if len(os.fsencode(socket)) > _SOCKET_PATH_MAX:
             raise FailedPrecondition(
@@ -103,7 +103,7 @@ class LegacyMps:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(_PRIVATE)  # whoever can write there commands the daemon
 
-    async def _launch(self, seat: Seat) -> None:
+    async def _launch(self, seat: MpsDaemon) -> None:
         """Start the daemon; its program goes to the background when it listens."""
         environment = {**_places(seat), "CUDA_VISIBLE_DEVICES": seat.device_uuid}
         status, words = await asyncio.to_thread(self._run, ("-d",), environment)
@@ -113,7 +113,7 @@ class LegacyMps:
                 reason="MPS_FAILED",
             )
 
-    async def _bound(self, seat: Seat, ceiling: MpsLimit) -> None:
+    async def _bound(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
         """Bound the clients to come, and read the bounds back."""
         percentage, memory = ceiling.thread_percentage, memory_value(ceiling)
         await self._tell(seat, f"set_default_active_thread_percentage {percentage}")
@@ -125,20 +125,20 @@ class LegacyMps:
                 f"MPS on {seat.device_uuid} took {found} % where {percentage} % is due"
             )
 
-    async def _default_percentage(self, seat: Seat) -> float:
+    async def _default_percentage(self, seat: MpsDaemon) -> float:
         answer = await self._tell(seat, "get_default_active_thread_percentage")
         try:
             return float(answer)
         except ValueError:
             raise Unavailable(f"MPS on {seat.device_uuid} answered {answer!r}") from None
 
-    async def _end(self, seat: Seat, patience_s: float) -> None:
+    async def _end(self, seat: MpsDaemon, patience_s: float) -> None:
         """Wait until no daemon of the seat runs; end it where it goes on."""
         end = process_table.end
         if await asyncio.to_thread(end, self._binary.name, seat.pipes, patience_s):
             _log.warning("an MPS control daemon was ended by force", device=seat.device_uuid)
 
-    async def _tell(self, seat: Seat, command: str) -> str:
+    async def _tell(self, seat: MpsDaemon, command: str) -> str:
         """Give one command to the daemon and return its answer.
 
         Raises:
@@ -185,7 +185,7 @@ class LegacyMps:
             return ended.returncode, output.read().decode(errors="replace").strip()
 
 
-def _places(seat: Seat) -> dict[str, str]:
+def _places(seat: MpsDaemon) -> dict[str, str]:
     return {
         "CUDA_MPS_PIPE_DIRECTORY": str(seat.pipes),
         "CUDA_MPS_LOG_DIRECTORY": str(seat.logs),

@@ -11,7 +11,7 @@ from services.gpuagent.core.model import MpsLimit
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class MpsDaemon:
     """The place of one control daemon: a slice has its own, and so has a GPU without MIG.
 
     Attributes:
@@ -36,7 +36,7 @@ class Seat:
 class MpsDriver(Protocol):
     """Control daemons, by seat. Every call ends within a bounded time."""
 
-    async def start(self, seat: Seat, ceiling: MpsLimit) -> None:
+    async def start(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
         """Start a daemon, in place of one that does not answer, and bound its clients to come.
 
         Args:
@@ -49,7 +49,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def check(self, seat: Seat) -> None:
+    async def check(self, seat: MpsDaemon) -> None:
         """Make sure that a daemon answers.
 
         Raises:
@@ -57,7 +57,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def servers(self, seat: Seat) -> tuple[int, ...]:
+    async def servers(self, seat: MpsDaemon) -> tuple[int, ...]:
         """Return the ids of its server processes; one comes with the first client.
 
         Raises:
@@ -65,7 +65,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def stop(self, seat: Seat) -> None:
+    async def stop(self, seat: MpsDaemon) -> None:
         """End a daemon, by force where it does not listen; one that does not run is no error."""
         ...
 
@@ -73,7 +73,7 @@ class MpsDriver(Protocol):
         """Return the folders below `root` whose daemons run, whoever started them."""
         ...
 
-    def environment(self, seat: Seat, limit: MpsLimit) -> Mapping[str, str]:
+    def environment(self, seat: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
         """Return what makes a process a client, with its limit.
 
         A client names no device: it sees its daemon's.

@@ -15,7 +15,7 @@ from services.gpuagent.devices.nvml import reading
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ListedProfile:
     """A size of GPU instance.
 
     Attributes:
@@ -43,7 +43,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuInstance:
+class ListedInstance:
     """A GPU instance. Attributes: id, name, profile_id, start, size (in memory slices)."""
 
     id: int
@@ -54,7 +54,7 @@ class GpuInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class MigDevice:
+class ListedMigDevice:
     """What CUDA sees. Attributes: index, name, uuid, instance_id (of its GPU instance)."""
 
     index: int
@@ -63,19 +63,19 @@ class MigDevice:
     instance_id: int
 
 
-def profiles(device: Any) -> tuple[Profile, ...]:
+def profiles(device: Any) -> tuple[ListedProfile, ...]:
     """Return the profiles of a GPU, smallest first (privileged)."""
     return tuple(sorted(_profiles(device), key=lambda p: (p.sm_count, p.memory_mib, p.name)))
 
 
-def _profiles(device: Any) -> Iterator[Profile]:
+def _profiles(device: Any) -> Iterator[ListedProfile]:
     remaining = pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity
     enabled = reading.mig_mode(device)[0]
     for info in reading.profile_infos(device):
         starts, size = reading.possible_placements(device, info.id)
         engines = ("copyEngine", "decoder", "encoder", "jpeg", "ofa")
         copy, decoder, encoder, jpeg, ofa = (getattr(info, f"{name}Count") for name in engines)
-        yield Profile(
+        yield ListedProfile(
             id=info.id,
             name=_short(info.name),
             free=remaining(device, info.id) if enabled else 0,
@@ -89,7 +89,7 @@ def _profiles(device: Any) -> Iterator[Profile]:
         )
 
 
-def gpu_instances(device: Any) -> Iterator[GpuInstance]:
+def gpu_instances(device: Any) -> Iterator[ListedInstance]:
     """Yield the GPU instances, by profile and id; none while MIG mode is off (privileged)."""
     if not reading.mig_mode(device)[0]:
         return
@@ -97,15 +97,15 @@ def gpu_instances(device: Any) -> Iterator[GpuInstance]:
         found = reading.gpu_instances(device, profile.id, profile.instanceCount)
         for info in map(pynvml.nvmlGpuInstanceGetInfo, found):
             where = info.placement
-            yield GpuInstance(info.id, _short(profile.name), profile.id, where.start, where.size)
+            yield ListedInstance(info.id, _short(profile.name), profile.id, where.start, where.size)
 
 
-def mig_devices(device: Any) -> Iterator[MigDevice]:
+def mig_devices(device: Any) -> Iterator[ListedMigDevice]:
     """Yield the MIG devices, by index; anybody may."""
     for index, handle in reading.mig_devices(device):
         _, _, name = pynvml.nvmlDeviceGetName(handle).rpartition(" MIG ")
         uuid = pynvml.nvmlDeviceGetUUID(handle)
-        yield MigDevice(index, name, uuid, pynvml.nvmlDeviceGetGpuInstanceId(handle))
+        yield ListedMigDevice(index, name, uuid, pynvml.nvmlDeviceGetGpuInstanceId(handle))
 
 
 def _short(name: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.gpuagent.energy.core.attribution import (
+    EnergyWindow,
     IdleShare,
-    Window,
     attribute,
     error_ratio,
     share_idle,
@@ -20,7 +20,7 @@ KEPT_ENDED: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkDone:
     """What a segment did.
 
     Attributes:
@@ -37,7 +37,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class WindowUse:
     """What was seen beside the energy in a window.
 
     Attributes:
@@ -47,7 +47,7 @@ class Used:
         idle_share: How idle energy is shared.
     """
 
-    work: Mapping[str, Work] = field(default_factory=dict)
+    work: Mapping[str, WorkDone] = field(default_factory=dict)
     power_w: float = 0.0
     method: str = "model"
     idle_share: IdleShare = "none"
@@ -63,7 +63,7 @@ class SegmentAccount:
         stage: Of a pipeline.
         active_j: Active energy attributed to it, J.
         idle_share_j: Idle energy shared to it, J; part of the account's idle_j, not of active_j.
-        requests, busy_s, batches, granted_j: As in `Work`.
+        requests, busy_s, batches, granted_j: As in `WorkDone`.
     """
 
     model: str
@@ -82,7 +82,7 @@ class SegmentAccount:
         """Energy attributed that no receipt told, J; < 0: receipts told too much."""
         return self.active_j - self.granted_j
 
-    def plus(self, active_j: float, idle_share_j: float, work: Work) -> SegmentAccount:
+    def plus(self, active_j: float, idle_share_j: float, work: WorkDone) -> SegmentAccount:
         """Return the account after more was used."""
         return replace(
             self,
@@ -96,7 +96,7 @@ class SegmentAccount:
 
     def with_all_of(self, other: SegmentAccount) -> SegmentAccount:
         """Return the sum of two accounts."""
-        work = Work(other.requests, other.busy_s, other.batches, other.granted_j)
+        work = WorkDone(other.requests, other.busy_s, other.batches, other.granted_j)
         return self.plus(other.active_j, other.idle_share_j, work)
 
 
@@ -153,7 +153,7 @@ class Account:
             return self
         return replace(self, segments={**self.segments, segment_id: entry})
 
-    def after(self, window: Window, used: Used) -> Account:
+    def after(self, window: EnergyWindow, used: WindowUse) -> Account:
         """Return the account after a window.
 
         Args:
@@ -174,7 +174,7 @@ class Account:
                 name: entry.plus(
                     parts.active_j.get(name, 0.0),
                     idle_shares_j.get(name, 0.0),
-                    used.work.get(name, Work()),
+                    used.work.get(name, WorkDone()),
                 )
                 for name, entry in self.segments.items()
             },

@@ -23,7 +23,7 @@ MOST_STEERED: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class EnergyWindow:
     """A stretch of time on one GPU.
 
     Attributes:
@@ -52,7 +52,7 @@ class Parts:
     active_j: Mapping[str, float]
 
 
-def attribute(window: Window) -> Parts:
+def attribute(window: EnergyWindow) -> Parts:
     """Split a window's energy.
 
     Idle energy comes first, up to all there is; the rest goes to the segments by activity; where
@@ -66,7 +66,7 @@ def attribute(window: Window) -> Parts:
     return Parts(idle_j, 0.0, {name: rest_j * share for name, share in shares.items()})
 
 
-def share_idle(rule: IdleShare, idle_j: float, window: Window) -> Mapping[str, float]:
+def share_idle(rule: IdleShare, idle_j: float, window: EnergyWindow) -> Mapping[str, float]:
     """Return each segment's share of idle energy, J: a figure beside the parts, not one of them.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.gpuagent.core.worker_slot import Slot
-from services.gpuagent.energy.core.account import Work
+from services.gpuagent.energy.core.account import WorkDone
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class Stint:
+class SlotProgress:
     """What one slot did between two readings; nothing is negative.
 
     Attributes:
@@ -54,14 +54,14 @@ class Stint:
 
 def stints(
     slots: Sequence[Slot], before: Sequence[Cursor], after: Sequence[Cursor]
-) -> Iterator[Stint]:
+) -> Iterator[SlotProgress]:
     """Yield what each slot that is somebody's did.
 
     A counter that went back (the ledger was made anew) counts nothing.
     """
     for number, (slot, then, now) in enumerate(zip(slots, before, after, strict=True)):
         if slot.segment_id:
-            yield Stint(
+            yield SlotProgress(
                 slot=number,
                 segment_id=slot.segment_id,
                 energy_j=max(now.energy_j - then.energy_j, 0.0),
@@ -72,12 +72,12 @@ def stints(
             )
 
 
-def work_of(stints: Iterable[Stint]) -> Mapping[str, Work]:
+def work_of(stints: Iterable[SlotProgress]) -> Mapping[str, WorkDone]:
     """Return what each segment did."""
-    work: defaultdict[str, Work] = defaultdict(Work)
+    work: defaultdict[str, WorkDone] = defaultdict(WorkDone)
     for stint in stints:
         known = work[stint.segment_id]
-        work[stint.segment_id] = Work(
+        work[stint.segment_id] = WorkDone(
             requests=known.requests + stint.requests,
             busy_s=known.busy_s + stint.busy_s,
             batches=known.batches + stint.batches,
@@ -86,7 +86,7 @@ def work_of(stints: Iterable[Stint]) -> Mapping[str, Work]:
     return work
 
 
-def activity_of(stints: Iterable[Stint]) -> Mapping[str, float]:
+def activity_of(stints: Iterable[SlotProgress]) -> Mapping[str, float]:
     """Return each segment's activity."""
     activity: defaultdict[str, float] = defaultdict(float)
     for stint in stints:

@@ -1,7 +1,7 @@
 """Is a profile right? What batches took, against what the profile says of the same batches. Pure.
 
 Both sums are of the very same batches, whatever their sizes, so traffic cannot look like drift.
-They fade: a batch counts half after `Rules.half_life_batches` more.
+They fade: a batch counts half after `DriftRules.half_life_batches` more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from services.kit.errors import InvalidArgument
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class SegmentKind:
     """What a profile has a point for.
 
     Attributes:
@@ -33,7 +33,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class DriftRules:
     """When a profile counts as wrong.
 
     Attributes:
@@ -54,11 +54,11 @@ class Rules:
             raise InvalidArgument(f"errors and half-life must be > 0, got {self}")
 
 
-RULES: Final = Rules()
+RULES: Final = DriftRules()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BatchTotals:
     """Batches that ended, summed up.
 
     Attributes:
@@ -73,9 +73,9 @@ class Seen:
     energy_j: float = 0.0
     profiled_j: float = 0.0
 
-    def plus(self, other: Seen, keep: float = 1.0) -> Seen:
+    def plus(self, other: BatchTotals, keep: float = 1.0) -> BatchTotals:
         """Return the sum, with this part of what was seen before."""
-        return Seen(
+        return BatchTotals(
             self.batches * keep + other.batches,
             self.time_s * keep + other.time_s,
             self.profiled_s * keep + other.profiled_s,
@@ -96,13 +96,13 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
+class DriftTrack:
     """One kind of segment. Attributes: seen (faded), wrong (its profile is)."""
 
-    seen: Seen = field(default_factory=Seen)
+    seen: BatchTotals = field(default_factory=BatchTotals)
     wrong: bool = False
 
-    def after(self, new: Seen, rules: Rules = RULES) -> Track:
+    def after(self, new: BatchTotals, rules: DriftRules = RULES) -> DriftTrack:
         """Return the track after more batches."""
         seen = self.seen.plus(new, 0.5 ** (new.batches / rules.half_life_batches))
         if seen.batches < rules.least_batches:
@@ -111,7 +111,7 @@ class Track:
         wrong = _beyond(seen.latency_ratio, rules.latency * scale) or _beyond(
             seen.energy_ratio, rules.energy * scale
         )
-        return Track(seen, wrong)
+        return DriftTrack(seen, wrong)
 
 
 def _beyond(ratio: float, error: float) -> bool:

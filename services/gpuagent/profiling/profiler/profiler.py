@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProfileProgress:
     """How far a variant is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Profiler:
         variant: str,
         sweep: Sweep,
         book: Logbook,
-        seen: Callable[[Step], None],
+        seen: Callable[[ProfileProgress], None],
     ) -> None:
         """Measure what remains of a variant's sweep.
 
@@ -75,11 +75,11 @@ class Profiler:
         """
         last: Measurement | None = None
         while remaining := sweep.remaining():
-            seen(Step(remaining[0], last, len(sweep.measured), len(remaining)))
+            seen(ProfileProgress(remaining[0], last, len(sweep.measured), len(remaining)))
             last = await self._measure(model, variant, remaining[0])
             await _written(book, last)
             sweep.add(last)
-        seen(Step(None, last, len(sweep.measured), 0))
+        seen(ProfileProgress(None, last, len(sweep.measured), 0))
 
     async def _measure(self, model: str, variant: str, point: Point) -> Measurement:
         gpu = self.rig.gpu.type

@@ -32,7 +32,7 @@ _WARM_UP: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class OperatorEffort:
     """How long an operator is measured.
 
     Attributes:
@@ -85,7 +85,7 @@ class Bench:
     def latencies_s(
         self,
         buckets: Iterable[Bucket],
-        effort: Effort,
+        effort: OperatorEffort,
         clock: Callable[[], float] = time.perf_counter,
     ) -> dict[Bucket, float]:
         """Time one operator of each bucket, at the clock that the device has now, s.
@@ -96,7 +96,9 @@ class Bench:
         examples = {Bucket.of(each): each for each in reversed(self._graph.operators)}
         return {bucket: self._latency_s(examples[bucket], effort, clock) for bucket in buckets}
 
-    def _latency_s(self, operator: Operator, effort: Effort, clock: Callable[[], float]) -> float:
+    def _latency_s(
+        self, operator: Operator, effort: OperatorEffort, clock: Callable[[], float]
+    ) -> float:
         one = self._run(operator, copies=1)
         many = self._run(operator, copies=_COPIES)
         ones, manys = [], []

@@ -12,7 +12,7 @@ from services.kit.operators.core.clock_sensitivity import FREE, INSENSITIVE, Cos
 from services.kit.operators.core.graph import Graph, Operator
 
 
-class Device(Protocol):
+class OperatorTimer(Protocol):
     """What tells how long operators take."""
 
     @property
@@ -31,7 +31,7 @@ class Device(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperatorKind:
     """All operators of one type. Attributes: type, count, cost, share (of the model's time)."""
 
     type: str
@@ -67,20 +67,20 @@ class Study:
         kernels = [cost for cost in self.costs if cost.latency_s]
         return sum(cost.score < INSENSITIVE for cost in kernels) / max(len(kernels), 1)
 
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[OperatorKind, ...]:
         """Return the operators by type, those that take longest first."""
         found: dict[str, list[Cost]] = defaultdict(list)
         for operator, cost in zip(self.graph.operators, self.costs, strict=True):
             found[operator.type].append(cost)
         whole_s = self.cost.latency_s or 1.0
         kinds = (
-            Kind(name, len(costs), total(costs), total(costs).latency_s / whole_s)
+            OperatorKind(name, len(costs), total(costs), total(costs).latency_s / whole_s)
             for name, costs in found.items()
         )
         return tuple(sorted(kinds, key=lambda kind: (-kind.share, kind.type)))
 
 
-def study(graph: Graph, device: Device, database: Database, *, reuse: bool) -> Study:
+def study(graph: Graph, device: OperatorTimer, database: Database, *, reuse: bool) -> Study:
     """Return a model's sensitivities, and keep them.
 
     Args:

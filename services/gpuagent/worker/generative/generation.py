@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from services.gpuagent.worker.generative.llama import Step
+from services.gpuagent.worker.generative.llama import DecodeStep
 from services.gpuagent.worker.session import Usage
 
 
@@ -23,13 +23,13 @@ class Generation:
         self._computed = computed
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
         self._stopped = False
-        self._last = Step("", 0, 0, 0)
+        self._last = DecodeStep("", 0, 0, 0)
         self._first_token_s = self._last_token_s = 0.0
         self._first_tokens = 0
 
     # ---- llama.cpp's thread --------------------------------------------------------------------
 
-    def hear(self, step: Step) -> bool:
+    def hear(self, step: DecodeStep) -> bool:
         """Take a step; False: nobody wants another."""
         self._loop.call_soon_threadsafe(self._take, step)
         return not self._stopped
@@ -60,7 +60,7 @@ class Generation:
             (self._last_token_s - self._first_token_s) / between if between > 0 else 0.0,
         )
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: DecodeStep) -> None:
         tokens = step.computed_tokens + step.output_tokens
         fresh = tokens - self._last.computed_tokens - self._last.output_tokens
         if fresh > 0:

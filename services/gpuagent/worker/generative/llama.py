@@ -26,7 +26,7 @@ _SILENT: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodeStep:
     """How far a request is.
 
     Attributes:
@@ -42,7 +42,7 @@ class Step:
     output_tokens: int
 
 
-Heard = Callable[[Step], bool]
+Heard = Callable[[DecodeStep], bool]
 """Takes a step, in llama.cpp's thread; False ends the request."""
 
 
@@ -130,7 +130,7 @@ class _Listening:
         for choice in chunk["choices"]:
             text += (choice["delta"].get("content") if "delta" in choice else choice["text"]) or ""
             self.reason = choice["finish_reason"] or self.reason
-        return not self._heard(Step(text, self._input, self._computed, self._output))
+        return not self._heard(DecodeStep(text, self._input, self._computed, self._output))
 
 
 def _sampling(prompt: Prompt) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.gpuagent.core.worker_spec import WorkerSpec
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.worker.core.token_shares import Shares
-from services.gpuagent.worker.gpu_slot import Batch, Device, Ran
+from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
 
@@ -29,7 +29,7 @@ class Stay:
     idle_energy_j: float
 
 
-class SharedDevice(Device):
+class SharedDevice(WorkerDevice):
     """The device as one worker process sees it that decodes several requests at a time.
 
     Args:
@@ -38,7 +38,7 @@ class SharedDevice(Device):
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> None:
         super().__init__(spec, ledger, clock)
         self._shares = Shares()
         self._since_s = 0.0

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.clock_loop.build import promises
-from services.gpuagent.clock_loop.core.governor import Tenant
+from services.gpuagent.clock_loop.core.governor import GovernedSegment
 from services.gpuagent.core.model import SegmentSpec
-from services.gpuagent.core.worker_config import Blueprint
+from services.gpuagent.core.worker_config import WorkerConfig
 from services.kit.config import Deployment
 from services.kit.mig import Placement
 
 SLO_S = 0.3
 
 
-def promised(shares: list[float]) -> list[Tenant]:
+def promised(shares: list[float]) -> list[GovernedSegment]:
     """Return what is promised of each stage, then of a variant in one piece."""
     profile = {"kind": "analytic", "gmacs_per_item": 10}
     common = {"accuracy": 1.0, "profile": profile, "clock_sensitivity": 0.7}
@@ -43,9 +43,9 @@ def promised(shares: list[float]) -> list[Tenant]:
     ]
 
 
-def _blueprint(variant: str, stage: int = 0) -> Blueprint:
+def _blueprint(variant: str, stage: int = 0) -> WorkerConfig:
     spec = SegmentSpec("s-1", "m", variant, 1, 1, "GPU-1", Placement("whole", 0), stage=stage)
-    return Blueprint(spec, "GPU-1", Path("v.onnx"), None, "", {}, 5.0, 40)
+    return WorkerConfig(spec, "GPU-1", Path("v.onnx"), None, "", {}, 5.0, 40)
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=5))

@@ -14,8 +14,8 @@ from services.gpuagent.clock_loop.core.decide import (
     RULES,
     Bounds,
     Failure,
-    Look,
     Move,
+    Observation,
     Partition,
     State,
     bounds,
@@ -54,7 +54,7 @@ def partition(latency_s: float, name: str = "a", rate_rps: float = 100.0) -> Par
 
 
 def chosen(state: State, *crowd: Partition, at_s: float = 0.0) -> Move:
-    return decide(state, Look(crowd, FREE, at_s))
+    return decide(state, Observation(crowd, FREE, at_s))
 
 
 @given(st.data(), limits, st.lists(crowds, max_size=30))
@@ -63,7 +63,7 @@ def test_only_clocks_within_the_bounds_are_ever_used(
 ) -> None:
     state = State(data.draw(st.sampled_from(allowed.clocks_mhz)))
     for at_s, crowd in enumerate(looks):
-        look = Look(crowd, allowed, float(at_s))
+        look = Observation(crowd, allowed, float(at_s))
         state = moved(state, decide(state, look), look)
         assert state.clock_mhz in allowed.clocks_mhz
 
@@ -170,12 +170,12 @@ def test_a_clock_that_failed_is_not_tried_again_until_the_load_is_lighter_or_lon
 
 def test_wanting_more_than_the_highest_clock_is_counted_while_it_lasts() -> None:
     state = State(1380)
-    late = Look((partition(0.2),), FREE, 0.0)
+    late = Observation((partition(0.2),), FREE, 0.0)
     for _ in range(3):
         state = moved(state, decide(state, late), late)
 
     assert (state.clock_mhz, state.wanting, state.failures) == (1380, 3, ())
-    well = Look((partition(0.08),), FREE, 4.0)
+    well = Observation((partition(0.08),), FREE, 4.0)
     assert moved(state, decide(state, well), well).wanting == 0
 
 
@@ -223,6 +223,6 @@ def _run(limits: Bounds, latency_s: Callable[[int], float], seconds: int) -> lis
     state, clocks = State(limits.highest_mhz), []
     for at_s in range(seconds):
         clocks.append(state.clock_mhz)
-        look = Look((partition(latency_s(state.clock_mhz)),), limits, float(at_s))
+        look = Observation((partition(latency_s(state.clock_mhz)),), limits, float(at_s))
         state = moved(state, decide(state, look), look)
     return clocks

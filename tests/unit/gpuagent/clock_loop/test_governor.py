@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 from benchmarks.miad.setting import served
 from services.gpuagent.clock_loop.core import energy_floor
 from services.gpuagent.clock_loop.core.decide import Move
-from services.gpuagent.clock_loop.core.energy_floor import Work
-from services.gpuagent.clock_loop.core.governor import SAMPLE_S, Governor, ScaleOut, Tenant
+from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
+from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import thriftiest
 
 V100 = load("v100").clocks_mhz
-A = Tenant("s-a", "digits", percentile=99.0, objective_s=0.1)
-B = Tenant("s-b", "letters", percentile=95.0, objective_s=0.2)
+A = GovernedSegment("s-a", "digits", percentile=99.0, objective_s=0.1)
+B = GovernedSegment("s-b", "letters", percentile=95.0, objective_s=0.2)
 
 
 class Node:
     """A governor, and segments whose requests all take as long as the test says."""
 
-    def __init__(self, *tenants: Tenant, floor: float = 0.45) -> None:
+    def __init__(self, *tenants: GovernedSegment, floor: float = 0.45) -> None:
         self.governor = Governor("GPU-1", V100, floor)
-        self.counts: dict[Tenant, Counts] = {
+        self.counts: dict[GovernedSegment, Counts] = {
             tenant: np.zeros(SIZES, np.uint64) for tenant in tenants
         }
         self.at_s = 0.0
@@ -175,7 +175,7 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     """Half the load that the highest clock can serve: full batches at half of it, as measured."""
     batching = served(32, 4)
     tenant = replace(A, costs=batching.costs, processes=batching.processes)
-    work = partial(Work, tenant.sensitivity, costs=tenant.costs, processes=tenant.processes)
+    work = partial(SegmentLoad, tenant.sensitivity, costs=tenant.costs, processes=tenant.processes)
     ratios = tuple(mhz / 1380 for mhz in V100)
 
     assert energy_floor.floor(

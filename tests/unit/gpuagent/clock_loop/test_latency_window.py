@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.clock_loop.core.latency_window import Window
+from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
 from services.gpuagent.shared_memory.latency_counters import (
     SHORTEST_S,
     SIZES,
@@ -17,7 +17,7 @@ from services.gpuagent.shared_memory.latency_counters import (
     largest_s,
     size_of,
 )
-from services.gpuagent.shared_memory.shared_counters import Ledger, opened
+from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 
 
 def counted(*latencies_s: float) -> Counts:
@@ -51,7 +51,7 @@ def test_what_a_worker_counts_the_agent_reads_and_no_other_slot_shows(tmp_path: 
     with opened(tmp_path / "gpu.ledger") as worker:
         for _ in range(3):
             worker.latencies(63).add(0.05)
-        agent = Ledger(tmp_path / "gpu.ledger", read_only=True)
+        agent = SharedCounters(tmp_path / "gpu.ledger", read_only=True)
         found = [int(agent.latencies(slot).read().sum()) for slot in range(64)]
         read = agent.latencies(63).read()
         agent.close()
@@ -70,9 +70,9 @@ def test_the_latencies_do_not_touch_the_slots(tmp_path: Path) -> None:
         assert list(ledger.slots()) == before
 
 
-def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> Window:
+def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> LatencyWindow:
     """Return a window that has seen these samples of new requests."""
-    made, total = Window(percentile), counted()
+    made, total = LatencyWindow(percentile), counted()
     made.add(0.0, total)
     for number, sample in enumerate(samples, 1):
         total = total + sample

@@ -10,8 +10,8 @@ import pytest
 
 from services.gpuagent.core.energy_meter import NO_METER
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.permissions import Control
-from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, Order, SimulatedNvml
+from services.gpuagent.core.permissions import Permissions
+from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, FakeNvml, InjectedFault
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml.power_integral import PowerIntegral
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -42,7 +42,7 @@ def placements(port: NvmlGpus, uuid: str) -> list[Placement]:
 # ---- mode --------------------------------------------------------------------------------------
 
 
-def test_mig_mode_waits_for_an_idle_gpu(library: SimulatedNvml, work: Work, gpus: Open) -> None:
+def test_mig_mode_waits_for_an_idle_gpu(library: FakeNvml, work: Work, gpus: Open) -> None:
     port, uuid = gpus(), library.gpu_uuids[0]
     work.held = {uuid}
     with pytest.raises(FailedPrecondition, match="still uses"):
@@ -55,7 +55,7 @@ def test_mig_mode_waits_for_an_idle_gpu(library: SimulatedNvml, work: Work, gpus
     assert info(port, uuid).mig_enabled
 
 
-def test_a_gpu_without_mig_cannot_enable_it(library: SimulatedNvml, gpus: Open) -> None:
+def test_a_gpu_without_mig_cannot_enable_it(library: FakeNvml, gpus: Open) -> None:
     with pytest.raises(FailedPrecondition, match="Not Supported"):
         gpus().enable_mig(library.gpu_uuids[1])
 
@@ -64,7 +64,7 @@ def test_a_gpu_without_mig_cannot_enable_it(library: SimulatedNvml, gpus: Open) 
 
 
 def test_the_meter_is_a_model_where_the_gpu_is_one(
-    library: SimulatedNvml, work: Work, gpus: Open
+    library: FakeNvml, work: Work, gpus: Open
 ) -> None:
     work.watts, work.joules = 45.0, 1000.0
     reading = gpus().meter(library.gpu_uuids[0])
@@ -73,7 +73,7 @@ def test_the_meter_is_a_model_where_the_gpu_is_one(
     assert reading.energy_j >= 1000.0
 
 
-def test_the_meter_says_how_it_measures(library: SimulatedNvml, clock: Time) -> None:
+def test_the_meter_says_how_it_measures(library: FakeNvml, clock: Time) -> None:
     """The same port on real hardware: a counter, or the integral of power before Volta."""
     with NvmlGpus(simulated=False, monotonic=clock) as port:
         assert port.meter(library.gpu_uuids[0]).method == "counter"
@@ -84,8 +84,10 @@ def test_the_meter_says_how_it_measures(library: SimulatedNvml, clock: Time) -> 
     assert (reading.energy_j, reading.method) == (250.0, "integrated")
 
 
-def test_a_counter_without_power_is_still_a_counter(library: SimulatedNvml) -> None:
-    library.order(Order(Code.NOT_SUPPORTED, frozenset({"nvmlDeviceGetPowerUsage"}), times=None))
+def test_a_counter_without_power_is_still_a_counter(library: FakeNvml) -> None:
+    library.order(
+        InjectedFault(Code.NOT_SUPPORTED, frozenset({"nvmlDeviceGetPowerUsage"}), times=None)
+    )
     with NvmlGpus(simulated=False) as port:
         reading = port.meter(library.gpu_uuids[0])
         assert (reading.power_w, reading.method) == (None, "counter")
@@ -102,9 +104,7 @@ def test_power_is_integrated_by_trapezoids() -> None:
     assert [integral.add(*sample) for sample in samples] == [0.0, 150.0, 150.0, 250.0]
 
 
-def test_a_clock_is_locked_within_the_supported_range_only(
-    library: SimulatedNvml, gpus: Open
-) -> None:
+def test_a_clock_is_locked_within_the_supported_range_only(library: FakeNvml, gpus: Open) -> None:
     port, uuid = gpus(), library.gpu_uuids[0]
     port.lock_clock(uuid, 1000)
     assert info(port, uuid).clock_mhz == 1005
@@ -116,7 +116,7 @@ def test_a_clock_is_locked_within_the_supported_range_only(
     assert info(port, uuid).clock_mhz == 1410
 
 
-def test_pascal_cannot_lock_its_clock(library: SimulatedNvml, gpus: Open) -> None:
+def test_pascal_cannot_lock_its_clock(library: FakeNvml, gpus: Open) -> None:
     port = gpus()
     with pytest.raises(FailedPrecondition):
         port.lock_clock(library.gpu_uuids[2], 1000)
@@ -142,7 +142,7 @@ def _all_methods(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
 
 
 def test_gpus_that_are_not_allowed_are_neither_listed_nor_touched(
-    library: SimulatedNvml, gpus: Open
+    library: FakeNvml, gpus: Open
 ) -> None:
     mine, other, _ = library.gpu_uuids
     port = gpus(allowed=[mine])
@@ -181,10 +181,10 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
             call()
 
 
-def test_an_agent_without_control_reads_and_refuses_every_change(library: SimulatedNvml) -> None:
+def test_an_agent_without_control_reads_and_refuses_every_change(library: FakeNvml) -> None:
     """The refusal names the setting, so that whoever meets it knows what to do."""
     uuid = library.gpu_uuids[0]
-    control = Control(granted=False, setting="nodes.rack-7.control")
+    control = Permissions(granted=False, setting="nodes.rack-7.control")
     with NvmlGpus(control=control) as port:
         for call in _changes(port, uuid):
             with pytest.raises(PermissionDenied, match=r"nodes\.rack-7\.control") as refused:
@@ -200,7 +200,7 @@ def test_an_agent_without_control_reads_and_refuses_every_change(library: Simula
 # ---- lost GPUs ---------------------------------------------------------------------------------
 
 
-def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: SimulatedNvml, gpus: Open) -> None:
+def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: FakeNvml, gpus: Open) -> None:
     port, (lost, other, _) = gpus(), library.gpu_uuids
     library.lose(lost)
 
@@ -214,17 +214,15 @@ def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: SimulatedNvml, gpu
         assert refused.value.reason == "NVML_GPU_IS_LOST"
 
 
-def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(
-    library: SimulatedNvml, gpus: Open
-) -> None:
+def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FakeNvml, gpus: Open) -> None:
     port, (lost, *others) = gpus(), library.gpu_uuids
-    library.order(Order(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost))
+    library.order(InjectedFault(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost))
 
     assert [gpu.uuid for gpu in port.list()] == others
     assert len(port.list()) == 3
 
 
-def test_a_driver_that_does_not_start_is_named(library: SimulatedNvml) -> None:
+def test_a_driver_that_does_not_start_is_named(library: FakeNvml) -> None:
     library.fail_next("nvmlInitWithFlags", Code.DRIVER_NOT_LOADED)
     with pytest.raises(FailedPrecondition, match="cannot start NVML") as refused, NvmlGpus():
         pass
@@ -233,7 +231,7 @@ def test_a_driver_that_does_not_start_is_named(library: SimulatedNvml) -> None:
 
 
 def test_a_gpu_that_was_reset_is_back_after_nvml_was_opened_anew(
-    library: SimulatedNvml, gpus: Open
+    library: FakeNvml, gpus: Open
 ) -> None:
     port, (lost, *_) = gpus(), library.gpu_uuids
     port.enable_mig(lost)

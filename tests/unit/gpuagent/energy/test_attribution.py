@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.energy.core.account import KEPT_ENDED, Account, SegmentAccount, Used, Work
+from services.gpuagent.energy.core.account import (
+    KEPT_ENDED,
+    Account,
+    SegmentAccount,
+    WindowUse,
+    WorkDone,
+)
 from services.gpuagent.energy.core.attribution import (
     MOST_STEERED,
+    EnergyWindow,
     IdleShare,
-    Window,
     attribute,
     share_idle,
     steered_w,
@@ -23,7 +29,7 @@ from services.kit.errors import InvalidArgument
 JOULES = st.floats(0.0, 1e6)
 ACTIVITY = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1e6), max_size=5)
 HELD = st.dictionaries(st.sampled_from("abcde"), st.floats(0.0, 1.0), max_size=5)
-WINDOWS = st.builds(Window, JOULES, JOULES, ACTIVITY, HELD)
+WINDOWS = st.builds(EnergyWindow, JOULES, JOULES, ACTIVITY, HELD)
 ENTRY = SegmentAccount("m", "v")
 
 
@@ -31,7 +37,7 @@ RULES: tuple[IdleShare, ...] = ("none", "by_slice", "by_busy")
 
 
 @given(WINDOWS)
-def test_the_parts_of_a_window_sum_to_the_whole(window: Window) -> None:
+def test_the_parts_of_a_window_sum_to_the_whole(window: EnergyWindow) -> None:
     parts = attribute(window)
 
     whole = math.fsum((parts.idle_j, parts.unattributed_j, *parts.active_j.values()))
@@ -40,7 +46,7 @@ def test_the_parts_of_a_window_sum_to_the_whole(window: Window) -> None:
 
 
 @given(WINDOWS)
-def test_active_energy_is_in_proportion_to_activity(window: Window) -> None:
+def test_active_energy_is_in_proportion_to_activity(window: EnergyWindow) -> None:
     parts = attribute(window)
 
     for one, one_j in parts.active_j.items():
@@ -51,13 +57,15 @@ def test_active_energy_is_in_proportion_to_activity(window: Window) -> None:
 
 
 @given(st.lists(WINDOWS, max_size=20), st.sets(st.sampled_from("abcde")))
-def test_the_parts_of_an_account_sum_to_its_whole(windows: list[Window], opened: set[str]) -> None:
+def test_the_parts_of_an_account_sum_to_its_whole(
+    windows: list[EnergyWindow], opened: set[str]
+) -> None:
     """Segments without an entry included: their energy is unattributed, not lost."""
     account = Account()
     for name in sorted(opened):
         account = account.opened(name, ENTRY)
     for window in windows:
-        account = account.after(window, Used())
+        account = account.after(window, WindowUse())
         assert account.window_error_ratio * window.total_j <= 1e-6
 
     assert account.parts_j == pytest.approx(account.total_j, rel=1e-9, abs=1e-6)
@@ -66,19 +74,22 @@ def test_the_parts_of_an_account_sum_to_its_whole(windows: list[Window], opened:
 
 
 def test_idle_energy_comes_first_and_is_bounded_by_all_there_is() -> None:
-    assert attribute(Window(30.0, 50.0, {"a": 1.0})).idle_j == 30.0
-    assert attribute(Window(80.0, 50.0, {"a": 1.0, "b": 3.0})).active_j == {"a": 7.5, "b": 22.5}
+    assert attribute(EnergyWindow(30.0, 50.0, {"a": 1.0})).idle_j == 30.0
+    assert attribute(EnergyWindow(80.0, 50.0, {"a": 1.0, "b": 3.0})).active_j == {
+        "a": 7.5,
+        "b": 22.5,
+    }
 
 
 def test_energy_without_activity_is_unattributed() -> None:
-    parts = attribute(Window(80.0, 50.0, {"a": 0.0}))
+    parts = attribute(EnergyWindow(80.0, 50.0, {"a": 0.0}))
 
     assert (parts.unattributed_j, dict(parts.active_j)) == (30.0, {})
 
 
 def test_a_meter_that_went_back_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=">= 0"):
-        Window(-1.0, 0.0)
+        EnergyWindow(-1.0, 0.0)
 
 
 @given(st.integers(0, 3 * KEPT_ENDED), st.integers(0, 5))
@@ -90,7 +101,7 @@ def test_merging_ended_segments_keeps_energy_counts_and_those_that_run(
     for number, name in enumerate(names):
         account = account.opened(name, SegmentAccount("m", f"v{number % 2}"))
         account = account.after(
-            Window(2.0, 0.5, {name: 1.0}), Used({name: Work(requests=3, batches=2)})
+            EnergyWindow(2.0, 0.5, {name: 1.0}), WindowUse({name: WorkDone(requests=3, batches=2)})
         )
     alive = frozenset(names[ended:])
 
@@ -119,7 +130,9 @@ def test_merging_keeps_the_stages_of_a_pipeline_apart() -> None:
 
 
 @given(WINDOWS, st.sampled_from(RULES))
-def test_shared_idle_energy_is_never_more_than_there_is(window: Window, rule: IdleShare) -> None:
+def test_shared_idle_energy_is_never_more_than_there_is(
+    window: EnergyWindow, rule: IdleShare
+) -> None:
     idle_j = attribute(window).idle_j
     shares = share_idle(rule, idle_j, window)
 
@@ -128,10 +141,10 @@ def test_shared_idle_energy_is_never_more_than_there_is(window: Window, rule: Id
 
 
 @given(WINDOWS, st.sampled_from(RULES))
-def test_sharing_idle_energy_changes_no_other_figure(window: Window, rule: IdleShare) -> None:
+def test_sharing_idle_energy_changes_no_other_figure(window: EnergyWindow, rule: IdleShare) -> None:
     account = Account().opened("a", ENTRY).opened("b", ENTRY)
-    without = account.after(window, Used())
-    shared = account.after(window, Used(idle_share=rule))
+    without = account.after(window, WindowUse())
+    shared = account.after(window, WindowUse(idle_share=rule))
 
     assert (shared.total_j, shared.idle_j, shared.parts_j) == (
         without.total_j, without.idle_j, without.parts_j
@@ -141,12 +154,12 @@ def test_sharing_idle_energy_changes_no_other_figure(window: Window, rule: IdleS
 
 
 def test_idle_energy_goes_by_what_is_held_or_by_who_was_busy() -> None:
-    window = Window(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
+    window = EnergyWindow(100.0, 80.0, {"a": 1.0, "b": 3.0}, {"a": 0.5, "b": 0.25, "c": 0.125})
 
     assert share_idle("none", 80.0, window) == {}
     assert share_idle("by_slice", 80.0, window) == {"a": 40.0, "b": 20.0, "c": 10.0}
     assert share_idle("by_busy", 80.0, window) == {"a": 20.0, "b": 60.0}
-    assert share_idle("by_busy", 80.0, Window(100.0, 80.0)) == {}, "nobody was busy"
+    assert share_idle("by_busy", 80.0, EnergyWindow(100.0, 80.0)) == {}, "nobody was busy"
 
 
 @given(st.floats(1.0, 700.0), st.floats(-1e6, 1e6), st.floats(1e-3, 1e3))
@@ -160,7 +173,7 @@ def test_a_receipt_is_steered_towards_what_is_owed_and_only_so_far(
 
 
 def test_a_part_that_gets_lost_shows_in_the_self_check() -> None:
-    account = Account().opened("a", ENTRY).after(Window(10.0, 4.0, {"a": 1.0}), Used())
+    account = Account().opened("a", ENTRY).after(EnergyWindow(10.0, 4.0, {"a": 1.0}), WindowUse())
     lossy = replace(account, segments={})
 
     assert account.error_ratio == 0

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.devices.fake_nvml import Code, Order, SimulatedNvml, install
-from services.gpuagent.devices.fake_nvml.core.fault_injection import Injector
+from services.gpuagent.devices.fake_nvml import Code, FakeNvml, InjectedFault, install
+from services.gpuagent.devices.fake_nvml.core.fault_injection import FaultInjector
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
@@ -47,10 +47,10 @@ def outcomes(calls: int, index: int = 0) -> list[bool]:
 
 @given(number=st.integers(1, 8))
 def test_the_nth_call_fails_and_no_other(number: int) -> None:
-    library = SimulatedNvml("node", ["t4"])
+    library = FakeNvml("node", ["t4"])
     restore = install(library)
     pynvml.nvmlInit()
-    library.order(Order.nth(POWER, Code.TIMEOUT, number))
+    library.order(InjectedFault.nth(POWER, Code.TIMEOUT, number))
 
     assert outcomes(10) == [call != number for call in range(1, 11)]
     restore()
@@ -58,7 +58,7 @@ def test_the_nth_call_fails_and_no_other(number: int) -> None:
 
 def test_an_order_for_one_gpu_leaves_the_others_alone(start: Start) -> None:
     library = start("t4", "t4")
-    library.order(Order(Code.TIMEOUT, gpu_uuid=library.gpu_uuids[1], times=None))
+    library.order(InjectedFault(Code.TIMEOUT, gpu_uuid=library.gpu_uuids[1], times=None))
 
     assert outcomes(3, index=0) == [True] * 3
     handle = pynvml.nvmlDeviceGetHandleByIndex(1)  # about no GPU yet
@@ -71,7 +71,7 @@ def test_an_order_for_one_gpu_leaves_the_others_alone(start: Start) -> None:
 def test_an_order_reaches_the_slices_of_its_gpu(start: Start) -> None:
     library = start("a100-40gb")
     instance = create_a100(mig_gpu(), "3g.20gb", 4)
-    library.order(Order(Code.UNKNOWN, gpu_uuid=library.gpu_uuids[0]))
+    library.order(InjectedFault(Code.UNKNOWN, gpu_uuid=library.gpu_uuids[0]))
 
     with pytest.raises(pynvml.NVMLError_Unknown):
         pynvml.nvmlGpuInstanceDestroy(instance)
@@ -83,7 +83,7 @@ def test_a_call_may_do_its_work_and_still_report_a_failure(start: Start) -> None
     library = start("a100-40gb")
     handle = mig_gpu()
     symbol = frozenset({"nvmlDeviceCreateGpuInstanceWithPlacement"})
-    library.order(Order(Code.TIMEOUT, symbol, after=True))
+    library.order(InjectedFault(Code.TIMEOUT, symbol, after=True))
 
     with pytest.raises(pynvml.NVMLError_Timeout):
         create_a100(handle, "3g.20gb", 4)
@@ -93,8 +93,8 @@ def test_a_call_may_do_its_work_and_still_report_a_failure(start: Start) -> None
 @given(seed=st.integers(0, 2**32 - 1), rate=st.floats(0, 1))
 def test_a_rate_gives_the_same_faults_for_the_same_seed(seed: int, rate: float) -> None:
     def drawn() -> list[bool]:
-        injector = Injector()
-        injector.order(Order(Code.UNKNOWN, rate=rate, times=None), seed)
+        injector = FaultInjector()
+        injector.order(InjectedFault(Code.UNKNOWN, rate=rate, times=None), seed)
         return [injector.strike(POWER, "") is not None for _ in range(50)]
 
     assert drawn() == drawn()
@@ -103,18 +103,18 @@ def test_a_rate_gives_the_same_faults_for_the_same_seed(seed: int, rate: float) 
 
 
 def test_a_rate_is_about_the_share_of_calls_that_fail() -> None:
-    injector = Injector()
-    injector.order(Order(Code.UNKNOWN, rate=0.2, times=None), 7)
+    injector = FaultInjector()
+    injector.order(InjectedFault(Code.UNKNOWN, rate=0.2, times=None), 7)
     failed = sum(injector.strike(POWER, "") is not None for _ in range(10_000))
 
     assert 1_800 < failed < 2_200
 
 
 def test_an_order_that_makes_no_sense_is_refused() -> None:
-    orders: tuple[Callable[[], Order], ...] = (
-        lambda: Order.nth(POWER, Code.UNKNOWN, 0),
-        lambda: Order(Code.UNKNOWN, times=0),
-        lambda: Order(Code.UNKNOWN, rate=1.5),
+    orders: tuple[Callable[[], InjectedFault], ...] = (
+        lambda: InjectedFault.nth(POWER, Code.UNKNOWN, 0),
+        lambda: InjectedFault(Code.UNKNOWN, times=0),
+        lambda: InjectedFault(Code.UNKNOWN, rate=1.5),
     )
     for order in orders:
         with pytest.raises(InvalidArgument):
@@ -184,7 +184,7 @@ def test_a_mishap_ordered_by_another_process_reaches_the_owner(
     start: Start, work: Work, tmp_path: Path
 ) -> None:
     """What a chaos test does to a running agent; the work is told of the clock that is free."""
-    outsider = SimulatedNvml("node", ["a100-40gb"], state_dir=tmp_path)
+    outsider = FakeNvml("node", ["a100-40gb"], state_dir=tmp_path)
     (uuid,) = outsider.gpu_uuids
     start(state_dir=tmp_path, activity=lambda _: work)
     create_a100(mig_gpu(), "4g.20gb", 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
-from services.gpuagent.devices.fake_nvml import SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, install
 from services.kit.mig import Placement, layouts
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
 
@@ -123,7 +123,7 @@ def test_without_a_placement_the_driver_does_not_take_the_lowest_start(
 @given(steps=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=20))
 def test_whatever_is_asked_for_the_layout_stays_legal(steps: list[tuple[int, bool]]) -> None:
     """Creating without placements and destroying, in any order, with the capacity always true."""
-    restore = install(SimulatedNvml("node", ["a100-40gb"]))
+    restore = install(FakeNvml("node", ["a100-40gb"]))
     pynvml.nvmlInit()
     handle, made = mig_gpu(), []
     for number, make in steps:

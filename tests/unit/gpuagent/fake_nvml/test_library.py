@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, SimulatedNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, FakeNvml, gpu_uuid, install
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
@@ -107,20 +107,20 @@ def test_a_file_that_is_no_state_is_refused_by_name(tmp_path: Path) -> None:
     for text in ("{", "[]", json.dumps({"version": 99}), json.dumps({"version": 1})):
         path.write_text(text)
         with pytest.raises(FailedPrecondition, match=path.name):
-            SimulatedNvml("node", ["t4"], state_dir=tmp_path)
+            FakeNvml("node", ["t4"], state_dir=tmp_path)
 
 
 def test_uuids_are_stable_by_place_and_type_and_differ_otherwise() -> None:
-    first = SimulatedNvml("node", ["t4", "t4", "p4"]).gpu_uuids
-    other = SimulatedNvml("other", ["t4", "t4", "t4"]).gpu_uuids
+    first = FakeNvml("node", ["t4", "t4", "p4"]).gpu_uuids
+    other = FakeNvml("other", ["t4", "t4", "t4"]).gpu_uuids
 
-    assert first == SimulatedNvml("node", ["t4", "t4", "p4"]).gpu_uuids
+    assert first == FakeNvml("node", ["t4", "t4", "p4"]).gpu_uuids
     assert len({*first, *other, gpu_uuid("node", 2, "t4")}) == 7
 
 
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(NotFound, match="h9000"):
-        SimulatedNvml("node", ["h9000"])
+        FakeNvml("node", ["h9000"])
 
 
 def test_devices_are_found_by_index_and_uuid(start: Start) -> None:
@@ -159,8 +159,8 @@ def test_a_function_we_lack_is_reported_as_such(start: Start) -> None:
 
 
 def test_restoring_gives_pynvml_back_what_it_had() -> None:
-    first = SimulatedNvml("one", ["t4"])
-    second = SimulatedNvml("two", ["t4", "t4"])
+    first = FakeNvml("one", ["t4"])
+    second = FakeNvml("two", ["t4", "t4"])
     restore_first = install(first)
     pynvml.nvmlInit()
     restore_second = install(second)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.devices.fake_nvml import NoActivity, SimulatedNvml, install
+from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
 from tests.support.gpuagent.nvml_calls import gpu
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ def test_energy_is_idle_power_times_time_plus_active_energy(
 ) -> None:
     """Conservation, to the counter's millijoule, at any pauses of one tick and more."""
     work, tenths = Burnt(), 0
-    library = SimulatedNvml(
-        "node", ["t4"], activity=lambda _: work, clock=lambda: (tenths + 0.5) / 10
-    )
+    library = FakeNvml("node", ["t4"], activity=lambda _: work, clock=lambda: (tenths + 0.5) / 10)
     restore = install(library)
     pynvml.nvmlInit()
     last_mj = 0

@@ -6,21 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.profile_drift.core.drift import Rules, Seen, Track
+from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftRules, DriftTrack
 from services.kit.errors import InvalidArgument
 
-RULES = Rules(latency=0.2, energy=0.3, least_batches=50, half_life_batches=100)
+RULES = DriftRules(latency=0.2, energy=0.3, least_batches=50, half_life_batches=100)
 
 
-def seen(batches: float, latency: float = 1.0, energy: float = 1.0) -> Seen:
+def seen(batches: float, latency: float = 1.0, energy: float = 1.0) -> BatchTotals:
     """Return batches that the profile says take 10 ms and 2 J each."""
-    return Seen(
+    return BatchTotals(
         batches, 0.01 * batches * latency, 0.01 * batches, 2 * batches * energy, 2.0 * batches
     )
 
 
-def after(*looks: Seen) -> Track:
-    track = Track()
+def after(*looks: BatchTotals) -> DriftTrack:
+    track = DriftTrack()
     for look in looks:
         track = track.after(look, RULES)
     return track
@@ -41,7 +41,7 @@ def test_beyond_it_every_profile_is_found_wrong_and_never_too_early(
     ratio: float, batches: int
 ) -> None:
     """Slower or faster alike, however the batches are cut into looks."""
-    track, total = Track(), 0
+    track, total = DriftTrack(), 0
     while not track.wrong:
         track = track.after(seen(batches, latency=ratio), RULES)
         total += batches
@@ -52,7 +52,7 @@ def test_beyond_it_every_profile_is_found_wrong_and_never_too_early(
 
 def test_a_single_outlier_is_forgotten() -> None:
     """A batch of 2 s among batches of 10 ms tips the scale, and fades."""
-    outlier = Seen(1, 2.0, 0.01, 2.0, 2.0)
+    outlier = BatchTotals(1, 2.0, 0.01, 2.0, 2.0)
     assert after(seen(60), outlier).wrong
     assert not after(seen(60), outlier, *[seen(50)] * 20).wrong
 
@@ -76,9 +76,9 @@ def test_energy_alone_is_enough() -> None:
 
 
 def test_energy_that_is_not_known_says_nothing() -> None:
-    track = after(Seen(100, 1.0, 1.0, 0.0, 200.0), Seen(100, 1.0, 1.0, 5.0, 0.0))
-    assert not after(Seen(100, 1.0, 1.0, 0.0, 0.0)).wrong
-    assert after(Seen(100, 1.0, 1.0, 0.0, 0.0)).seen.energy_ratio == 1.0
+    track = after(BatchTotals(100, 1.0, 1.0, 0.0, 200.0), BatchTotals(100, 1.0, 1.0, 5.0, 0.0))
+    assert not after(BatchTotals(100, 1.0, 1.0, 0.0, 0.0)).wrong
+    assert after(BatchTotals(100, 1.0, 1.0, 0.0, 0.0)).seen.energy_ratio == 1.0
     assert track.seen.latency_ratio == 1.0
 
 
@@ -93,4 +93,4 @@ def test_the_ratio_is_a_mean_of_what_was_seen(looks: list[tuple[int, float]]) ->
 
 def test_rules_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="must be > 0"):
-        Rules(latency=0.0)
+        DriftRules(latency=0.0)

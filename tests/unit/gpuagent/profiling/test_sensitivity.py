@@ -14,7 +14,13 @@ from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
-from services.gpuagent.profiling.sensitivity.measure import CPU, Bench, Effort, Measured, missing
+from services.gpuagent.profiling.sensitivity.measure import (
+    CPU,
+    Bench,
+    Measured,
+    OperatorEffort,
+    missing,
+)
 from services.gpuagent.profiling.sensitivity.study import study
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.core.clock_sensitivity import Cost
@@ -143,7 +149,7 @@ async def test_operators_are_timed_alone_at_both_clocks_and_then_known(
     async def hold(clock_mhz: int) -> None:
         held.append(clock_mhz)
 
-    effort = Effort(runs=30, most_s=0.02, settle_s=0.0)
+    effort = OperatorEffort(runs=30, most_s=0.02, settle_s=0.0)
     costs = await at_both(bench, wanted, hold, (1380, 690), effort)
 
     assert held == [1380, 690]

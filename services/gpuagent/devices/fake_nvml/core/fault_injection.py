@@ -11,7 +11,7 @@ from services.kit.errors import InvalidArgument
 
 
 @dataclass(slots=True)
-class Order:
+class InjectedFault:
     """A fault to come.
 
     Attributes:
@@ -48,14 +48,14 @@ class Order:
         return (not self.symbols or symbol in self.symbols) and self.gpu_uuid in ("", gpu_uuid)
 
 
-class Injector:
+class FaultInjector:
     """Decides which calls fail. The same orders, seed and calls give the same faults."""
 
     def __init__(self) -> None:
         self._random = random.Random(0)  # noqa: S311 - faults in a simulation are no secret
-        self._orders: list[Order] = []
+        self._orders: list[InjectedFault] = []
 
-    def order(self, order: Order, seed: int | None = None) -> None:
+    def order(self, order: InjectedFault, seed: int | None = None) -> None:
         """Take an order; of several that match a call, the earliest decides.
 
         Args:
@@ -70,7 +70,7 @@ class Injector:
         """Forget all orders."""
         self._orders.clear()
 
-    def strike(self, symbol: str, gpu_uuid: str) -> Order | None:
+    def strike(self, symbol: str, gpu_uuid: str) -> InjectedFault | None:
         """Return the order that makes this call fail, or None.
 
         Args:
@@ -82,7 +82,7 @@ class Injector:
                 return order
         return None
 
-    def _due(self, order: Order) -> bool:
+    def _due(self, order: InjectedFault) -> bool:
         if order.skip:
             order.skip -= 1
             return False

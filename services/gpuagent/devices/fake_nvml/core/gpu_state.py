@@ -123,7 +123,7 @@ class GpuState:
 
 
 @dataclass(frozen=True, slots=True)
-class Mishap:
+class Incident:
     """What befell a GPU from outside; any process may say so, while one process owns its state.
 
     Attributes:
