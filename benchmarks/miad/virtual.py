@@ -94,7 +94,7 @@ def run(
         seed: Of the arrivals.
     """
     governor = Governor("GPU-1", TABLE.clocks_mhz, FLOOR, policy.rules or RULES)
-    tenant = GovernedSegment(
+    segment = GovernedSegment(
         *("s-1", "m", PERCENTILE, policy.slo_s), costs=served.costs, processes=served.processes
     )
     governor.look(0.0, policy.ceiling_mhz, {})
@@ -110,7 +110,7 @@ def run(
         else:
             look_s += SAMPLE_S
             if policy.rules is not None:
-                governor.look(now_s, policy.ceiling_mhz, {tenant: station.counts.copy()})
+                governor.look(now_s, policy.ceiling_mhz, {segment: station.counts.copy()})
             station.note_clock(now_s)
         station.begin(now_s)
     station.course.moves = {move.value: governor.moves[move] for move in Move}

@@ -122,7 +122,7 @@ class Replay:
             self._counts[answer.model] = counts
         self._read = len(simulation.answers)
         for name, governor in self._governors.items():
-            seen = {tenant: self._counts[tenant.model] for tenant in self._tenants[name]}
+            seen = {segment: self._counts[segment.model] for segment in self._tenants[name]}
             governor.look(now_s, 0, seen)
             if not course.clocks[name] or course.clocks[name][-1][1] != governor.clock_mhz:
                 course.clocks[name].append((now_s, governor.clock_mhz))
@@ -144,14 +144,14 @@ def _tenants(
     found: dict[str, dict[str, GovernedSegment]] = {name: {} for name in deployment.clock_ratios}
     for pipeline in deployment.pipelines:
         for stage in pipeline.stages:
-            tenant = GovernedSegment(
+            segment = GovernedSegment(
                 pipeline.model,
                 pipeline.model,
                 PERCENTILE,
                 models[pipeline.model].slo_s,
                 stage.sensitivity,
             )
-            known = found[stage.device].setdefault(pipeline.model, tenant)
+            known = found[stage.device].setdefault(pipeline.model, segment)
             worst = max(known.sensitivity, stage.sensitivity)
             found[stage.device][pipeline.model] = replace(known, sensitivity=worst)
     return {name: list(each.values()) for name, each in found.items()}

@@ -25,7 +25,7 @@ from services.gpuagent.planner_link.report_outbox import ReportOutbox
 from services.gpuagent.planner_link.uplink import Uplink
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
-    drafter_of,
+    config_builder_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.state_files import held
@@ -64,23 +64,23 @@ async def run(
         FailedPrecondition: Another agent runs on this node, or a state file is damaged.
     """
     place = place_of(deployment, node)
-    drafter = await asyncio.to_thread(drafter_of, deployment, place.settings)
+    config_builder = await asyncio.to_thread(config_builder_of, deployment, place.settings)
     async with AsyncExitStack() as stack:
         stack.enter_context(held(place.folder / "agent.lock"))
-        ledgers: dict[str, SharedCounters] = {}
+        gpu_counters: dict[str, SharedCounters] = {}
 
-        def ledger(uuid: str) -> SharedCounters:
-            if uuid not in ledgers:
+        def counters(uuid: str) -> SharedCounters:
+            if uuid not in gpu_counters:
                 path = place.folder / "ledgers" / f"{uuid}.ledger"
-                ledgers[uuid] = stack.enter_context(opened(path))
-            return ledgers[uuid]
+                gpu_counters[uuid] = stack.enter_context(opened(path))
+            return gpu_counters[uuid]
 
         device = await stack.enter_async_context(
             gpus_of(
                 place.name,
                 place.settings,
                 place.folder / "hardware",
-                ledger,
+                counters,
                 kept_off=kept_off(place.folder / "mig_modes.json"),
             )
         )
@@ -88,13 +88,13 @@ async def run(
         versions = await device.call(
             software_versions.of_cpu if place.settings.cpu else software_versions.read
         )
-        ledgers_of = {gpu.uuid: ledger(gpu.uuid) for gpu in gpus}
-        hardware = Hardware(device, gpus, ledgers_of, versions)
+        counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
+        hardware = Hardware(device, gpus, counters_of, versions)
         channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
         async with asyncio.TaskGroup() as keeping:
-            heart = keeping.create_task(_beat(hardware.ledgers), name="agent.heart")
-            ground = Context(deployment, place, hardware, ReportOutbox(), RealClock(), keeping)
-            agent = _Agent(ground, drafter)
+            heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
+            context = Context(deployment, place, hardware, ReportOutbox(), RealClock(), keeping)
+            agent = _Agent(context, config_builder)
             await agent.begin()
             async with _served(deployment, place, agent, started):
                 await agent.work(PlannerServiceStub(channel), stop)
@@ -104,50 +104,59 @@ async def run(
 class _Agent:
     """The node's hands and eyes, and how long they work."""
 
-    def __init__(self, ground: Context, drafter: WorkerConfigBuilder) -> None:
-        self.clock, self.mailbox = ground.clock, ground.mailbox
-        self.hands = hands = Actuators(ground, drafter, pue=lambda: self.eyes.wall_power.pue)
-        self.eyes = eyes = Observers(ground, hands)
+    def __init__(self, context: Context, config_builder: WorkerConfigBuilder) -> None:
+        self.clock, self.outbox = context.clock, context.outbox
+        self.actuators = actuators = Actuators(
+            context, config_builder, pue=lambda: self.observers.wall_power.pue
+        )
+        self.observers = observers = Observers(context, actuators)
         self.view = NodeReport(
-            hands.inventory, eyes.accounts, eyes.reservations, ground.hardware.software, eyes.drift
+            actuators.inventory,
+            observers.accounts,
+            observers.reservations,
+            context.hardware.software,
+            observers.drift,
         )
 
     async def begin(self) -> None:
         """Take over the workers and clocks of an agent before this one; undo its last change."""
-        hands = self.hands
-        await hands.clocks.restore()
-        await hands.segments.adopt(hands.actions.blueprint)
-        if hands.steps.control.granted:
-            await hands.changes.repair()
-        await self.eyes.accounts.read()
+        actuators = self.actuators
+        await actuators.clocks.restore()
+        await actuators.segments.adopt(actuators.actions.config)
+        if actuators.steps.permissions.granted:
+            await actuators.changes.repair()
+        await self.observers.accounts.read()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
         """Report and execute until `stop`; then drain the workers, and tell that too."""
-        hands, eyes = self.hands, self.eyes
-        uplink = Uplink(planner, self.mailbox, self.view, hands.steps, self.clock)
+        actuators, observers = self.actuators, self.observers
+        uplink = Uplink(planner, self.outbox, self.view, actuators.steps, self.clock)
         async with asyncio.TaskGroup() as tasks:
             background = (
-                tasks.create_task(eyes.accounts.run(), name="agent.accounts"),
+                tasks.create_task(observers.accounts.run(), name="agent.accounts"),
                 tasks.create_task(uplink.run(), name="agent.uplink"),
-                tasks.create_task(eyes.presence.run(), name="agent.presence"),
-                tasks.create_task(hands.sharing.run(hands.segments.rest), name="agent.mps"),
-                tasks.create_task(eyes.clock_loop.run(), name="agent.clocks"),
-                tasks.create_task(eyes.drift.run(), name="agent.drift"),
-                *(tasks.create_task(work, name=name) for name, work in eyes.wall_power.loops()),
+                tasks.create_task(observers.gpu_loss_watch.run(), name="agent.presence"),
+                tasks.create_task(actuators.sharing.run(actuators.segments.rest), name="agent.mps"),
+                tasks.create_task(observers.clock_loop.run(), name="agent.clocks"),
+                tasks.create_task(observers.drift.run(), name="agent.drift"),
+                *(
+                    tasks.create_task(work, name=name)
+                    for name, work in observers.wall_power.loops()
+                ),
             )
             await stop.wait()
-            await hands.segments.stop_all(DRAIN_S)
-            await hands.clocks.release()
+            await actuators.segments.stop_all(DRAIN_S)
+            await actuators.clocks.release()
             for task in background:
                 task.cancel()
-        await eyes.accounts.read()
+        await observers.accounts.read()
 
 
-async def _beat(ledgers: Mapping[str, SharedCounters]) -> None:
+async def _beat(gpu_counters: Mapping[str, SharedCounters]) -> None:
     """Tell the workers, for ever, that an agent looks after them; no driver can hold this up."""
     while True:
-        for ledger in ledgers.values():
-            ledger.beat()
+        for counters in gpu_counters.values():
+            counters.beat()
         await asyncio.sleep(_HEARTBEAT_S)
 
 
@@ -159,7 +168,7 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    servicer = GpuAgentServicer(agent.view, agent.hands.reconfigurer)
+    servicer = GpuAgentServicer(agent.view, agent.actuators.reconfigurer)
     with metrics.exposed(place.settings.metrics, _collectors(agent)):
         async with serving(
             place.settings.listen,
@@ -174,7 +183,7 @@ async def _served(
 
 
 def _collectors(agent: _Agent) -> Iterator[Collector]:
-    hands, eyes = agent.hands, agent.eyes
-    yield AgentCollector(eyes.accounts, hands.segments, hands.sharing, eyes.drift)
-    if eyes.clock_loop.governors:
-        yield ClockCollector(eyes.clock_loop.governors)
+    actuators, observers = agent.actuators, agent.observers
+    yield AgentCollector(observers.accounts, actuators.segments, actuators.sharing, observers.drift)
+    if observers.clock_loop.governors:
+        yield ClockCollector(observers.clock_loop.governors)

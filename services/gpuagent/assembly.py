@@ -13,7 +13,7 @@ from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.hardware import control_of
+from services.gpuagent.devices.hardware import permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.software_versions import Software
 from services.gpuagent.energy.metering import GpuMeter
@@ -30,8 +30,8 @@ from services.gpuagent.reconfigure.step_executor import StepExecutor
 from services.gpuagent.reconfigure.transactions import Transactions
 from services.gpuagent.settings import (
     home_of,
-    metered_of,
-    patience_of,
+    metered_gpu_of,
+    restart_policy_of,
     sharing_of,
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -51,7 +51,7 @@ class Hardware:
 
     device: DeviceThread
     gpus: tuple[GpuInfo, ...]
-    ledgers: Mapping[str, SharedCounters]
+    gpu_counters: Mapping[str, SharedCounters]
     software: Software
 
 
@@ -63,7 +63,7 @@ class Context:
         deployment: The whole deployment.
         place: The node.
         hardware: Its GPUs.
-        mailbox: Takes what the planner is to be told.
+        outbox: Takes what the planner is to be told.
         clock: Time.
         keeping: Owns the workers' keepers.
     """
@@ -71,7 +71,7 @@ class Context:
     deployment: Deployment
     place: NodePlace
     hardware: Hardware
-    mailbox: ReportOutbox
+    outbox: ReportOutbox
     clock: Clock
     keeping: asyncio.TaskGroup
 
@@ -80,52 +80,52 @@ class Actuators:
     """What changes the node: its workers, slices, MPS daemons and clocks, step by step."""
 
     def __init__(
-        self, ground: Context, drafter: WorkerConfigBuilder, pue: Callable[[], float | None]
+        self, context: Context, config_builder: WorkerConfigBuilder, pue: Callable[[], float | None]
     ) -> None:
-        place, clock, device = ground.place, ground.clock, ground.hardware.device
-        settings, folder, keeping = place.settings, place.folder, ground.keeping
-        changed, control = ground.mailbox.node_changed, control_of(place.name, settings)
+        place, clock, device = context.place, context.clock, context.hardware.device
+        settings, folder, keeping = place.settings, place.folder, context.keeping
+        changed, permissions = context.outbox.node_changed, permissions_of(place.name, settings)
         simulated = settings.simulated is not None
-        home = home_of(ground.deployment, settings, folder / "workers")
+        home = home_of(context.deployment, settings, folder / "workers")
         self.sharing = sharing_of(settings, folder / "mps", clock)
         self.segments = Segments(
-            WorkerAllocator(home, ground.hardware.ledgers),
+            WorkerAllocator(home, context.hardware.gpu_counters),
             SegmentJournal(folder / "journal.json"),
             SupervisionContext(
                 clock,
-                partial(answers, tls=ground.deployment.tls),
+                partial(answers, tls=context.deployment.tls),
                 changed,
-                patience_of(settings.workers),
+                restart_policy_of(settings.workers),
             ),
             keeping,
             self.sharing,
         )
         self.clocks = ClockLocks(device, folder / "clocks.json", allowed=settings.may_hold_clocks)
-        may_switch = control.granted and (simulated or settings.allow_mig_mode)
+        may_switch = permissions.granted and (simulated or settings.allow_mig_mode)
         modes = MigModes(device, folder / "mig_modes.json", allowed=may_switch)
         self.inventory = Inventory(
             place.name, settings.zone, simulated, device, self.segments, self.clocks, pue=pue
         )
-        self.actions = Actions(device, self.segments, drafter, self.clocks, modes, clock)
+        self.actions = Actions(device, self.segments, config_builder, self.clocks, modes, clock)
         undo_log = TransactionJournal(folder / "change.json")
         self.changes = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
-        self.steps = StepExecutor(self.changes, clock, changed, control)
+        self.steps = StepExecutor(self.changes, clock, changed, permissions)
         self.reconfigurer = Reconfigurer(self.inventory, self.steps)
 
 
 class Observers:
     """What watches the node: energy, wall power, GPUs that go, profiles that drift, clocks."""
 
-    def __init__(self, ground: Context, hands: Actuators) -> None:
-        place, hardware, mailbox = ground.place, ground.hardware, ground.mailbox
-        clock, changed = ground.clock, ground.mailbox.node_changed
-        segments, clocks = hands.segments, hands.clocks
+    def __init__(self, context: Context, actuators: Actuators) -> None:
+        place, hardware, outbox = context.place, context.hardware, context.outbox
+        clock, changed = context.clock, context.outbox.node_changed
+        segments, clocks = actuators.segments, actuators.clocks
         began_s = clock.now().timestamp()
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
-        self.accounts = NodeAccounts(meters, hardware.device, segments, clock, mailbox.energy_read)
-        self.wall_power = WallPower(place, ground.deployment.mqtt, self.accounts, clock, changed)
-        self.presence = GpuLossWatch(
-            known=frozenset(hardware.ledgers),
+        self.accounts = NodeAccounts(meters, hardware.device, segments, clock, outbox.energy_read)
+        self.wall_power = WallPower(place, context.deployment.mqtt, self.accounts, clock, changed)
+        self.gpu_loss_watch = GpuLossWatch(
+            known=frozenset(hardware.gpu_counters),
             device=hardware.device,
             segments=segments,
             clocks=clocks,
@@ -133,31 +133,31 @@ class Observers:
             changed=changed,
         )
         self.reservations = reservations = Reservations(
-            inventory=hands.inventory,
+            inventory=actuators.inventory,
             segments=segments,
-            reconfigurer=hands.reconfigurer,
+            reconfigurer=actuators.reconfigurer,
             clock=clock,
             changed=changed,
-            tasks=ground.keeping,
+            tasks=context.keeping,
         )
         self.drift = DriftWatch(
             models={gpu.uuid: gpu.model for gpu in hardware.gpus},
-            ledgers=hardware.ledgers,
+            gpu_counters=hardware.gpu_counters,
             segments=segments,
             accounts=self.accounts,
             clocks=clocks,
             simulated=place.settings.simulated is not None,
             reserved=lambda: reservations.gpus,
             clock=clock,
-            changed=mailbox.drifted,
+            changed=outbox.drifted,
         )
         self.clock_loop = ClockLoop(
             governors=governors(place.settings, hardware.gpus),
-            promised=promises(ground.deployment),
+            promised=promises(context.deployment),
             segments=segments,
             clocks=clocks,
             clock=clock,
-            scale_out=mailbox.scale_out,
+            scale_out=outbox.scale_out,
             reserved=lambda: reservations.gpus,
         )
 
@@ -165,7 +165,7 @@ class Observers:
 def _meter(place: NodePlace, gpu: GpuInfo, hardware: Hardware, began_s: float) -> GpuMeter:
     return GpuMeter(
         place.folder / "energy" / f"{gpu.uuid}.json",
-        hardware.ledgers[gpu.uuid],
-        metered_of(place.settings, gpu.model),
+        hardware.gpu_counters[gpu.uuid],
+        metered_gpu_of(place.settings, gpu.model),
         began_s=began_s,
     )

@@ -27,7 +27,7 @@ from services.kit.profiles.factory import load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
 
 
-def metered_of(node: Node, gpu: GpuModel) -> MeteredGpu:
+def metered_gpu_of(node: Node, gpu: GpuModel) -> MeteredGpu:
     """Return what one of a node's GPUs is to its meter."""
     return MeteredGpu(
         idle_power_w=gpu.idle_power_w,
@@ -37,7 +37,7 @@ def metered_of(node: Node, gpu: GpuModel) -> MeteredGpu:
     )
 
 
-def drafter_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:
+def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:
     """Return what draws the blueprints of the deployment's variants. Reads profiles: blocks."""
     variants = {
         (model_name, name): Variant(
@@ -90,7 +90,7 @@ def external_of(runtime: Runtime) -> External | None:
     )
 
 
-def patience_of(workers: Workers) -> RestartPolicy:
+def restart_policy_of(workers: Workers) -> RestartPolicy:
     """Return what is borne of a worker."""
     return RestartPolicy(
         load_timeout_s=workers.load_timeout_s,

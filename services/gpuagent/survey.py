@@ -76,7 +76,7 @@ class SurveyedGpu:
         profiles: Sizes of GPU instance.
         instances: GPU instances.
         devices: MIG devices.
-        tenants: Segments with processes on it.
+        occupants: Segments with processes on it.
         may_look: The process may look at MIG instances; else profiles and instances are unknown.
     """
 
@@ -87,7 +87,7 @@ class SurveyedGpu:
     profiles: tuple[ListedProfile, ...] = ()
     instances: tuple[ListedInstance, ...] = ()
     devices: tuple[ListedMigDevice, ...] = ()
-    tenants: tuple[SliceOccupant, ...] = ()
+    occupants: tuple[SliceOccupant, ...] = ()
     may_look: bool = True
 
 
@@ -155,7 +155,7 @@ def _surveyed(index: int, folder: Path, serves: Mapping[str, str]) -> SurveyedGp
             gauges=_gauges(device),
             devices=tuple(listing.mig_devices(device)),
         )
-        gpu = replace(gpu, tenants=tuple(_tenants(folder, gpu.uuid, serves)))
+        gpu = replace(gpu, occupants=tuple(_tenants(folder, gpu.uuid, serves)))
     except pynvml.NVMLError_GpuIsLost:
         return SurveyedGpu(index)
     try:
@@ -190,8 +190,8 @@ def _or_none(ask: Callable[[Any], Any], device: Any) -> Any:
 def _tenants(folder: Path, uuid: str, serves: Mapping[str, str]) -> Iterator[SliceOccupant]:
     """Yield the segments whose processes hold slots of the GPU's ledger, in order of slot."""
     pids: dict[tuple[str, str], list[int]] = {}
-    with suppress(NotFound), _watched(folder, uuid) as ledger:
-        for slot in ledger.slots():
+    with suppress(NotFound), _watched(folder, uuid) as counters:
+        for slot in counters.slots():
             if slot.pid and psutil.pid_exists(slot.pid):
                 pids.setdefault((slot.slice_uuid, slot.segment_id), []).append(slot.pid)
     for (slice_uuid, segment_id), found in pids.items():

@@ -34,8 +34,8 @@ def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment
         if variant.stages
     }
 
-    def promised(blueprint: WorkerConfig) -> GovernedSegment:
-        spec = blueprint.spec
+    def promised(config: WorkerConfig) -> GovernedSegment:
+        spec = config.spec
         model = deployment.models[spec.model]
         part = parts.get((spec.model, spec.variant), (1.0,))[spec.stage]
         return GovernedSegment(
@@ -44,7 +44,7 @@ def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment
             percentile=model.slo.percentile,
             objective_s=part * model.slo.latency_s,
             sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
-            costs=blueprint.costs,
+            costs=config.costs,
             processes=spec.processes,
         )
 

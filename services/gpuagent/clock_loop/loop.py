@@ -78,11 +78,11 @@ class ClockLoop:
 
     def _counts(self, gpu_uuid: str) -> dict[GovernedSegment, Counts]:
         running = self.segments.on(gpu_uuid)
-        return {self.promised(each.blueprint): _counts_of(each) for each in running}
+        return {self.promised(each.config): _counts_of(each) for each in running}
 
 
 def _counts_of(running: RunningSegment) -> Counts:
     counts: Counts = np.zeros(SIZES, np.uint64)
-    for keeper in running.keepers:
-        counts = counts + keeper.ledger.latencies(keeper.spec.slot).read()
+    for supervisor in running.supervisors:
+        counts = counts + supervisor.counters.latencies(supervisor.spec.slot).read()
     return counts

@@ -21,7 +21,7 @@ class Permissions:
     granted: bool = True
     setting: str = "nodes.<name>.control"
 
-    def need(self) -> None:
+    def require(self) -> None:
         """Refuse where the right was not given.
 
         Raises:

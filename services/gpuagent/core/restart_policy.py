@@ -53,10 +53,10 @@ class FailureHistory:
 
     @property
     def too_many(self) -> bool:
-        """Whether the last one was one too many; stays so until `forgive`."""
+        """Whether the last one was one too many; stays so until `reset`."""
         return len(self._at_s) >= self.patience.max_failures
 
-    def forgive(self) -> None:
+    def reset(self) -> None:
         """Start anew."""
         self.last, self.count = "", 0
         self._at_s.clear()

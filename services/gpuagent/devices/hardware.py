@@ -25,7 +25,7 @@ async def gpus_of(
     name: str,
     node: config.Node,
     state_dir: Path,
-    ledger: Callable[[str], SharedCounters],
+    counters: Callable[[str], SharedCounters],
     *,
     kept_off: Collection[str] = (),
 ) -> AsyncIterator[DeviceThread]:
@@ -35,7 +35,7 @@ async def gpus_of(
         name: The node's.
         node: Its settings.
         state_dir: Where simulated hardware, and a CPU, keep their state.
-        ledger: Gives a GPU's ledger, by UUID.
+        counters: Gives a GPU's ledger, by UUID.
         kept_off: GPUs whose MIG mode was switched off on purpose.
 
     Raises:
@@ -43,19 +43,19 @@ async def gpus_of(
         FailedPrecondition: The agent may not run on the cores.
         Unavailable: NVML cannot be loaded.
     """
-    control = control_of(name, node)
+    permissions = permissions_of(name, node)
     if node.cpu is not None:
-        cores = cores_of(name, node.cpu, state_dir, ledger, control)
+        cores = cores_of(name, node.cpu, state_dir, counters, permissions)
         async with DeviceThread(cores) as device:
             yield device
         return
     simulated = node.simulated is not None
     restore: Callable[[], None] | None = None
     if node.simulated is not None:
-        library = fake_nvml.FakeNvml(name, node.simulated, state_dir=state_dir, activity=ledger)
+        library = fake_nvml.FakeNvml(name, node.simulated, state_dir=state_dir, activity=counters)
         restore = fake_nvml.install(library)
     try:
-        gpus = NvmlGpus(allowed=node.gpus, control=control, simulated=simulated)
+        gpus = NvmlGpus(allowed=node.gpus, permissions=permissions, simulated=simulated)
         async with DeviceThread(gpus) as device:
             if node.controlled and (simulated or node.allow_mig_mode):
                 await _enable_mig(device, kept_off)
@@ -65,7 +65,7 @@ async def gpus_of(
             restore()
 
 
-def control_of(name: str, node: config.Node) -> Permissions:
+def permissions_of(name: str, node: config.Node) -> Permissions:
     """Return whether a node's agent may change it."""
     return Permissions(node.controlled, f"nodes.{name}.control")
 

@@ -40,7 +40,7 @@ class NvmlGpus:
 
     Args:
         allowed: UUIDs of the GPUs that may be touched; None: all.
-        control: Whether they may be changed.
+        permissions: Whether they may be changed.
         simulated: The library below is the simulator: energy is a model's.
         monotonic: Seconds, for integrating power.
     """
@@ -49,12 +49,12 @@ class NvmlGpus:
         self,
         *,
         allowed: Collection[str] | None = None,
-        control: Permissions = ALL_GRANTED,
+        permissions: Permissions = ALL_GRANTED,
         simulated: bool = False,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._allowed = None if allowed is None else frozenset(allowed)
-        self._control = control
+        self._permissions = permissions
         self._simulated = simulated
         self._energy = EnergyReader(monotonic)
         self._models: dict[tuple[str, bool], GpuModel] = {}
@@ -191,7 +191,7 @@ class NvmlGpus:
         return self._allowed is None or gpu_uuid in self._allowed
 
     def _changeable(self, gpu_uuid: str) -> Any:
-        self._control.need()
+        self._permissions.require()
         return self._handle(gpu_uuid)
 
     def _handle(self, gpu_uuid: str) -> Any:

@@ -74,7 +74,7 @@ class GpuMeter:
 
     Args:
         path: The file.
-        ledger: Of the GPU.
+        counters: Of the GPU.
         metered: What the GPU is.
         began_s: When the account begins where there is no file, Unix time, s; 0: it does not say.
 
@@ -83,10 +83,10 @@ class GpuMeter:
     """
 
     def __init__(
-        self, path: Path, ledger: SharedCounters, metered: MeteredGpu, began_s: float = 0.0
+        self, path: Path, counters: SharedCounters, metered: MeteredGpu, began_s: float = 0.0
     ) -> None:
         self._path = path
-        self._ledger = ledger
+        self._counters = counters
         self._gpu = metered
         self.account = Account(since_s=began_s)
         self._last: Reading | None = None
@@ -107,7 +107,7 @@ class GpuMeter:
             segments: Those that run on the GPU.
         """
         segments = tuple(segments)
-        slots = tuple(self._ledger.slots())
+        slots = tuple(self._counters.slots())
         cursors = tuple(Cursor.of(slot, at_s) for slot in slots)
         last = self._last or Reading(meter.energy_j if meter else 0.0, at_s, cursors)
         # A clock that went back began anew with the machine.
@@ -163,9 +163,9 @@ class GpuMeter:
         """Return the stints with their activity."""
         for running in segments:
             shares = thread_shares(running.spec)
-            for keeper, share in zip(running.keepers, shares, strict=True):
-                sms = running.blueprint.sm_count * share
-                self._slot_sms[keeper.spec.slot] = (running.spec.segment_id, sms)
+            for supervisor, share in zip(running.supervisors, shares, strict=True):
+                sms = running.config.sm_count * share
+                self._slot_sms[supervisor.spec.slot] = (running.spec.segment_id, sms)
 
         def activity(stint: SlotProgress) -> float:
             if modelled:
@@ -180,7 +180,7 @@ class GpuMeter:
 
     def _held(self, segments: Sequence[RunningSegment]) -> Mapping[str, float]:
         sm_count = self._gpu.sm_count
-        return {r.spec.segment_id: r.blueprint.sm_count / sm_count for r in segments}
+        return {r.spec.segment_id: r.config.sm_count / sm_count for r in segments}
 
     # ---- what comes of it ----------------------------------------------------------------------
 
@@ -207,14 +207,14 @@ class GpuMeter:
 
     def _grant(self, running: RunningSegment, powers_w: Mapping[int, float], method: str) -> None:
         """Tell a segment's workers what they draw; those of which nothing new is known keep it."""
-        for keeper in running.keepers:
-            slot = keeper.spec.slot
-            known = self._ledger.grant(slot)
-            grant = replace(known, idle_power_w=running.blueprint.idle_power_w)
+        for supervisor in running.supervisors:
+            slot = supervisor.spec.slot
+            known = self._counters.grant(slot)
+            grant = replace(known, idle_power_w=running.config.idle_power_w)
             if slot in powers_w:
                 grant = replace(grant, busy_power_w=powers_w[slot], method=method)
             if grant != known:
-                self._ledger.set_grant(slot, grant)
+                self._counters.set_grant(slot, grant)
 
 
 def _drawn_j(last: Reading, told: MeterReading) -> float:

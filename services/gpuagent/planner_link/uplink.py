@@ -32,7 +32,7 @@ class Uplink:
 
     Args:
         planner: Where to dial.
-        mailbox: What is to be told.
+        outbox: What is to be told.
         view: The node and its energy.
         steps: Executes what the planner asks for.
         clock: Time.
@@ -41,13 +41,13 @@ class Uplink:
     def __init__(
         self,
         planner: PlannerServiceAsyncStub,
-        mailbox: ReportOutbox,
+        outbox: ReportOutbox,
         view: NodeReport,
         steps: StepExecutor,
         clock: Clock,
     ) -> None:
         self._planner = planner
-        self._mailbox = mailbox
+        self._outbox = outbox
         self._view = view
         self._steps = steps
         self._clock = clock
@@ -80,7 +80,7 @@ class Uplink:
     async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
         """Open a stream and serve it until it ends."""
         self._stream += 1
-        self._mailbox.reset()
+        self._outbox.reset()
         call = self._planner.Join()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -96,7 +96,7 @@ class Uplink:
     async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
         """Send what there is to tell, for ever: the node before the results that changed it."""
         while True:
-            mail = await self._mailbox.take()
+            mail = await self._outbox.take()
             report = pb.JoinRequest()
             if mail.node:
                 report.node.CopyFrom(await self._view.offered())
@@ -120,7 +120,7 @@ class Uplink:
         except ServiceError as error:
             outcome = Outcome(error, 0.0)
         if stream == self._stream:  # a planner that joined anew has planned anew
-            self._mailbox.put(convert.result(step.step_id, outcome))
+            self._outbox.put(convert.result(step.step_id, outcome))
 
 
 def _honour_cancellation() -> None:

@@ -37,7 +37,7 @@ class DriftWatch:
 
     Attributes:
         models: Types of the GPUs, by UUID.
-        ledgers: By GPU.
+        gpu_counters: By GPU.
         segments: What runs.
         accounts: What it drew.
         clocks: What clocks are held.
@@ -49,7 +49,7 @@ class DriftWatch:
     """
 
     models: Mapping[str, GpuModel]
-    ledgers: Mapping[str, SharedCounters]
+    gpu_counters: Mapping[str, SharedCounters]
     segments: Segments
     accounts: NodeAccounts
     clocks: ClockLocks
@@ -78,7 +78,9 @@ class DriftWatch:
         for gpu_uuid, model in self.models.items():
             if not self.simulated and model.max_clock_mhz:
                 held_mhz = self.clocks.in_force_mhz(gpu_uuid) or model.max_clock_mhz
-                self.ledgers[gpu_uuid].set_clock_ratio(min(held_mhz / model.max_clock_mhz, 1.0))
+                self.gpu_counters[gpu_uuid].set_clock_ratio(
+                    min(held_mhz / model.max_clock_mhz, 1.0)
+                )
             for running in self.segments.on(gpu_uuid):
                 kind = _kind(running, model)
                 seen[kind] = seen[kind].plus(self._seen(gpu_uuid, running))
@@ -117,9 +119,9 @@ class DriftWatch:
 
     def _moves(self, gpu_uuid: str, running: RunningSegment) -> Iterator[tuple[Slot, Slot]]:
         """Yield each worker's slot at the last look and now; a slot's counters only grow."""
-        for keeper in running.keepers:
-            number = keeper.spec.slot
-            after = keeper.ledger.slot(number)
+        for supervisor in running.supervisors:
+            number = supervisor.spec.slot
+            after = supervisor.counters.slot(number)
             before = self._slots.get((gpu_uuid, number))
             self._slots[gpu_uuid, number] = after
             same = before is not None and before.segment_id == after.segment_id

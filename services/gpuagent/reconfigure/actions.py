@@ -46,7 +46,7 @@ class Actions:
     Attributes:
         device: The GPUs.
         segments: What runs on them.
-        drafter: Draws blueprints.
+        config_builder: Draws blueprints.
         clocks: Holds SM clocks.
         modes: Switches MIG mode.
         clock: Time.
@@ -54,7 +54,7 @@ class Actions:
 
     device: DeviceThread
     segments: Segments
-    drafter: WorkerConfigBuilder
+    config_builder: WorkerConfigBuilder
     clocks: ClockLocks
     modes: MigModes
     clock: Clock
@@ -82,7 +82,7 @@ class Actions:
                     await self.clocks.hold(action)
             case StartSegment(spec):
                 async with self._locks[spec.gpu_uuid]:
-                    running = await self.segments.begin(await self.blueprint(spec))
+                    running = await self.segments.begin(await self.config(spec))
                 await self.segments.wait(running)
             case StopSegment(segment_id, grace_s):
                 await self.segments.stop(segment_id, grace_s)
@@ -96,7 +96,7 @@ class Actions:
                 stopped then, and its keepers go on trying. The reason is `NO_ANSWER`.
         """
         async with self._locks[spec.gpu_uuid]:
-            running = await self.segments.begin(await self.blueprint(spec))
+            running = await self.segments.begin(await self.config(spec))
         if not await self.segments.answers(running, timeout_s):
             raise Unavailable(
                 f"segment {spec.segment_id} was started again and does not answer yet",
@@ -112,7 +112,7 @@ class Actions:
         """
         match action:
             case StartSegment(spec):
-                self.drafter.variant(spec)
+                self.config_builder.variant(spec)
             case SetMigMode():
                 self.modes.check()
             case LockClock() if not self.clocks.state.may_lock:
@@ -121,7 +121,7 @@ class Actions:
                     reason="CLOCKS_NOT_ALLOWED",
                 )
 
-    async def blueprint(self, spec: SegmentSpec) -> WorkerConfig:
+    async def config(self, spec: SegmentSpec) -> WorkerConfig:
         """Return a segment's blueprint on the GPU as it is now.
 
         Raises:
@@ -129,7 +129,7 @@ class Actions:
             FailedPrecondition: The slice does not exist, or the segment does not fit.
         """
         gpu = await self._gpu(spec.gpu_uuid)
-        return await asyncio.to_thread(self.drafter.draw, spec, gpu)
+        return await asyncio.to_thread(self.config_builder.draw, spec, gpu)
 
     async def _patiently(self, gpu_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
         """Work on one GPU; try again for a while where the driver says that it is in use."""

@@ -47,7 +47,7 @@ class Reconfigurer:
         missing = gaps(change, node)
         if dry_run:
             return Reconfigured(change, missing)
-        self.steps.control.need()
+        self.steps.permissions.require()
         if missing and not allow_gap:
             raise FailedPrecondition(
                 f"there is no room to start first and stop then for {', '.join(missing)}: it would "

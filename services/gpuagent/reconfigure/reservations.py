@@ -74,7 +74,7 @@ class Reservations:
             PermissionDenied: This agent may not change its node.
             FailedPrecondition: Somebody has it; or segments run on it, and `wait` is not set.
         """
-        self.reconfigurer.steps.control.need()
+        self.reconfigurer.steps.permissions.require()
         await self._find(gpu_uuid)
         told: tuple[str, ...] = ()
         with self._wanting(gpu_uuid):

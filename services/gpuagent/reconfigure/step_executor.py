@@ -23,13 +23,13 @@ class StepExecutor:
         changes: Carries them out.
         clock: Time.
         changed: Called after each change of the node.
-        control: Whether the agent may change its node.
+        permissions: Whether the agent may change its node.
     """
 
     changes: Transactions
     clock: Clock
     changed: Callable[[], None]
-    control: Permissions = ALL_GRANTED
+    permissions: Permissions = ALL_GRANTED
 
     async def execute(self, step: Action | Transaction) -> Outcome:
         """Do what a step says; whatever goes wrong is in the outcome."""
@@ -37,7 +37,7 @@ class StepExecutor:
         change = step if isinstance(step, Transaction) else Transaction(((step,),))
         error: ServiceError | None = None
         try:
-            self.control.need()
+            self.permissions.require()
             await self.changes.carry_out(change)
         except ServiceError as failure:
             error = failure

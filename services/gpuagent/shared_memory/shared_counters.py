@@ -197,11 +197,11 @@ class SharedCounters:
 @contextmanager
 def opened(path: Path) -> Iterator[SharedCounters]:
     """Open a ledger while the block runs."""
-    ledger = SharedCounters(path)
+    counters = SharedCounters(path)
     try:
-        yield ledger
+        yield counters
     finally:
-        ledger.close()
+        counters.close()
 
 
 def _map_to_read(path: Path) -> mmap.mmap:

@@ -14,33 +14,33 @@ from services.gpuagent.supervision.worker_supervisor import WorkerSupervisor
 class RunningSegment:
     """A segment with its keepers."""
 
-    blueprint: WorkerConfig
-    keepers: tuple[WorkerSupervisor, ...]
+    config: WorkerConfig
+    supervisors: tuple[WorkerSupervisor, ...]
     tasks: tuple[asyncio.Task[None], ...]
     draining: bool = False
 
     @property
     def spec(self) -> SegmentSpec:
         """What was asked for."""
-        return self.blueprint.spec
+        return self.config.spec
 
     def view(self) -> Segment:
         """Return it as others see it."""
         return Segment(
             self.spec,
             self._state(),
-            tuple(keeper.spec.listen for keeper in self.keepers),
-            sum(keeper.restarts for keeper in self.keepers),
-            next(filter(None, (keeper.trouble for keeper in self.keepers)), ""),
+            tuple(supervisor.spec.listen for supervisor in self.supervisors),
+            sum(supervisor.restarts for supervisor in self.supervisors),
+            next(filter(None, (supervisor.trouble for supervisor in self.supervisors)), ""),
         )
 
     def _state(self) -> SegmentState:
         if self.draining:
             return SegmentState.DRAINING
-        if all(keeper.ready for keeper in self.keepers):
+        if all(supervisor.ready for supervisor in self.supervisors):
             return SegmentState.READY
-        if all(keeper.quarantined for keeper in self.keepers):
+        if all(supervisor.quarantined for supervisor in self.supervisors):
             return SegmentState.QUARANTINED
-        if all(keeper.was_ready or keeper.quarantined for keeper in self.keepers):
+        if all(supervisor.was_ready or supervisor.quarantined for supervisor in self.supervisors):
             return SegmentState.DEGRADED
         return SegmentState.STARTING

@@ -34,25 +34,25 @@ class Segments:
     """Every segment of the node.
 
     Args:
-        places: Gives workers their addresses and slots.
+        allocator: Gives workers their addresses and slots.
         journal: Remembers segments over a crash.
-        world: For the keepers.
+        context: For the keepers.
         tasks: Owns the keepers' tasks.
         sharing: How the processes of a segment share their slice.
     """
 
     def __init__(
         self,
-        places: WorkerAllocator,
+        allocator: WorkerAllocator,
         journal: SegmentJournal,
-        world: SupervisionContext,
+        context: SupervisionContext,
         tasks: asyncio.TaskGroup,
         sharing: Sharing | None = None,
     ) -> None:
         self._sharing = sharing or Unshared()
-        self._places = places
+        self._allocator = allocator
         self._journal = journal
-        self._world = world
+        self._context = context
         self._tasks = tasks
         self._running: dict[str, RunningSegment] = {}
         self._writing = asyncio.Lock()
@@ -75,7 +75,7 @@ class Segments:
 
     # ---- changes -------------------------------------------------------------------------------
 
-    async def begin(self, blueprint: WorkerConfig) -> RunningSegment:
+    async def begin(self, config: WorkerConfig) -> RunningSegment:
         """Start a segment's workers; those of a segment that runs already are left alone.
 
         Workers that were given up are tried again.
@@ -92,24 +92,24 @@ class Segments:
         """
         if self._closing:
             raise Unavailable("this agent is stopping")
-        spec = blueprint.spec
+        spec = config.spec
         known = self._running.get(spec.segment_id)
         if known is not None:
             if known.spec != spec:
                 raise AlreadyExists(f"segment {spec.segment_id} runs, and is another: {known.spec}")
             if known.draining:
                 raise FailedPrecondition(f"segment {spec.segment_id} is being stopped")
-            for keeper in known.keepers:
-                if keeper.quarantined:
-                    keeper.revive()
+            for supervisor in known.supervisors:
+                if supervisor.quarantined:
+                    supervisor.retry()
             return known
         self._check_room(spec)
-        await self._sharing.host(blueprint, _nobody)
+        await self._sharing.host(config, _nobody)
         try:
             await self._remember(spec)
-            return self._launch(blueprint, {})
+            return self._launch(config, {})
         except (OSError, ServiceError):
-            await self._sharing.leave(blueprint)
+            await self._sharing.leave(config)
             raise
 
     def _check_room(self, spec: SegmentSpec) -> None:
@@ -135,8 +135,8 @@ class Segments:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                for keeper in running.keepers:
-                    await keeper.started()
+                for supervisor in running.supervisors:
+                    await supervisor.started()
         except TimeoutError:
             await self.stop(running.spec.segment_id, 0.0)
             raise Unavailable(f"no answer from every worker within {timeout_s} s") from None
@@ -161,16 +161,16 @@ class Segments:
         if running is None:
             return
         running.draining = True
-        self._world.changed()
+        self._context.changed()
         async with asyncio.TaskGroup() as tasks:
-            for keeper in running.keepers:
-                tasks.create_task(keeper.stop(grace_s), name=f"stop {keeper.path.stem}")
+            for supervisor in running.supervisors:
+                tasks.create_task(supervisor.stop(grace_s), name=f"stop {supervisor.path.stem}")
         for task in running.tasks:
             task.cancel()
         self._running.pop(segment_id, None)
-        await self._sharing.leave(running.blueprint)
+        await self._sharing.leave(running.config)
         await self._remember()
-        self._world.changed()
+        self._context.changed()
 
     async def stop_all(self, grace_s: float) -> None:
         """Stop every segment, and begin no more."""
@@ -188,26 +188,28 @@ class Segments:
         Args:
             draw: Gives the blueprint of a segment, or raises ServiceError.
         """
-        found = await asyncio.to_thread(processes.running, self._places.folder)
+        found = await asyncio.to_thread(processes.running, self._allocator.folder)
         adopted: set[Path] = set()
         for spec in await asyncio.to_thread(self._journal.load):
             try:
-                blueprint = await draw(spec)
-                await self._sharing.host(blueprint, partial(self._end_found, spec, found))
-                running = self._launch(blueprint, found)
+                config = await draw(spec)
+                await self._sharing.host(config, partial(self._end_found, spec, found))
+                running = self._launch(config, found)
             except ServiceError as error:
                 _log.warning("dropped a segment", segment=spec.segment_id, error=error.message)
             else:
-                adopted |= {keeper.path for keeper in running.keepers if keeper.process}
+                adopted |= {
+                    supervisor.path for supervisor in running.supervisors if supervisor.process
+                }
         await self._end_strays({path: found[path] for path in found.keys() - adopted})
         await self._sharing.sweep()
-        self._places.settle(self._used_slots())
+        self._allocator.settle(self._used_slots())
         await self._remember()
         await self._wait_for_adopted()
 
     async def rest(self, slice_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` while no worker runs on a slice: they drain before, and start again after."""
-        here = [r for r in self._running.values() if r.blueprint.slice_uuid == slice_uuid]
+        here = [r for r in self._running.values() if r.config.slice_uuid == slice_uuid]
         async with asyncio.TaskGroup() as tasks:
             for running in here:
                 tasks.create_task(self._pause(running), name=f"pause {running.spec.segment_id}")
@@ -219,44 +221,44 @@ class Segments:
 
     async def _pause(self, running: RunningSegment) -> None:
         async with asyncio.TaskGroup() as tasks:
-            for keeper in running.keepers:
-                tasks.create_task(keeper.pause(PAUSE_GRACE_S), name=f"pause {keeper.path.stem}")
+            for supervisor in running.supervisors:
+                tasks.create_task(
+                    supervisor.pause(PAUSE_GRACE_S), name=f"pause {supervisor.path.stem}"
+                )
 
     def _resume(self, running: RunningSegment) -> None:
-        for keeper in running.keepers:
-            keeper.resume()
+        for supervisor in running.supervisors:
+            supervisor.resume()
 
-    def _launch(
-        self, blueprint: WorkerConfig, found: Mapping[Path, WorkerProcess]
-    ) -> RunningSegment:
-        keepers = tuple(
+    def _launch(self, config: WorkerConfig, found: Mapping[Path, WorkerProcess]) -> RunningSegment:
+        supervisors = tuple(
             WorkerSupervisor(
-                place.spec,
-                place.path,
-                self._places.ledger(blueprint.spec.gpu_uuid),
+                allocation.spec,
+                allocation.path,
+                self._allocator.counters(config.spec.gpu_uuid),
                 environment,
-                self._world,
-                found.get(place.path) if place.kept else None,
+                self._context,
+                found.get(allocation.path) if allocation.kept else None,
             )
-            for place, environment in zip(
-                self._places.of(blueprint, self._used_slots()),
-                self._sharing.environments(blueprint),
+            for allocation, environment in zip(
+                self._allocator.of(config, self._used_slots()),
+                self._sharing.environments(config),
                 strict=True,
             )
         )
         tasks = tuple(
-            self._tasks.create_task(keeper.run(), name=f"keeper {keeper.path.stem}")
-            for keeper in keepers
+            self._tasks.create_task(supervisor.run(), name=f"keeper {supervisor.path.stem}")
+            for supervisor in supervisors
         )
-        running = RunningSegment(blueprint, keepers, tasks)
-        self._running[blueprint.spec.segment_id] = running
+        running = RunningSegment(config, supervisors, tasks)
+        self._running[config.spec.segment_id] = running
         return running
 
     def _used_slots(self) -> frozenset[tuple[str, int]]:
         return frozenset(
-            (running.spec.gpu_uuid, keeper.spec.slot)
+            (running.spec.gpu_uuid, supervisor.spec.slot)
             for running in self._running.values()
-            for keeper in running.keepers
+            for supervisor in running.supervisors
         )
 
     async def _wait_for_adopted(self) -> None:
@@ -264,8 +266,8 @@ class Segments:
         try:
             async with asyncio.timeout(ADOPT_TIMEOUT_S):
                 for running in self._running.values():
-                    for keeper in running.keepers:
-                        await keeper.settled()
+                    for supervisor in running.supervisors:
+                        await supervisor.settled()
         except TimeoutError:
             _log.warning("adopted workers are slow to answer")
 

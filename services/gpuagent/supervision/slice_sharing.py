@@ -40,15 +40,15 @@ class Sharing(Protocol):
         """How often what is shared was started again, by slice UUID."""
         ...
 
-    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
+    def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
         ...
 
-    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
+    async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Make ready for a segment.
 
         Args:
-            blueprint: The segment's.
+            config: The segment's.
             clear: Ends processes of the segment that run already; they would be lost anyway.
 
         Raises:
@@ -56,7 +56,7 @@ class Sharing(Protocol):
         """
         ...
 
-    async def leave(self, blueprint: WorkerConfig) -> None:
+    async def leave(self, config: WorkerConfig) -> None:
         """Note that a segment's last process has ended."""
         ...
 
@@ -78,14 +78,14 @@ class Unshared:
 
     restarts: Mapping[str, int] = MappingProxyType({})
 
-    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
+    def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
-        return (blueprint.environment,) * blueprint.spec.processes
+        return (config.environment,) * config.spec.processes
 
-    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
+    async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Do nothing."""
 
-    async def leave(self, blueprint: WorkerConfig) -> None:
+    async def leave(self, config: WorkerConfig) -> None:
         """Do nothing."""
 
     async def sweep(self) -> None:
@@ -97,11 +97,11 @@ class Unshared:
 
 @dataclass(slots=True, eq=False)
 class _DaemonInUse:
-    """A seat in use. Attributes: seat, ceiling, tenants (segments), missed (checks in a row)."""
+    """A seat in use. Attributes: daemon, ceiling, segments (segments), missed (checks in a row)."""
 
-    seat: MpsDaemon
+    daemon: MpsDaemon
     ceiling: MpsLimit
-    tenants: set[str] = field(default_factory=set)
+    segments: set[str] = field(default_factory=set)
     missed: int = 0
 
 
@@ -129,19 +129,19 @@ class MpsSharing:
         self._clock = clock
         self._check_interval_s = check_interval_s
         self.restarts: Counter[str] = Counter()
-        self._tables: dict[str, _DaemonInUse] = {}
+        self._in_use: dict[str, _DaemonInUse] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def environments(self, blueprint: WorkerConfig) -> tuple[Mapping[str, str], ...]:
+    def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment: a client's, without devices, or as it was."""
-        if not _shared(blueprint):
-            return (blueprint.environment,)
-        seat = self._seat(blueprint.slice_uuid)
-        common = {key: word for key, word in blueprint.environment.items() if key != _DEVICES}
-        limits = limits_of(blueprint.spec)
-        return tuple({**common, **self._driver.environment(seat, limit)} for limit in limits)
+        if not _shared(config):
+            return (config.environment,)
+        daemon = self._daemon(config.slice_uuid)
+        common = {key: word for key, word in config.environment.items() if key != _DEVICES}
+        limits = limits_of(config.spec)
+        return tuple({**common, **self._driver.environment(daemon, limit)} for limit in limits)
 
-    async def host(self, blueprint: WorkerConfig, clear: Clear) -> None:
+    async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Make sure that the segment's daemon runs; one of an earlier agent is kept.
 
         Where there is none, whoever runs on the slice is client of one that is gone.
@@ -150,34 +150,34 @@ class MpsSharing:
             FailedPrecondition: There is no MPS here.
             Unavailable: The daemon does not answer.
         """
-        if not _shared(blueprint):
+        if not _shared(config):
             return
-        uuid, ceiling = blueprint.slice_uuid, ceiling_of(limits_of(blueprint.spec))
+        uuid, ceiling = config.slice_uuid, ceiling_of(limits_of(config.spec))
         async with self._locks[uuid]:
-            table = self._tables.get(uuid) or _DaemonInUse(self._seat(uuid), ceiling)
+            used = self._in_use.get(uuid) or _DaemonInUse(self._daemon(uuid), ceiling)
             try:
-                await self._driver.check(table.seat)
+                await self._driver.check(used.daemon)
             except Unavailable:
                 await clear()
-                await self._driver.start(table.seat, ceiling)
-            table.tenants.add(blueprint.spec.segment_id)
-            self._tables[uuid] = table
+                await self._driver.start(used.daemon, ceiling)
+            used.segments.add(config.spec.segment_id)
+            self._in_use[uuid] = used
 
-    async def leave(self, blueprint: WorkerConfig) -> None:
+    async def leave(self, config: WorkerConfig) -> None:
         """End the slice's daemon with its last segment."""
-        uuid = blueprint.slice_uuid
+        uuid = config.slice_uuid
         async with self._locks[uuid]:
-            table = self._tables.get(uuid)
-            if table is None:
+            used = self._in_use.get(uuid)
+            if used is None:
                 return
-            table.tenants.discard(blueprint.spec.segment_id)
-            if not table.tenants:
-                del self._tables[uuid]
-                await self._driver.stop(table.seat)
+            used.segments.discard(config.spec.segment_id)
+            if not used.segments:
+                del self._in_use[uuid]
+                await self._driver.stop(used.daemon)
 
     async def sweep(self) -> None:
         """End daemons that an agent before this one left and no segment needs."""
-        ours = {table.seat.folder for table in self._tables.values()}
+        ours = {used.daemon.folder for used in self._in_use.values()}
         for folder in await self._driver.running(self._folder) - ours:
             _log.warning("ending an MPS control daemon that nobody needs", folder=folder.name)
             await self._driver.stop(MpsDaemon("", folder))
@@ -187,40 +187,40 @@ class MpsSharing:
         while True:
             await self._clock.sleep(self._check_interval_s)
             async with asyncio.TaskGroup() as tasks:
-                for uuid in tuple(self._tables):
+                for uuid in tuple(self._in_use):
                     tasks.create_task(self._look_after(uuid, rest), name=f"mps {uuid}")
 
     async def _look_after(self, uuid: str, rest: Rest) -> None:
-        table = self._tables.get(uuid)
-        if table is None:
+        used = self._in_use.get(uuid)
+        if used is None:
             return
         try:
-            await self._driver.check(table.seat)
-            table.missed = 0
+            await self._driver.check(used.daemon)
+            used.missed = 0
         except ServiceError as error:
-            table.missed += 1
+            used.missed += 1
             _log.warning("MPS does not answer", device=uuid, error=error.message)
-            if table.missed >= _CHECKS:
+            if used.missed >= _CHECKS:
                 await rest(uuid, lambda: self._restart(uuid))
 
     async def _restart(self, uuid: str) -> None:
         async with self._locks[uuid]:
-            table = self._tables.get(uuid)
-            if table is None:
+            used = self._in_use.get(uuid)
+            if used is None:
                 return
             try:
-                await self._driver.stop(table.seat)
-                await self._driver.start(table.seat, table.ceiling)
-                table.missed = 0
+                await self._driver.stop(used.daemon)
+                await self._driver.start(used.daemon, used.ceiling)
+                used.missed = 0
                 self.restarts[uuid] += 1
             except ServiceError as error:
                 _log.error("cannot restart MPS", device=uuid, error=error.message)
 
-    def _seat(self, slice_uuid: str) -> MpsDaemon:
+    def _daemon(self, slice_uuid: str) -> MpsDaemon:
         # Short, for the path of a Unix socket is.
         name = hashlib.sha256(slice_uuid.encode()).hexdigest()[:10]
         return MpsDaemon(slice_uuid, self._folder / name)
 
 
-def _shared(blueprint: WorkerConfig) -> bool:
-    return blueprint.spec.processes > 1 or bool(blueprint.spec.limits)
+def _shared(config: WorkerConfig) -> bool:
+    return config.spec.processes > 1 or bool(config.spec.limits)

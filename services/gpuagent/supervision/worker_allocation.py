@@ -55,13 +55,13 @@ class WorkerAllocator:
 
     Args:
         home: Where and how workers run.
-        ledgers: By GPU.
+        gpu_counters: By GPU.
     """
 
-    def __init__(self, home: WorkerDefaults, ledgers: Mapping[str, SharedCounters]) -> None:
+    def __init__(self, home: WorkerDefaults, gpu_counters: Mapping[str, SharedCounters]) -> None:
         self._home = home
-        self._ledgers = ledgers
-        self._next_slot = dict.fromkeys(ledgers, 0)
+        self._gpu_counters = gpu_counters
+        self._next_slot = dict.fromkeys(gpu_counters, 0)
         self._recent_ports: deque[int] = deque(maxlen=256)
 
     @property
@@ -69,39 +69,39 @@ class WorkerAllocator:
         """Where spec files lie."""
         return self._home.folder
 
-    def ledger(self, gpu_uuid: str) -> SharedCounters:
+    def counters(self, gpu_uuid: str) -> SharedCounters:
         """Return a GPU's ledger."""
-        return self._ledgers[gpu_uuid]
+        return self._gpu_counters[gpu_uuid]
 
-    def of(self, blueprint: WorkerConfig, used: Used) -> tuple[WorkerAllocation, ...]:
+    def of(self, config: WorkerConfig, used: Used) -> tuple[WorkerAllocation, ...]:
         """Return the places of a segment's workers: those that it had before, where it had any.
 
         Args:
-            blueprint: What runs.
+            config: What runs.
             used: Slots that are taken.
 
         Raises:
             ResourceExhausted: The GPU's ledger has too few free slots.
         """
-        numbers = range(blueprint.spec.processes)
-        paths = [self.folder / f"{blueprint.spec.segment_id}.{number}.json" for number in numbers]
-        kept = self._kept(blueprint, paths, used)
-        chosen = kept or tuple(self._fresh(blueprint, used))
+        numbers = range(config.spec.processes)
+        paths = [self.folder / f"{config.spec.segment_id}.{number}.json" for number in numbers]
+        kept = self._kept(config, paths, used)
+        chosen = kept or tuple(self._fresh(config, used))
         siblings = tuple(slot for _, slot in chosen)
         return tuple(
-            WorkerAllocation(self._spec(blueprint, listen, slot, siblings), path, kept=bool(kept))
+            WorkerAllocation(self._spec(config, listen, slot, siblings), path, kept=bool(kept))
             for path, (listen, slot) in zip(paths, chosen, strict=True)
         )
 
     def settle(self, used: Used) -> None:
         """Close the accounts of slots that belong to nobody."""
-        for gpu_uuid, ledger in self._ledgers.items():
+        for gpu_uuid, counters in self._gpu_counters.items():
             for slot in range(SLOTS):
                 if (gpu_uuid, slot) not in used:
-                    ledger.settle(slot)
+                    counters.settle(slot)
 
     def _kept(
-        self, blueprint: WorkerConfig, paths: list[Path], used: Used
+        self, config: WorkerConfig, paths: list[Path], used: Used
     ) -> tuple[tuple[str, int], ...]:
         """Return the earlier agent's choice, or () where not all of it can be used."""
         try:
@@ -110,25 +110,25 @@ class WorkerAllocator:
             return ()
         slots = tuple(spec.slot for spec in specs)
         same = all(
-            spec.slice_uuid == blueprint.slice_uuid
+            spec.slice_uuid == config.slice_uuid
             and spec.siblings == slots
-            and (blueprint.spec.gpu_uuid, spec.slot) not in used
+            and (config.spec.gpu_uuid, spec.slot) not in used
             for spec in specs
         )
         return tuple((spec.listen, spec.slot) for spec in specs) if same else ()
 
-    def _fresh(self, blueprint: WorkerConfig, used: Used) -> Iterator[tuple[str, int]]:
-        uuid = blueprint.spec.gpu_uuid
-        ledger, first = self._ledgers[uuid], self._next_slot[uuid]
+    def _fresh(self, config: WorkerConfig, used: Used) -> Iterator[tuple[str, int]]:
+        uuid = config.spec.gpu_uuid
+        counters, first = self._gpu_counters[uuid], self._next_slot[uuid]
         # In turn, so that a slot rests long enough for its last figures to be read.
         order = [(first + step) % SLOTS for step in range(SLOTS)]
-        free = [slot for slot in order if (uuid, slot) not in used and not ledger.slot(slot).pid]
-        if len(free) < blueprint.spec.processes:
+        free = [slot for slot in order if (uuid, slot) not in used and not counters.slot(slot).pid]
+        if len(free) < config.spec.processes:
             raise ResourceExhausted(f"{uuid} has {len(free)} free worker slots of {SLOTS}")
-        for slot in free[: blueprint.spec.processes]:
+        for slot in free[: config.spec.processes]:
             self._next_slot[uuid] = slot + 1
             # What its last holder drew says nothing of the new one.
-            ledger.set_grant(slot, Grant(idle_power_w=blueprint.idle_power_w))
+            counters.set_grant(slot, Grant(idle_power_w=config.idle_power_w))
             yield f"{self._home.host}:{self._port()}", slot
 
     def _port(self) -> int:
@@ -139,29 +139,29 @@ class WorkerAllocator:
         return port
 
     def _spec(
-        self, blueprint: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
+        self, config: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
     ) -> WorkerSpec:
-        spec, home = blueprint.spec, self._home
+        spec, home = config.spec, self._home
         return WorkerSpec(
             segment_id=spec.segment_id,
             model=spec.model,
             variant=spec.variant,
-            file=blueprint.file,
+            file=config.file,
             batch_size=spec.batch_size,
             listen=listen,
-            ledger=self._ledgers[spec.gpu_uuid].path,
+            ledger=self._gpu_counters[spec.gpu_uuid].path,
             slot=slot,
             siblings=siblings,
-            slice_uuid=blueprint.slice_uuid,
-            costs=blueprint.costs,
-            charged=blueprint.charged,
-            provider=blueprint.provider,
+            slice_uuid=config.slice_uuid,
+            costs=config.costs,
+            charged=config.charged,
+            provider=config.provider,
             orphan_timeout_s=home.orphan_timeout_s,
             log_level=home.log_level,
             tls=home.tls,
-            external=blueprint.external,
-            generative=blueprint.generative,
-            passes_on=blueprint.passes_on,
-            cores=blueprint.cores,
-            threads=blueprint.threads,
+            external=config.external,
+            generative=config.generative,
+            passes_on=config.passes_on,
+            cores=config.cores,
+            threads=config.threads,
         )

@@ -59,9 +59,9 @@ class WorkerSupervisor:
     Attributes:
         spec: What the worker is told; its address changes only where somebody else took it.
         path: The spec file; the log lies beside it.
-        ledger: Of the worker's GPU.
+        counters: Of the worker's GPU.
         environment: Added to the worker's.
-        world: What every keeper needs.
+        context: What every keeper needs.
         process: The worker, where an earlier agent started it.
         ready: It answers.
         was_ready: It answered once.
@@ -70,9 +70,9 @@ class WorkerSupervisor:
 
     spec: WorkerSpec
     path: Path
-    ledger: SharedCounters
+    counters: SharedCounters
     environment: Mapping[str, str]
-    world: SupervisionContext
+    context: SupervisionContext
     process: WorkerProcess | None = None
     ready: bool = False
     was_ready: bool = False
@@ -87,12 +87,12 @@ class WorkerSupervisor:
     _spawning: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self._failures = FailureHistory(self.world.patience)
+        self._failures = FailureHistory(self.context.patience)
         self._may_run.set()
 
     @property
     def quarantined(self) -> bool:
-        """It failed too often: only `revive` starts it again."""
+        """It failed too often: only `retry` starts it again."""
         return self._failures.too_many
 
     @property
@@ -112,7 +112,7 @@ class WorkerSupervisor:
             await self._may_run.wait()
             if self.process is None:
                 await self._spawn()
-            began_s = self.world.clock.monotonic()
+            began_s = self.context.clock.monotonic()
             status = await self._watch()
             if self._stopping:
                 return
@@ -123,10 +123,10 @@ class WorkerSupervisor:
                 self._move()
                 continue
             self._note_failure(status)
-            if self.world.clock.monotonic() - began_s > _STEADY_S:
+            if self.context.clock.monotonic() - began_s > _STEADY_S:
                 backoff.reset()
             if not self.quarantined:
-                await self.world.clock.sleep(backoff.next_s())
+                await self.context.clock.sleep(backoff.next_s())
 
     async def started(self) -> None:
         """Wait until the worker answers for the first time.
@@ -153,7 +153,7 @@ class WorkerSupervisor:
         if process is not None:
             await process.end(grace_s)
         self.ready = False
-        self.ledger.settle(self.spec.slot)
+        self.counters.settle(self.spec.slot)
         for file in (self.path, self.log):
             file.unlink(missing_ok=True)
 
@@ -172,9 +172,9 @@ class WorkerSupervisor:
         self._paused = False
         self._decide()
 
-    def revive(self) -> None:
+    def retry(self) -> None:
         """Try again with a worker that was given up."""
-        self._failures.forgive()
+        self._failures.reset()
         self.was_ready = False
         self._known.clear()
         self._decide()
@@ -208,48 +208,48 @@ class WorkerSupervisor:
         if self.spec.external is not None:
             process.sweep()
         self.ready, self.process = False, None
-        self.ledger.settle(self.spec.slot)
+        self.counters.settle(self.spec.slot)
         return process.exit_status
 
     async def _oversee(self, process: WorkerProcess) -> None:
         """Announce when the worker answers; end it where it takes too much time or memory."""
-        patience = self.world.patience
+        patience = self.context.patience
         try:
             async with asyncio.timeout(patience.load_timeout_s):
-                await self.world.probe(self.spec.listen, self.spec.segment_id)
+                await self.context.probe(self.spec.listen, self.spec.segment_id)
         except TimeoutError:
             self._verdict = f"did not answer within {patience.load_timeout_s:g} s"
             await process.end(0.0)
             return
         self.ready = self.was_ready = True
         self._known.set()
-        self.world.changed()
+        self.context.changed()
         if patience.memory_limit_bytes:
             await self._limit_memory(process, patience.memory_limit_bytes)
 
     async def _limit_memory(self, process: WorkerProcess, limit_bytes: int) -> None:
         look = partial(process.memory_bytes, family=self.spec.external is not None)
         while (used_bytes := await asyncio.to_thread(look)) <= limit_bytes:
-            await self.world.clock.sleep(_MEMORY_PERIOD_S)
+            await self.context.clock.sleep(_MEMORY_PERIOD_S)
         self._verdict = (
             f"took {used_bytes // BYTES_PER_MIB} MiB of memory, more than its "
             f"{limit_bytes // BYTES_PER_MIB} MiB"
         )
         self.ready = False
-        self.world.changed()
+        self.context.changed()
         await process.end(_RECYCLE_GRACE_S)
 
     def _move(self) -> None:
         host, _ = split_address(self.spec.listen)
         self.spec = replace(self.spec, listen=f"{host}:{free_port(host)}")
         _log.warning("a worker's address was taken", segment=self.spec.segment_id)
-        self.world.changed()
+        self.context.changed()
 
     def _note_failure(self, status: int | None) -> None:
         ending = "ended" if status is None else f"ended with status {status}"
         what = self._verdict or f"{ending}: {processes.last_words(self.log)}"
         self._verdict = ""
-        self._failures.note(self.world.clock.monotonic(), f"worker {self.path.stem} {what}")
+        self._failures.note(self.context.clock.monotonic(), f"worker {self.path.stem} {what}")
         self._decide()
         if self.quarantined or (not self.was_ready and self._failures.count >= _START_TRIES):
             self._known.set()
@@ -260,4 +260,4 @@ class WorkerSupervisor:
             why=self._failures.last,
             quarantined=self.quarantined,
         )
-        self.world.changed()
+        self.context.changed()

@@ -72,17 +72,19 @@ async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:
         ModelLost: The model could not go on.
     """
     clock = RealClock()
-    with opened(spec.ledger) as ledger:
-        async with _core(spec, ledger, clock) as core:
+    with opened(spec.ledger) as counters:
+        async with _core(spec, counters, clock) as core:
             async with _served(spec, WorkerServicer(_hello(spec, core.model), core.executor)):
                 core.device.claim(os.getpid())
-                failure = await _work(spec, core, ledger, stop)
+                failure = await _work(spec, core, counters, stop)
             core.device.release()
     if failure:
         raise ModelLost(failure)
 
 
-async def _work(spec: WorkerSpec, core: _Core, ledger: SharedCounters, stop: asyncio.Event) -> str:
+async def _work(
+    spec: WorkerSpec, core: _Core, counters: SharedCounters, stop: asyncio.Event
+) -> str:
     """Run batches until `stop`, then drain; return why the model could not go on, or ""."""
 
     async def watch() -> str:
@@ -92,7 +94,7 @@ async def _work(spec: WorkerSpec, core: _Core, ledger: SharedCounters, stop: asy
 
     async with asyncio.TaskGroup() as tasks:
         batches = tasks.create_task(core.executor.run(), name="worker.batches")
-        orphan = tasks.create_task(_end_orphan(spec, ledger, stop), name="worker.orphan")
+        orphan = tasks.create_task(_end_orphan(spec, counters, stop), name="worker.orphan")
         failing = tasks.create_task(watch(), name="worker.failure")
         await stop.wait()
         await core.executor.drain()
@@ -103,7 +105,7 @@ async def _work(spec: WorkerSpec, core: _Core, ledger: SharedCounters, stop: asy
 
 
 @asynccontextmanager
-async def _core(spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> AsyncIterator[_Core]:
+async def _core(spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> AsyncIterator[_Core]:
     """Load the model, or reach who has it, for the time of the block."""
     batcher = Batcher[Job[Any]](
         spec.batch_size if spec.generative is None else 1,
@@ -111,12 +113,12 @@ async def _core(spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> Async
     )
     credits_ = Credits(spec.slots)  # one batch, no reserve: docs/scaling.md has the figures
     if spec.generative is not None:
-        shared = SharedDevice(spec, ledger, clock)
+        shared = SharedDevice(spec, counters, clock)
         with ThreadPoolExecutor(spec.slots, "slot") as threads:
             text = await _language_model(spec, spec.generative, threads)
             yield _Core(text, shared, SlotExecutor(batcher, shared, text, credits_, clock))
         return
-    device = WorkerDevice(spec, ledger, clock)
+    device = WorkerDevice(spec, counters, clock)
     async with _model(spec, clock) as model:
         yield _Core(model, device, BatchExecutor(batcher, device, model, credits_, clock))
 
@@ -169,10 +171,10 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
     )
 
 
-async def _end_orphan(spec: WorkerSpec, ledger: SharedCounters, stop: asyncio.Event) -> None:
+async def _end_orphan(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.Event) -> None:
     """Set `stop` when the agent's heartbeat is older than the spec allows."""
     clock = RealClock()
-    while (silent_s := clock.monotonic() - ledger.header.heartbeat_s) < spec.orphan_timeout_s:
+    while (silent_s := clock.monotonic() - counters.header.heartbeat_s) < spec.orphan_timeout_s:
         await clock.sleep(min(1.0, spec.orphan_timeout_s - silent_s))
     _log.warning("no agent looks after this worker: ending", silent_s=silent_s)
     stop.set()

@@ -57,23 +57,23 @@ class WorkerDevice:
 
     Args:
         spec: Who and where the process is.
-        ledger: The GPU's ledger.
+        counters: The GPU's ledger.
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> None:
+    def __init__(self, spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> None:
         self._spec = spec
-        self._ledger = ledger
+        self._counters = counters
         self._clock = clock
         self._slot = Slot()
-        self._latencies = ledger.latencies(spec.slot)
+        self._latencies = counters.latencies(spec.slot)
 
     def claim(self, pid: int) -> None:
         """Take the slot; its counters go on from where the process before left them."""
-        self._ledger.settle(self._spec.slot)
+        self._counters.settle(self._spec.slot)
         self._write(
             replace(
-                self._ledger.slot(self._spec.slot),
+                self._counters.slot(self._spec.slot),
                 pid=pid,
                 slice_uuid=self._spec.slice_uuid,
                 segment_id=self._spec.segment_id,
@@ -83,7 +83,7 @@ class WorkerDevice:
 
     def release(self) -> None:
         """Give the slot back."""
-        self._ledger.settle(self._spec.slot)
+        self._counters.settle(self._spec.slot)
 
     def answered(self, latency_s: float) -> None:
         """Count a request by the time from its arrival at the router to its end here, s."""
@@ -98,7 +98,7 @@ class WorkerDevice:
         started_s = min(self._clock.monotonic(), ready_s)
         profiled = self._profiled(batch)
         cost = self._begin(profiled, started_s)
-        grant = self._ledger.grant(self._spec.slot)
+        grant = self._counters.grant(self._spec.slot)
         power_w, method = self._tariff(profiled, grant)
         try:
             outputs = await compute()
@@ -124,8 +124,8 @@ class WorkerDevice:
         if self._spec.costs is None:
             return None
         others = (number for number in self._spec.siblings if number != self._spec.slot)
-        busy = 1 + self._ledger.busy_among(others)
-        return self._spec.costs.at(batch.items, busy, self._ledger.header.clock_ratio)
+        busy = 1 + self._counters.busy_among(others)
+        return self._spec.costs.at(batch.items, busy, self._counters.header.clock_ratio)
 
     def _begin(self, profiled: BatchCost | None, started_s: float) -> BatchCost:
         """Mark the slot busy and return what the device will charge for the batch."""
@@ -153,4 +153,4 @@ class WorkerDevice:
 
     def _write(self, slot: Slot) -> None:
         self._slot = slot
-        self._ledger.write(self._spec.slot, slot)
+        self._counters.write(self._spec.slot, slot)

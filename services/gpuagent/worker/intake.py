@@ -161,7 +161,7 @@ class Intake(Generic[R]):
         gone = frozenset(work_ids)
         for job in self._batcher.remove(lambda job: job.session is session and job.id in gone):
             self._end(session, Answer(job.id, Cancelled("cancelled before it started")))
-        session.forsake(gone)
+        session.cancel(gone)
 
     async def run(self) -> None:
         """Do the work for ever."""

@@ -125,7 +125,7 @@ class Session:
         self._open[work_id] = size_bytes
         self._in_bytes += size_bytes
 
-    def forsake(self, work_ids: Iterable[int]) -> None:
+    def cancel(self, work_ids: Iterable[int]) -> None:
         """Note that nobody waits for these answers any more."""
         self._unwanted |= self._open.keys() & work_ids
         self._freed.set()  # who waits to tell a part waits in vain

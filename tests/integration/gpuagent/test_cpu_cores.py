@@ -57,7 +57,7 @@ class Machine:
     measured: int = 0
     meter: Meter = field(default_factory=Meter)
 
-    def device(self, control: Permissions = ALL_GRANTED) -> CpuCores:
+    def device(self, permissions: Permissions = ALL_GRANTED) -> CpuCores:
         """The device as an agent makes it at its start."""
         return CpuCores(
             uuid=UUID,
@@ -75,7 +75,7 @@ class Machine:
             path=self.path,
             gauge=Gauge(self.meter, "rapl", lambda: 7.0),
             busy=self.held.__contains__,
-            control=control,
+            permissions=permissions,
             measure=self._measure,
         )
 
@@ -205,11 +205,11 @@ def test_a_worker_is_told_the_cores_of_its_slice(machine: Machine, tmp_path: Pat
         (found,) = device.list()
     for processes, threads in ((1, 2), (2, 1)):
         spec = SegmentSpec("s", "m", "v", 1, processes, UUID, TWO)
-        blueprint = WorkerConfigBuilder(variants).draw(spec, found)
-        assert (blueprint.cores, blueprint.threads) == ((3, 5), threads)
-        assert (blueprint.provider, blueprint.charged) == ("CPUExecutionProvider", False)
-        assert "CUDA_VISIBLE_DEVICES" not in blueprint.environment
-        assert blueprint.sm_count == 2
+        config = WorkerConfigBuilder(variants).draw(spec, found)
+        assert (config.cores, config.threads) == ((3, 5), threads)
+        assert (config.provider, config.charged) == ("CPUExecutionProvider", False)
+        assert "CUDA_VISIBLE_DEVICES" not in config.environment
+        assert config.sm_count == 2
 
 
 # ---- energy and speed --------------------------------------------------------------------------

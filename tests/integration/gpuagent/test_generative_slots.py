@@ -75,9 +75,9 @@ async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) 
         generative=Generative(slots=slots),
     )  # fmt: skip
     model, answered = Held(), list[int]()
-    with opened(ledger_file) as ledger:
+    with opened(ledger_file) as counters:
         clock = RealClock()
-        device = SharedDevice(spec, ledger, clock)
+        device = SharedDevice(spec, counters, clock)
         executor = SlotExecutor(Batcher(1, 64), device, model, Credits(slots), clock)
         session = executor.open()
         running = asyncio.create_task(executor.run())

@@ -75,17 +75,17 @@ def test_workers_are_granted_what_their_segment_drew_while_busy(tmp_path: Path) 
     bench = Bench(tmp_path, sm_shares=True)
     bench.segment("one", 0, 1)
     bench.read(0.0, 0.0, "counter")
-    first = bench.ledger.grant(1)
+    first = bench.counters.grant(1)
     bench.batch(0, 0.3, 30.0)
     bench.batch(1, 0.1, 10.0)
     bench.read(1.0, 40.0, "counter")
-    grant = bench.ledger.grant(1)
+    grant = bench.counters.grant(1)
     bench.read(1.0, 0.0, "counter")
 
     assert (first.busy_power_w, first.method) == (0.0, "model"), "nothing was measured yet"
     assert grant.busy_power_w * 0.4 == pytest.approx(40.0)
     assert (grant.idle_power_w, grant.method) == (5.0, "counter")
-    assert bench.ledger.grant(1) == grant, "a window without work says nothing of its power"
+    assert bench.counters.grant(1) == grant, "a window without work says nothing of its power"
 
 
 def test_receipts_sum_to_what_was_drawn(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_receipts_sum_to_what_was_drawn(tmp_path: Path) -> None:
         drawn_j = 0.0
         for slot in (0, 1):
             busy_s = rng.uniform(0.05, 0.45)
-            granted_w = bench.ledger.grant(slot).busy_power_w or 300.0  # at first, the profile's
+            granted_w = bench.counters.grant(slot).busy_power_w or 300.0  # at first, the profile's
             bench.batch(slot, busy_s, granted_w * busy_s)
             drawn_j += busy_s * rng.uniform(50.0, 150.0)
         bench.read(0.5, drawn_j, "counter")
@@ -133,11 +133,13 @@ def _happen(bench: Bench, event: str, slot: int) -> None:
     """Let something come between two readings."""
     match event:
         case "end":  # and another segment, on another slice, takes the worker's slot
-            bench.end(next(n for n, r in bench.segments.items() if r.keepers[0].spec.slot == slot))
+            bench.end(
+                next(n for n, r in bench.segments.items() if r.supervisors[0].spec.slot == slot)
+            )
             bench.segment(f"{slot}-{len(bench.meter.account.segments)}", slot, sm_count=14 << slot)
         case "ledger":
-            now = bench.ledger.slot(slot)
-            bench.ledger.write(slot, Slot(pid=1, segment_id=now.segment_id))
+            now = bench.counters.slot(slot)
+            bench.counters.write(slot, Slot(pid=1, segment_id=now.segment_id))
         case "crash":  # what was read last was saved
             bench.start_agent()
         case "reset":
@@ -276,7 +278,7 @@ def test_a_ledger_made_anew_takes_nothing_back(tmp_path: Path) -> None:
     bench.segment("one", 0)
     bench.batch(0, 0.5, 10.0)
     bench.read(1.0, 10.0)
-    bench.ledger.write(0, Slot(pid=1, segment_id="one"))
+    bench.counters.write(0, Slot(pid=1, segment_id="one"))
     bench.read(1.0, 0.0)
 
     assert bench.meter.account.segments["one"].busy_s >= 0.0
@@ -294,8 +296,8 @@ def test_an_account_tells_when_it_began_over_restarts_of_its_agent(tmp_path: Pat
     """And one whose file is gone began later: whoever adds up knows that it is another one."""
 
     def started(began_s: float) -> GpuMeter:
-        ledger = SharedCounters(tmp_path / "ledger", lambda: 1000.0)
-        return GpuMeter(tmp_path / "energy.json", ledger, MeteredGpu(IDLE_W, 98), began_s)
+        counters = SharedCounters(tmp_path / "ledger", lambda: 1000.0)
+        return GpuMeter(tmp_path / "energy.json", counters, MeteredGpu(IDLE_W, 98), began_s)
 
     first = started(5.0)
     first.read(MeterReading(10.0, 70.0, "counter"), 1000.0, ())

@@ -38,18 +38,18 @@ async def _accounts(
 ) -> AsyncIterator[NodeAccounts]:
     """The accounts of the library's first GPU, on which no segment runs."""
     uuid, clock = library.gpu_uuids[0], RealClock()
-    with opened(folder / "ledger") as ledger:
+    with opened(folder / "ledger") as counters:
         async with (
             DeviceThread(NvmlGpus(simulated=simulated)) as device,
             asyncio.TaskGroup() as tasks,
         ):
             segments = Segments(
-                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1", 60.0), {uuid: ledger}),
+                WorkerAllocator(WorkerDefaults(folder, "127.0.0.1", 60.0), {uuid: counters}),
                 SegmentJournal(folder / "journal.json"),
                 SupervisionContext(clock, _nothing, lambda: None),
                 tasks,
             )
-            meter = GpuMeter(folder / "energy.json", ledger, MeteredGpu(50.0, 108, simulated))
+            meter = GpuMeter(folder / "energy.json", counters, MeteredGpu(50.0, 108, simulated))
             yield NodeAccounts({uuid: meter}, device, segments, clock, lambda: None)
 
 
@@ -59,7 +59,7 @@ async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again
     async with _accounts(tmp_path, library) as accounts:
         with capture_logs() as logs:
             for code in (Code.TIMEOUT, Code.UNKNOWN):
-                library.order(InjectedFault(code, frozenset({POWER}), times=3))
+                library.inject(InjectedFault(code, frozenset({POWER}), times=3))
             for _ in range(9):
                 await accounts.read()
 
@@ -72,7 +72,7 @@ async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again
 async def test_a_gpu_that_tells_nothing_is_modelled_and_that_is_told_once(
     tmp_path: Path, library: FakeNvml
 ) -> None:
-    library.order(InjectedFault(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
+    library.inject(InjectedFault(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
     async with _accounts(tmp_path, library, simulated=False) as accounts:
         with capture_logs() as logs:
             await accounts.read()

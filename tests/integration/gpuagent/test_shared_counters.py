@@ -23,14 +23,14 @@ from services.kit.errors import InvalidArgument
 WRITER = """
 import sys
 from pathlib import Path
-from services.gpuagent.shared_memory.shared_counters import Ledger
+from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.core.worker_slot import Slot
-ledger = Ledger(Path(sys.argv[1]))
+counters = SharedCounters(Path(sys.argv[1]))
 number = 0
 while True:
     number += 1
     # Every field tells the same number: a mixture of two writes would show.
-    ledger.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number, number))
+    counters.write(3, Slot(number, str(number), str(number), *(float(number),) * 6, number, number))
     if number == 1:
         print("ready", flush=True)
 """
@@ -64,12 +64,12 @@ def _is_whole(slot: Slot) -> bool:
 
 
 def test_a_reader_never_sees_a_torn_record_while_another_process_writes(tmp_path: Path) -> None:
-    with opened(tmp_path / "ledger") as ledger:
+    with opened(tmp_path / "ledger") as counters:
         writer = _start_writer(tmp_path / "ledger")
         try:
-            seen = [ledger.slot(3)]
+            seen = [counters.slot(3)]
             while seen[-1].requests < seen[0].requests + 20_000:
-                seen.append(ledger.slot(3))
+                seen.append(counters.slot(3))
         finally:
             writer.kill()
             writer.communicate()
@@ -80,13 +80,13 @@ def test_a_reader_never_sees_a_torn_record_while_another_process_writes(tmp_path
 
 def test_a_writer_killed_in_the_middle_leaves_a_whole_record(tmp_path: Path) -> None:
     """Whatever instant SIGKILL meets, the record read next is one that was written."""
-    with opened(tmp_path / "ledger") as ledger:
+    with opened(tmp_path / "ledger") as counters:
         for _ in range(5):
             writer = _start_writer(tmp_path / "ledger")
             os.kill(writer.pid, signal.SIGKILL)
             writer.communicate()
 
-            assert _is_whole(ledger.slot(3))
+            assert _is_whole(counters.slot(3))
 
 
 @given(torn_bytes=st.integers(0, 27), values=st.lists(st.integers(0, 2**40), min_size=1))
@@ -114,9 +114,9 @@ def test_a_half_written_copy_does_not_hide_the_one_before(
 
 def test_a_slot_comes_back_as_it_was_written(tmp_path: Path) -> None:
     slot = Slot(7, "MIG-x", "s-1", 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 8)
-    with opened(tmp_path / "ledger") as ledger, opened(tmp_path / "ledger") as other:
-        ledger.write(5, slot)
-        ledger.set_grant(5, Grant(10.0, 20.0, "counter"))
+    with opened(tmp_path / "ledger") as counters, opened(tmp_path / "ledger") as other:
+        counters.write(5, slot)
+        counters.set_grant(5, Grant(10.0, 20.0, "counter"))
 
         assert other.slot(5) == slot
         assert other.grant(5) == Grant(10.0, 20.0, "counter")
@@ -125,13 +125,13 @@ def test_a_slot_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
 def test_energy_grows_while_a_batch_runs_but_never_beyond_the_batch(tmp_path: Path) -> None:
     now = Time()
-    ledger = SharedCounters(tmp_path / "ledger", now)
-    ledger.write(0, Slot(pid=1, busy_since_s=100.0, power_w=50.0, batch_energy_j=20.0))
+    counters = SharedCounters(tmp_path / "ledger", now)
+    counters.write(0, Slot(pid=1, busy_since_s=100.0, power_w=50.0, batch_energy_j=20.0))
 
     now.now_s = 100.2
-    assert (ledger.energy_j(), ledger.power_w()) == pytest.approx((10.0, 50.0))
+    assert (counters.energy_j(), counters.power_w()) == pytest.approx((10.0, 50.0))
     now.now_s = 107.0  # the process was late to say that the batch has ended
-    assert (ledger.energy_j(), ledger.power_w()) == (20.0, 0.0)
+    assert (counters.energy_j(), counters.power_w()) == (20.0, 0.0)
 
 
 @given(
@@ -150,63 +150,65 @@ def test_energy_never_goes_back_whatever_workers_do(
 ) -> None:
     """Batches begin and end, workers crash and slots are used again; each batch counts once."""
     now, batches = Time(), 0
-    ledger = SharedCounters(tmp_path_factory.mktemp("ledger") / "ledger", now)
+    counters = SharedCounters(tmp_path_factory.mktemp("ledger") / "ledger", now)
     last_j = 0.0
     for number, event, elapsed_s, power_w in events:
         now.now_s += elapsed_s
-        slot = ledger.slot(number)
+        slot = counters.slot(number)
         if event == "begin" and not slot.busy_since_s:
             begun = replace(
                 slot, pid=9, busy_since_s=now.now_s, power_w=power_w, batch_energy_j=power_w
             )
-            ledger.write(number, begun)
+            counters.write(number, begun)
             batches += 1
         elif event == "end" and slot.busy_since_s:
             energy_j = slot.batch_energy_j + slot.power_w * elapsed_s
-            ledger.write(number, slot.ended(now.now_s, energy_j, 1))
+            counters.write(number, slot.ended(now.now_s, energy_j, 1))
         elif event == "crash":
-            ledger.settle(number)
+            counters.settle(number)
         elif event == "reuse" and not slot.pid:
-            ledger.write(number, replace(slot, pid=11, segment_id="other"))
-        assert ledger.energy_j() >= last_j - 1e-9
-        last_j = ledger.energy_j()
-    unfinished = sum(bool(slot.busy_since_s) for slot in ledger.slots())
-    assert sum(slot.batches for slot in ledger.slots()) == batches - unfinished
+            counters.write(number, replace(slot, pid=11, segment_id="other"))
+        assert counters.energy_j() >= last_j - 1e-9
+        last_j = counters.energy_j()
+    unfinished = sum(bool(slot.busy_since_s) for slot in counters.slots())
+    assert sum(slot.batches for slot in counters.slots()) == batches - unfinished
 
 
 def test_settling_a_dead_worker_twice_is_settling_it_once(tmp_path: Path) -> None:
     now = Time()
-    ledger = SharedCounters(tmp_path / "ledger", now)
-    ledger.write(0, Slot(1, "MIG-x", "s-1", busy_since_s=100.0, power_w=10.0, batch_energy_j=30.0))
+    counters = SharedCounters(tmp_path / "ledger", now)
+    counters.write(
+        0, Slot(1, "MIG-x", "s-1", busy_since_s=100.0, power_w=10.0, batch_energy_j=30.0)
+    )
     now.now_s = 102.0
 
-    ledger.settle(0)
-    settled = ledger.slot(0)
-    ledger.settle(0)
+    counters.settle(0)
+    settled = counters.slot(0)
+    counters.settle(0)
 
-    assert ledger.slot(0) == settled
+    assert counters.slot(0) == settled
     assert settled.active_j == pytest.approx(20.0)
     assert (settled.busy_s, settled.batches) == pytest.approx((2.0, 1))
-    assert not ledger.busy("MIG-x")
+    assert not counters.busy("MIG-x")
 
 
 def test_a_slice_is_held_while_a_process_lives_on_it_idle_or_not(tmp_path: Path) -> None:
-    ledger = SharedCounters(tmp_path / "ledger")
-    ledger.write(SLOTS - 1, Slot(1, "MIG-x", "s-1"))
+    counters = SharedCounters(tmp_path / "ledger")
+    counters.write(SLOTS - 1, Slot(1, "MIG-x", "s-1"))
 
-    assert ledger.busy("MIG-x")
-    assert not ledger.busy("MIG-y")
-    assert ledger.busy_among(range(SLOTS)) == 0
+    assert counters.busy("MIG-x")
+    assert not counters.busy("MIG-y")
+    assert counters.busy_among(range(SLOTS)) == 0
 
 
 def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    ledger = SharedCounters(tmp_path / "ledger", Time())
-    ledger.set_clock_ratio(0.5)
-    ledger.beat()
+    counters = SharedCounters(tmp_path / "ledger", Time())
+    counters.set_clock_ratio(0.5)
+    counters.beat()
 
-    assert (ledger.header.clock_ratio, ledger.header.heartbeat_s) == (0.5, 100.0)
+    assert (counters.header.clock_ratio, counters.header.heartbeat_s) == (0.5, 100.0)
     with pytest.raises(InvalidArgument, match="clock ratio"):
-        ledger.set_clock_ratio(0.0)
+        counters.set_clock_ratio(0.0)
 
 
 def test_a_file_of_another_format_is_made_anew(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ async def endure(world: World, ordeal: Ordeal) -> None:
         found.extend((before, after(wanted, before, world)))
         kept.update(untouched(wanted, world.table.pids(), before))
         for fault in ordeal.faults:
-            world.library.order(replace(fault))
+            world.library.inject(replace(fault))
         world.table.failing_starts = ordeal.failing_starts
         world.death.at(ordeal.death)
         outcome = await agent.do(wanted)
@@ -235,7 +235,7 @@ def calm(world: World) -> None:
     """End what was ordered to go wrong."""
     world.death.at(None)
     world.table.failing_starts = 0
-    world.library.clear_orders()
+    world.library.clear_faults()
 
 
 @pytest.mark.may_block  # thousands of small files are written and read

@@ -81,10 +81,10 @@ def test_a_driver_that_lets_go_late_is_waited_for(tmp_path: Path) -> None:
         await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
         destroy = frozenset({"nvmlComputeInstanceDestroy"})
 
-        world.library.order(InjectedFault(Code.IN_USE, destroy, times=3))
+        world.library.inject(InjectedFault(Code.IN_USE, destroy, times=3))
         late = await agent.do(Transaction(((DestroySlice(uuid, LEFT),),)))
         await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
-        world.library.order(InjectedFault(Code.IN_USE, destroy, times=None))
+        world.library.inject(InjectedFault(Code.IN_USE, destroy, times=None))
         never = await agent.do(Transaction(((DestroySlice(uuid, LEFT),),)))
 
         assert late.error is None
@@ -129,14 +129,14 @@ def test_an_empty_instance_in_the_way_goes_and_a_divided_one_is_somebody_elses(
 
     async def body(agent: Agent, world: World, uuid: str) -> None:
         world.library.fail_next("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN)
-        world.library.order(
+        world.library.inject(
             InjectedFault(Code.UNKNOWN, frozenset({"nvmlGpuInstanceDestroy"}), times=None)
         )
         failed = await agent.do(Transaction(((CreateSlice(uuid, RIGHT),),)))
         assert failed.not_restored
         assert "destroy 2g.12gb@2" in failed.not_restored[0]
         assert (await agent.node()).gpus[0].leftovers == (RIGHT,)
-        world.library.clear_orders()
+        world.library.clear_faults()
 
         swept = await agent.do(Transaction(((CreateSlice(uuid, SMALL),),)))
         assert swept.error is None

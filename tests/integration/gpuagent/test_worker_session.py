@@ -70,6 +70,6 @@ async def test_who_waits_for_room_learns_that_nobody_wants_the_part(gone: str) -
     if gone == "closed":
         stream.close()
     else:
-        stream.forsake({1})
+        stream.cancel({1})
 
     assert not await asyncio.wait_for(waiting, 5)

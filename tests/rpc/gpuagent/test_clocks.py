@@ -81,8 +81,8 @@ async def test_a_killed_agent_holds_its_clocks_again_and_gives_them_back_when_it
 async def test_an_agent_without_the_right_holds_no_clock(tmp_path: Path) -> None:
     """`allow_clocks` is off unless the operator says so; the hardware is not even asked."""
     settings = Node(zone="Z", simulated=("a100-40gb",))
-    with opened(tmp_path / "gpu.ledger") as ledger:
-        async with gpus_of("node", settings, tmp_path / "hardware", lambda _: ledger) as device:
+    with opened(tmp_path / "gpu.ledger") as counters:
+        async with gpus_of("node", settings, tmp_path / "hardware", lambda _: counters) as device:
             (gpu,) = await device.call(lambda d: d.list())
             clocks = ClockLocks(device, tmp_path / "clocks.json", allowed=False)
 

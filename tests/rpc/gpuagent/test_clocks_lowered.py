@@ -40,8 +40,8 @@ class Gpu:
 @asynccontextmanager
 async def gpu(folder: Path) -> AsyncIterator[Gpu]:
     settings = Node(zone="Z", simulated=("v100",))
-    with opened(folder / "gpu.ledger") as ledger:
-        async with gpus_of("node", settings, folder / "hardware", lambda _: ledger) as device:
+    with opened(folder / "gpu.ledger") as counters:
+        async with gpus_of("node", settings, folder / "hardware", lambda _: counters) as device:
             (found,) = await device.call(lambda d: d.list())
             path = folder / "clocks.json"
             yield Gpu(device, ClockLocks(device, path, allowed=True), found.uuid, path)

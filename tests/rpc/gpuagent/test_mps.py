@@ -66,8 +66,8 @@ class Node:
 
     def upset(self, what: str, command: str) -> None:
         """Make the only daemon crash or hang at a command."""
-        (seat,) = (entry for entry in self.mps.iterdir() if entry.is_dir())
-        (seat / "log" / what).write_text(command)
+        (daemon,) = (entry for entry in self.mps.iterdir() if entry.is_dir())
+        (daemon / "log" / what).write_text(command)
 
     def pids(self) -> set[int]:
         return {process.pid for process in workers_in(self.state)}
@@ -220,8 +220,8 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
     root = state / "mps"
     driver = LegacyMps(binary, timeout_s=2.0)
     used, left = MpsDaemon("MIG-1", root / "a"), MpsDaemon("MIG-2", root / "b")
-    for seat in (used, left):
-        await driver.start(seat, MpsLimit(50))
+    for daemon in (used, left):
+        await driver.start(daemon, MpsLimit(50))
     (left.logs / "hang_on").write_text("quit")
 
     successor = LegacyMps(binary, timeout_s=2.0)
@@ -309,18 +309,18 @@ async def test_without_the_control_program_processes_do_not_share_and_nothing_ch
 
 
 async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path, binary: Path) -> None:
-    seat = MpsDaemon("MIG-1", tmp_path / ("long" * 30))
+    daemon = MpsDaemon("MIG-1", tmp_path / ("long" * 30))
 
     with pytest.raises(FailedPrecondition, match="state_dir"):
-        await LegacyMps(binary, timeout_s=2.0).start(seat, MpsLimit(50))
+        await LegacyMps(binary, timeout_s=2.0).start(daemon, MpsLimit(50))
 
 
 async def test_a_program_that_does_not_start_a_daemon_is_told(state: Path) -> None:
-    seat = MpsDaemon("MIG-1", state / "a")
+    daemon = MpsDaemon("MIG-1", state / "a")
     driver = LegacyMps(Path("/bin/false"), timeout_s=2.0)
 
     with pytest.raises(FailedPrecondition, match="cannot start MPS on MIG-1: status 1"):
-        await driver.start(seat, MpsLimit(50))
+        await driver.start(daemon, MpsLimit(50))
 
 
 async def test_limits_must_be_one_per_process(node: Node) -> None:

@@ -87,12 +87,12 @@ async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(
 ) -> None:
     """Short answers overtake long ones, which a batch would not let them; nothing is paid twice."""
     tokens = {1: 60, 2: 6, 3: 6, 4: 6, 5: 6}
-    before = triple.ledger.slot(0)
+    before = triple.counters.slot(0)
     async with routed(triple.spec.listen) as router:
         await router.send(*(work(n, prompt(ENDLESS, most)) for n, most in tokens.items()))
         found = await results(router, lambda found: len(found) == len(tokens))
-        await until(lambda: triple.ledger.slot(0).busy_since_s == 0)
-        slot = triple.ledger.slot(0)
+        await until(lambda: triple.counters.slot(0).busy_since_s == 0)
+        slot = triple.counters.slot(0)
 
     receipts = {result.id: result.receipt for result in found}
     assert {n: receipt.output_tokens for n, receipt in receipts.items()} == tokens
@@ -118,7 +118,7 @@ async def test_who_cancels_gives_the_slot_back_at_once_and_is_told_what_it_cost(
         after = await router.ask(prompt(ENDLESS, 2), 2)
 
         await router.send(work(3, prompt("word " * 400, 2)))
-        await until(lambda: single.ledger.slot(0).busy_since_s > 0)
+        await until(lambda: single.counters.slot(0).busy_since_s > 0)
         await router.send(cancelled=[3])
         (unread,) = await results(router, ended)
 
@@ -131,15 +131,15 @@ async def test_who_cancels_gives_the_slot_back_at_once_and_is_told_what_it_cost(
 
 
 async def test_a_deadline_ends_it_and_so_does_the_end_of_its_stream(triple: Running) -> None:
-    before = triple.ledger.slot(0).requests
+    before = triple.counters.slot(0).requests
     async with routed(triple.spec.listen) as router:
         await router.send(work(1, prompt(ENDLESS, 480), remaining_s=0.5))
         (late,) = await results(router, ended)
         async with routed(triple.spec.listen) as other:
             await other.send(work(1, prompt(ENDLESS, 480)))
-            await until(lambda: triple.ledger.slot(0).busy_since_s > 0)
-        await asyncio.wait_for(until(lambda: triple.ledger.slot(0).busy_since_s == 0), 20)
-        ran = triple.ledger.slot(0).requests - before
+            await until(lambda: triple.counters.slot(0).busy_since_s > 0)
+        await asyncio.wait_for(until(lambda: triple.counters.slot(0).busy_since_s == 0), 20)
+        ran = triple.counters.slot(0).requests - before
 
     assert late.status == "DEADLINE_EXCEEDED"
     assert late.receipt.output_tokens < 480

@@ -17,7 +17,7 @@ from tests.support.worker.worker_process import (
 
 
 def counted(running: Running) -> int:
-    return int(running.ledger.latencies(0).read().sum())
+    return int(running.counters.latencies(0).read().sum())
 
 
 async def test_the_time_before_the_worker_is_part_of_the_latency(
@@ -33,7 +33,7 @@ async def test_the_time_before_the_worker_is_part_of_the_latency(
         await router.wait_for(1)
         await until(lambda: counted(running) == 1)
 
-        assert 29.4 < largest_s(running.ledger.latencies(0).read(), 1) < 35.0
+        assert 29.4 < largest_s(running.counters.latencies(0).read(), 1) < 35.0
 
 
 async def test_a_request_that_came_too_late_counts_and_a_wrong_one_does_not(

@@ -97,12 +97,12 @@ async def test_answers_are_the_models_and_in_batches_each_gets_its_own(plain: Ru
 
 async def test_receipts_sum_to_the_ledgers_energy(plain: Running) -> None:
     """Conservation: what clients are told is what the device was charged, and counts agree."""
-    before = plain.ledger.slot(0)
+    before = plain.counters.slot(0)
     async with routed(plain.spec.listen) as router:
         for number in range(30):
             await router.send(work(number, infer_request([[number, 0]] * (1 + number % 3))))
         results = await router.wait_for(*range(30))
-        after = plain.ledger.slot(0)
+        after = plain.counters.slot(0)
 
     receipts = [result.receipt for result in results]
     batches, busy_s = after.batches - before.batches, after.busy_s - before.busy_s
@@ -121,10 +121,10 @@ async def test_receipts_sum_to_the_ledgers_energy(plain: Running) -> None:
 async def test_idle_energy_is_the_idle_time_at_the_granted_power(plain: Running) -> None:
     async with routed(plain.spec.listen) as router:
         await router.ask(infer_request([[0, 0]]), 1)
-        idle_since_s = plain.ledger.slot(0).idle_since_s
+        idle_since_s = plain.counters.slot(0).idle_since_s
         await asyncio.sleep(0.2)
         result = await router.ask(infer_request([[0, 0]]), 2)
-        began_s = plain.ledger.slot(0).idle_since_s - result.receipt.compute_s
+        began_s = plain.counters.slot(0).idle_since_s - result.receipt.compute_s
 
     assert result.receipt.idle_energy_j == pytest.approx(10.0 * (began_s - idle_since_s))
     assert result.receipt.idle_energy_j >= 2.0
@@ -144,9 +144,9 @@ async def test_a_batch_takes_the_profiles_time_at_the_present_clock(
         routed(running.spec.listen) as router,
     ):
         fast = (await router.ask(infer_request([[0, 0]]), 1)).receipt
-        running.ledger.set_clock_ratio(0.5)
+        running.counters.set_clock_ratio(0.5)
         slow = (await router.ask(infer_request([[0, 0]]), 2)).receipt
-        running.ledger.set_clock_ratio(0.75)
+        running.counters.set_clock_ratio(0.75)
         between = (await router.ask(infer_request([[0, 0]]), 3)).receipt
 
     # Not less than the profile says; more only where this machine itself was slower.
@@ -167,7 +167,7 @@ async def test_processes_of_one_slice_slow_each_other_down(tmp_path: Path, model
         workers = [await stack.enter_async_context(worker(spec)) for spec in specs]
         one, two = [await stack.enter_async_context(routed(each.spec.listen)) for each in workers]
         await one.send(work(1, infer_request([[0, 0]])))
-        await until(lambda: workers[0].ledger.slot(0).busy_since_s > 0)
+        await until(lambda: workers[0].counters.slot(0).busy_since_s > 0)
         contended = (await two.ask(infer_request([[0, 0]]))).receipt
         alone = (await one.wait_for(1))[0].receipt
 
@@ -205,7 +205,7 @@ async def test_a_wrong_request_is_answered_with_its_field(plain: Running) -> Non
 
 
 async def test_work_past_its_deadline_or_cancelled_is_not_started(slow: Running) -> None:
-    before = slow.ledger.slot(0).requests
+    before = slow.counters.slot(0).requests
     async with routed(slow.spec.listen) as router:
         await router.send(
             work(1, infer_request([[0, 0]])),
@@ -215,7 +215,7 @@ async def test_work_past_its_deadline_or_cancelled_is_not_started(slow: Running)
         )
         await router.send(cancelled=[3])
         results = await router.wait_for(1, 2, 3, 4)
-        ran = slow.ledger.slot(0).requests - before
+        ran = slow.counters.slot(0).requests - before
 
     assert [r.status for r in results] == ["", "DEADLINE_EXCEEDED", "CANCELLED", ""]
     assert ran == 2
@@ -233,13 +233,13 @@ async def test_an_id_used_twice_on_a_stream_is_refused(slow: Running) -> None:
 
 
 async def test_work_of_a_broken_stream_does_not_hold_up_others(slow: Running) -> None:
-    before = slow.ledger.slot(0).requests
+    before = slow.counters.slot(0).requests
     async with routed(slow.spec.listen) as leaving:
         await leaving.send(*(work(number, infer_request([[0, 0]])) for number in range(10)))
         await leaving.wait_for(0)
     async with routed(slow.spec.listen) as staying:
         answered = await staying.ask(infer_request([[0, 0]]))
-    ran = slow.ledger.slot(0).requests - before
+    ran = slow.counters.slot(0).requests - before
 
     assert answered.status == ""
     assert ran <= 4, "what the broken stream had queued was dropped"
@@ -263,7 +263,7 @@ async def test_sigterm_drains_accepted_work_is_answered_later_work_refused(
 
         assert (late.status, accepted.status) == ("UNAVAILABLE", "")
         assert await running.exit_status() == 0
-        assert running.ledger.slot(0).pid == 0, "the slot was given back"
+        assert running.counters.slot(0).pid == 0, "the slot was given back"
 
 
 async def test_a_worker_ends_itself_when_no_agent_looks_after_it(
@@ -272,7 +272,7 @@ async def test_a_worker_ends_itself_when_no_agent_looks_after_it(
     async with worker(worker_spec(tmp_path, model, orphan_timeout_s=3.0)) as running:
         async with routed(running.spec.listen):
             for _ in range(4):  # longer than the timeout: a heartbeat keeps it alive
-                running.ledger.beat()
+                running.counters.beat()
                 await asyncio.sleep(0.9)
             assert running.process.returncode is None
         assert await running.exit_status() == 0
@@ -285,14 +285,14 @@ async def test_a_killed_workers_energy_is_settled_and_its_successor_goes_on_from
     async with worker(spec) as running:
         async with routed(spec.listen) as router:
             await router.send(work(1, infer_request([[0, 0]])))
-            await until(lambda: running.ledger.energy_j() >= 1.0)
+            await until(lambda: running.counters.energy_j() >= 1.0)
         os.kill(running.process.pid, signal.SIGKILL)
         await running.exit_status()
-        before_j = running.ledger.energy_j()
-        running.ledger.settle(0)
-        settled_j = running.ledger.energy_j()
+        before_j = running.counters.energy_j()
+        running.counters.settle(0)
+        settled_j = running.counters.energy_j()
     async with worker(spec) as successor, routed(spec.listen):
-        after_j = successor.ledger.energy_j()
+        after_j = successor.counters.energy_j()
 
     assert settled_j >= before_j >= 1.0
     assert after_j == settled_j
@@ -305,9 +305,9 @@ async def test_on_a_real_gpu_energy_is_the_granted_power_over_the_real_time(
         worker(worker_spec(tmp_path, model, costs=None)) as running,
         routed(running.spec.listen) as router,
     ):
-        running.ledger.set_grant(0, Grant(busy_power_w=80.0, idle_power_w=5.0, method="counter"))
+        running.counters.set_grant(0, Grant(busy_power_w=80.0, idle_power_w=5.0, method="counter"))
         receipt = (await router.ask(infer_request([[0, 0]]))).receipt
-        slot = running.ledger.slot(0)
+        slot = running.counters.slot(0)
 
     assert receipt.energy_method == "counter"
     assert receipt.compute_s > 0
@@ -324,9 +324,9 @@ async def test_before_a_real_gpu_was_measured_energy_is_the_profiles_and_says_so
         routed(running.spec.listen) as router,
     ):
         before = (await router.ask(infer_request([[0, 0]]), 1)).receipt
-        running.ledger.set_grant(0, Grant(busy_power_w=80.0, method="counter"))
+        running.counters.set_grant(0, Grant(busy_power_w=80.0, method="counter"))
         after = (await router.ask(infer_request([[0, 0]]), 2)).receipt
-        told_j = running.ledger.slot(0).active_j
+        told_j = running.counters.slot(0).active_j
 
     assert (before.energy_method, after.energy_method) == ("model", "counter")
     assert before.energy_j == pytest.approx(60.0 * before.compute_s)

@@ -28,23 +28,23 @@ async def _never(endpoint: str, segment_id: str) -> None:
 
 
 def _running(
-    name: str, slots: tuple[int, ...], ledger: SharedCounters, *, sm_count: int = 42
+    name: str, slots: tuple[int, ...], counters: SharedCounters, *, sm_count: int = 42
 ) -> RunningSegment:
     """A segment on paper: its workers are whoever writes the slots."""
     spec = SegmentSpec(name, "m", "v", 4, len(slots), "GPU-1", Placement("3g.20gb", 0))
-    blueprint = WorkerConfig(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
+    config = WorkerConfig(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
     world = SupervisionContext(RealClock(), _never, lambda: None)
-    keepers = tuple(
+    supervisors = tuple(
         WorkerSupervisor(
-            WorkerSpec(name, "m", "v", Path("v.onnx"), 4, "", ledger.path, slot, slots, "", None),
-            ledger.path,
-            ledger,
+            WorkerSpec(name, "m", "v", Path("v.onnx"), 4, "", counters.path, slot, slots, "", None),
+            counters.path,
+            counters,
             {},
             world,
         )
         for slot in slots
     )
-    return RunningSegment(blueprint, keepers, ())
+    return RunningSegment(config, supervisors, ())
 
 
 @dataclass
@@ -60,33 +60,33 @@ class Bench:
     reset_j: float = 0.0
 
     def __post_init__(self) -> None:
-        self.ledger = SharedCounters(self.folder / "ledger", lambda: self.at_s)
+        self.counters = SharedCounters(self.folder / "ledger", lambda: self.at_s)
         self.start_agent()
 
     def start_agent(self) -> None:
         self.meter = GpuMeter(
             self.folder / "energy.json",
-            self.ledger,
+            self.counters,
             MeteredGpu(IDLE_W, 98, simulated=not self.sm_shares, idle_share=self.idle_share),
         )
 
     def segment(self, name: str, *slots: int, sm_count: int = 42) -> None:
-        self.segments[name] = _running(name, slots, self.ledger, sm_count=sm_count)
+        self.segments[name] = _running(name, slots, self.counters, sm_count=sm_count)
         for slot in slots:
-            self.ledger.write(slot, Slot(pid=1, slice_uuid="MIG-1", segment_id=name))
+            self.counters.write(slot, Slot(pid=1, slice_uuid="MIG-1", segment_id=name))
 
     def end(self, name: str) -> None:
         """End a segment; what its workers did since the last reading stays in their slots."""
-        for keeper in self.segments.pop(name).keepers:
-            self.ledger.settle(keeper.spec.slot)
+        for supervisor in self.segments.pop(name).supervisors:
+            self.counters.settle(supervisor.spec.slot)
 
     def batch(
         self, slot: int, busy_s: float, energy_j: float, profiled: BatchCost | None = None
     ) -> None:
         """Let a worker have run a batch."""
-        now = self.ledger.slot(slot)
+        now = self.counters.slot(slot)
         begun = replace(now, busy_since_s=self.at_s - busy_s)
-        self.ledger.write(slot, begun.ended(self.at_s, energy_j, 1, profiled))
+        self.counters.write(slot, begun.ended(self.at_s, energy_j, 1, profiled))
 
     def pass_time(self, elapsed_s: float, active_j: float) -> None:
         self.at_s += elapsed_s

@@ -209,7 +209,7 @@ class World:
     death: Death
     table: ProcessTable
     library: FakeNvml
-    ledgers: dict[str, SharedCounters]
+    gpu_counters: dict[str, SharedCounters]
     names: Iterator[int] = field(default_factory=itertools.count)
 
     def segment_id(self) -> str:
@@ -241,11 +241,11 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
         stack.enter_context(mock.patch("services.gpuagent.state_files.os.fsync", death.at_disk))
         stack.enter_context(mock.patch.object(processes, "start", table.start))
         stack.enter_context(mock.patch.object(processes, "running", table.running))
-        ledgers = {
+        gpu_counters = {
             uuid: stack.enter_context(opened(folder / f"{uuid}.ledger"))
             for uuid in library.gpu_uuids
         }
-        yield World(folder, death, table, library, ledgers)
+        yield World(folder, death, table, library, gpu_counters)
 
 
 @dataclass
@@ -284,7 +284,7 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
     clock, folder = InstantClock(), world.folder
     home = WorkerDefaults(folder / "workers", "127.0.0.1", 60.0)
     segments = Segments(
-        WorkerAllocator(home, world.ledgers),
+        WorkerAllocator(home, world.gpu_counters),
         SegmentJournal(folder / "journal.json"),
         SupervisionContext(clock, world.table.answers, lambda: None),
         keeping,
@@ -292,10 +292,10 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
     clocks = ClockLocks(device, folder / "clocks.json", allowed=True)
     modes = MigModes(device, folder / "modes.json", allowed=True)
     inventory = Inventory("node", "Z", True, device, segments, clocks)
-    drafter = WorkerConfigBuilder(
+    config_builder = WorkerConfigBuilder(
         {("m", "v"): Variant(Path("m.onnx"), AnalyticProfile(2.0))}, simulated=True
     )
-    actions = Actions(device, segments, drafter, clocks, modes, clock)
+    actions = Actions(device, segments, config_builder, clocks, modes, clock)
     undo_log = TransactionJournal(folder / "change.json")
     changes = Transactions(actions, inventory, undo_log, clock, keeping)
     return Agent(device, inventory, segments, StepExecutor(changes, clock, lambda: None), changes)
@@ -312,7 +312,7 @@ async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
             agent = _wired(world, device, keeping)
             clocks = agent.inventory.clocks
             await clocks.restore()
-            await agent.segments.adopt(agent.changes._actions.blueprint)
+            await agent.segments.adopt(agent.changes._actions.config)
             await agent.changes.repair()
             await body(agent)
             for segment in agent.segments._running.values():

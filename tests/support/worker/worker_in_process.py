@@ -43,14 +43,14 @@ class Worker:
     """A worker that serves."""
 
     address: str
-    ledger: SharedCounters
+    counters: SharedCounters
     batcher: Batcher[Job[Any]]
     credits: CountedCredits
 
     @property
     def requests(self) -> int:
         """Requests that were run."""
-        return self.ledger.slot(0).requests
+        return self.counters.slot(0).requests
 
     @property
     def streams(self) -> int:
@@ -59,7 +59,7 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        return self.ledger.slot(0).busy_since_s > 0
+        return self.counters.slot(0).busy_since_s > 0
 
 
 @asynccontextmanager
@@ -68,9 +68,9 @@ async def running(
 ) -> AsyncIterator[Worker]:
     """Wire a worker as its `app` does."""
     spec, clock = replace(worker_spec(folder, file), **changes), RealClock()
-    with opened(spec.ledger) as ledger, ThreadPoolExecutor(1) as thread:
-        ledger.set_grant(0, Grant(idle_power_w=10.0))
-        device = WorkerDevice(spec, ledger, clock)
+    with opened(spec.ledger) as counters, ThreadPoolExecutor(1) as thread:
+        counters.set_grant(0, Grant(idle_power_w=10.0))
+        device = WorkerDevice(spec, counters, clock)
         device.claim(os.getpid())
         batcher = Batcher[Job[Any]](spec.batch_size, 1000)
         local = LocalModel(Engine(spec.file, spec.provider), thread)
@@ -85,7 +85,7 @@ async def running(
                 (),
                 grace_s=0,
             ) as server:
-                yield Worker(f"127.0.0.1:{server.port}", ledger, batcher, credits_)
+                yield Worker(f"127.0.0.1:{server.port}", counters, batcher, credits_)
         finally:
             batches.cancel()
             await asyncio.wait((batches,))

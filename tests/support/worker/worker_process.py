@@ -154,7 +154,7 @@ class Running:
 
     process: asyncio.subprocess.Process
     spec: WorkerSpec
-    ledger: SharedCounters
+    counters: SharedCounters
 
     async def exit_status(self) -> int:
         """Wait for the process to end."""
@@ -185,14 +185,14 @@ async def worker(spec: WorkerSpec) -> AsyncIterator[Running]:
     """Run a worker process; it is killed at the end where it still lives."""
     path = spec.ledger.parent / f"worker-{spec.slot}.json"
     spec.save(path)
-    with opened(spec.ledger) as ledger:
-        ledger.beat()
-        ledger.set_grant(spec.slot, Grant(idle_power_w=10.0))
+    with opened(spec.ledger) as counters:
+        counters.beat()
+        counters.set_grant(spec.slot, Grant(idle_power_w=10.0))
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "services.gpuagent.worker", str(path), env=dict(os.environ)
         )
         try:
-            yield Running(process, spec, ledger)
+            yield Running(process, spec, counters)
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)

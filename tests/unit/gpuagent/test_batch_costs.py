@@ -118,39 +118,47 @@ def test_a_segment_that_does_not_fit_is_refused() -> None:
 
 
 def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
-    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+    config_builder = WorkerConfigBuilder(
+        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True
+    )
 
-    blueprint = drafter.draw(_spec(), A100)
+    config = config_builder.draw(_spec(), A100)
 
-    assert blueprint.slice_uuid == "MIG-1"
-    assert blueprint.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
-    assert (blueprint.provider, blueprint.environment) == ("CPUExecutionProvider", {})
+    assert config.slice_uuid == "MIG-1"
+    assert config.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
+    assert (config.provider, config.environment) == ("CPUExecutionProvider", {})
 
 
 def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
-    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+    config_builder = WorkerConfigBuilder(
+        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
+    )
 
-    blueprint = drafter.draw(_spec(), A100)
+    config = config_builder.draw(_spec(), A100)
 
-    assert blueprint.environment == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
-    assert (blueprint.provider, blueprint.charged) == ("CUDAExecutionProvider", False)
+    assert config.environment == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    assert (config.provider, config.charged) == ("CUDAExecutionProvider", False)
 
 
 def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
     """Costs there are only to compare with; without them, nothing is compared."""
-    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False)
+    config_builder = WorkerConfigBuilder(
+        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
+    )
 
-    assert drafter.draw(_spec(batch_size=2), A100).costs is not None
-    assert drafter.draw(_spec(batch_size=3), A100).costs is None
+    assert config_builder.draw(_spec(batch_size=2), A100).costs is not None
+    assert config_builder.draw(_spec(batch_size=3), A100).costs is None
 
 
 def test_what_is_not_there_is_refused_by_name() -> None:
-    drafter = WorkerConfigBuilder({("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True)
+    config_builder = WorkerConfigBuilder(
+        {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True
+    )
 
     with pytest.raises(NotFound, match="no variant 'w' of model 'm'"):
-        drafter.draw(_spec(variant="w"), A100)
+        config_builder.draw(_spec(variant="w"), A100)
     with pytest.raises(FailedPrecondition, match=r"no slice 3g\.20gb@4"):
-        drafter.draw(_spec(placement=Placement("3g.20gb", 4)), A100)
+        config_builder.draw(_spec(placement=Placement("3g.20gb", 4)), A100)
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 0}, {"processes": 0}, {"model": ""}])

@@ -35,6 +35,6 @@ def test_one_that_was_given_up_stays_so_until_it_is_forgiven() -> None:
 
     assert failures.too_many
     assert (failures.last, failures.count) == ("failure at 2.0", 3)
-    failures.forgive()
+    failures.reset()
     assert not failures.too_many
     assert (failures.last, failures.count) == ("", 0)

@@ -126,9 +126,9 @@ class Governor:
         self.scale_out = None
         if ceiling_mhz != self._ceiling_mhz or counts.keys() != self._windows.keys():
             self._start(ceiling_mhz, counts)
-        for tenant, found in counts.items():
-            self._windows[tenant].add(at_s, found)
-        partitions = [_partition(tenant, window) for tenant, window in self._windows.items()]
+        for segment, found in counts.items():
+            self._windows[segment].add(at_s, found)
+        partitions = [_partition(segment, window) for segment, window in self._windows.items()]
         self._note(partitions)
         self._looks += 1
         is_decision = self._looks % LOOKS_PER_DECISION == 0
@@ -143,28 +143,29 @@ class Governor:
         """Begin at the ceiling: the GPU's clock is not what it was thought to be."""
         self._start(self._ceiling_mhz, {})
 
-    def _start(self, ceiling_mhz: int, tenants: Mapping[GovernedSegment, Counts]) -> None:
+    def _start(self, ceiling_mhz: int, segments: Mapping[GovernedSegment, Counts]) -> None:
         self._ceiling_mhz = ceiling_mhz
         self._limits = self._bounds(self._floor)
         self._state = State(self._limits.highest_mhz)
         self._windows = {
-            tenant: LatencyWindow(tenant.percentile, self._stretch(tenant)) for tenant in tenants
+            segment: LatencyWindow(segment.percentile, self._stretch(segment))
+            for segment in segments
         }
         self._looks = 0
 
     def _bounds(self, floor: float) -> Bounds:
         return bounds(self._supported_mhz, self._ceiling_mhz, floor, self._rules)
 
-    def _stretch(self, tenant: GovernedSegment) -> float:
-        return stretch(tenant.sensitivity, self.clock_mhz / max(self._supported_mhz))
+    def _stretch(self, segment: GovernedSegment) -> float:
+        return stretch(segment.sensitivity, self.clock_mhz / max(self._supported_mhz))
 
     def _thrifty(self, partitions: Sequence[Partition]) -> Bounds:
         """Return the clocks that save energy; where the clock is below them already, it stays."""
         if not self._rules.thrifty:
             return self._limits
         works = (
-            SegmentLoad(tenant.sensitivity, partition.rate_rps, tenant.costs, tenant.processes)
-            for tenant, partition in zip(self._windows, partitions, strict=True)
+            SegmentLoad(segment.sensitivity, partition.rate_rps, segment.costs, segment.processes)
+            for segment, partition in zip(self._windows, partitions, strict=True)
         )
         return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios)))
 
@@ -173,8 +174,8 @@ class Governor:
         self._state = moved(self._state, move, look, self._rules)
         self.moves[move] += 1
         if self.clock_mhz != before_mhz:
-            for tenant, window in self._windows.items():
-                window.restart(self._stretch(tenant))
+            for segment, window in self._windows.items():
+                window.restart(self._stretch(segment))
         wanting = self._state.wanting
         if wanting and wanting % self._rules.patience == 0:
             self.scale_out = self._more()
@@ -191,19 +192,19 @@ class Governor:
 
     def _note(self, partitions: Sequence[Partition]) -> None:
         self.slack = {}
-        for tenant, partition in zip(self._windows, partitions, strict=True):
+        for segment, partition in zip(self._windows, partitions, strict=True):
             if partition.proven_s is not None:
-                known = self.slack.get(tenant.model, 1.0)
-                self.slack[tenant.model] = min(known, partition.slack)
+                known = self.slack.get(segment.model, 1.0)
+                self.slack[segment.model] = min(known, partition.slack)
 
 
-def _partition(tenant: GovernedSegment, window: LatencyWindow) -> Partition:
+def _partition(segment: GovernedSegment, window: LatencyWindow) -> Partition:
     seen = window.seen()
     return Partition(
-        name=tenant.segment_id,
-        objective_s=tenant.objective_s,
+        name=segment.segment_id,
+        objective_s=segment.objective_s,
         proven_s=seen.proven_s,
         latency_s=seen.latency_s,
         rate_rps=seen.rate_rps,
-        sensitivity=tenant.sensitivity,
+        sensitivity=segment.sensitivity,
     )

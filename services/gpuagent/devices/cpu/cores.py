@@ -52,7 +52,7 @@ class CpuCores:
         path: Where slices are written down, and the speed that was measured.
         gauge: Tells energy.
         busy: Tells whether a process holds a slice, by the slice's UUID.
-        control: Whether slices may be changed.
+        permissions: Whether slices may be changed.
         measure: Measures a core's speed, 1e9 multiply-accumulates/s; blocks for less than 1 s.
     """
 
@@ -62,7 +62,7 @@ class CpuCores:
     path: Path
     gauge: Gauge
     busy: Callable[[str], bool]
-    control: Permissions
+    permissions: Permissions
     measure: Callable[[], float] = speed.gmacs_per_s
     _gmacs_per_s: float = field(default=0.0, init=False)
 
@@ -176,7 +176,7 @@ class CpuCores:
             raise NotFound(f"{gpu_uuid} is not here: this node has {self.uuid}", field="gpu_uuid")
 
     def _check(self, gpu_uuid: str, placement: Placement) -> None:
-        self.control.need()
+        self.permissions.require()
         self._find(gpu_uuid)
         problem = self.model.geometry.problem([placement])
         if problem:

@@ -29,8 +29,8 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
     name: str,
     settings: Cpu,
     folder: Path,
-    ledger: Callable[[str], SharedCounters],
-    control: Permissions,
+    counters: Callable[[str], SharedCounters],
+    permissions: Permissions,
     *,
     rapl: Path = ROOT,
 ) -> CpuCores:
@@ -40,8 +40,8 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
         name: The node's.
         settings: Its cores.
         folder: Of the device's file.
-        ledger: Gives a device's ledger, by UUID.
-        control: Whether slices may be changed.
+        counters: Gives a device's ledger, by UUID.
+        permissions: Whether slices may be changed.
         rapl: Folder of the kernel's power zones.
 
     Raises:
@@ -57,8 +57,8 @@ def cores_of(  # noqa: PLR0913 - what a device is made of
         model=_model(len(cores), idle_w, settings.core_w),
         path=folder / f"{uuid}.json",
         gauge=_gauge(cores, idle_w, settings.core_w, rapl),
-        busy=lambda slice_uuid: ledger(uuid).busy(slice_uuid),
-        control=control,
+        busy=lambda slice_uuid: counters(uuid).busy(slice_uuid),
+        permissions=permissions,
     )
 
 

@@ -116,15 +116,15 @@ class Export:
     needs: Right
     before_init: bool
 
-    def bind(self, machine: FakeNode) -> Any:
+    def bind(self, node: FakeNode) -> Any:
         """Return the C function pointer for one machine."""
         prototype = ctypes.CFUNCTYPE(ctypes.c_int, *(entry.ctype for entry in self.parameters))
-        return prototype(lambda *arguments: self._call(machine, arguments))
+        return prototype(lambda *arguments: self._call(node, arguments))
 
-    def _call(self, machine: FakeNode, arguments: Sequence[Any]) -> int:
+    def _call(self, node: FakeNode, arguments: Sequence[Any]) -> int:
         try:
-            with machine.lock:
-                self._run(machine, arguments)
+            with node.lock:
+                self._run(node, arguments)
         except Fault as fault:
             return fault.code
         except Exception:  # noqa: BLE001 - border to C: ctypes would turn it into success
@@ -132,18 +132,18 @@ class Export:
             return Code.UNKNOWN
         return Code.SUCCESS
 
-    def _run(self, machine: FakeNode, arguments: Sequence[Any]) -> None:
+    def _run(self, node: FakeNode, arguments: Sequence[Any]) -> None:
         if not self.before_init:
-            machine.admit(self.needs)
+            node.admit(self.needs)
         decoded = [
-            parameter.decode(machine, argument)
+            parameter.decode(node, argument)
             for parameter, argument in zip(self.parameters, arguments, strict=True)
         ]
-        order = machine.injector.strike(self.symbol, _gpu_uuid(decoded))
-        if order is None or order.after:
-            self.body(machine, *decoded)
-        if order is not None:
-            raise Fault(order.code)
+        fault = node.injector.due(self.symbol, _gpu_uuid(decoded))
+        if fault is None or fault.after:
+            self.body(node, *decoded)
+        if fault is not None:
+            raise Fault(fault.code)
 
 
 class Exports:

@@ -43,18 +43,18 @@ _COMPUTE_MODES = (
 
 
 @_export("nvmlInit_v2", before_init=True)
-def _init(machine: FakeNode) -> None:
-    machine.init()
+def _init(node: FakeNode) -> None:
+    node.init()
 
 
 @_export("nvmlInitWithFlags", UINT, before_init=True)
-def _init_with_flags(machine: FakeNode, _flags: int) -> None:
-    machine.init()
+def _init_with_flags(node: FakeNode, _flags: int) -> None:
+    node.init()
 
 
 @_export("nvmlShutdown")
-def _shutdown(machine: FakeNode) -> None:
-    machine.shutdown()
+def _shutdown(node: FakeNode) -> None:
+    node.shutdown()
 
 
 @_export("nvmlSystemGetDriverVersion", ADDRESS, UINT)
@@ -76,25 +76,25 @@ def _nvml_version(_: FakeNode, buffer: int, size: int) -> None:
 
 
 @_export("nvmlDeviceGetCount_v2", UINT_AT)
-def _device_count(machine: FakeNode, number: c_uint) -> None:
-    number.value = len(machine.gpus)
+def _device_count(node: FakeNode, number: c_uint) -> None:
+    number.value = len(node.gpus)
 
 
 @_export("nvmlDeviceGetHandleByIndex_v2", UINT, HANDLE_AT)
-def _handle_by_index(machine: FakeNode, index: int, handle: c_void_p) -> None:
-    if index >= len(machine.gpus):
+def _handle_by_index(node: FakeNode, index: int, handle: c_void_p) -> None:
+    if index >= len(node.gpus):
         raise Fault(Code.INVALID_ARGUMENT)
-    handle.value = machine.handle("device", machine.present(machine.gpus[index]).uuid)
+    handle.value = node.handle("device", node.present(node.gpus[index]).uuid)
 
 
 @_export("nvmlDeviceGetHandleByUUID", STRING, HANDLE_AT)
-def _handle_by_uuid(machine: FakeNode, uuid: bytes | None, handle: c_void_p) -> None:
+def _handle_by_uuid(node: FakeNode, uuid: bytes | None, handle: c_void_p) -> None:
     if not uuid:
         raise Fault(Code.INVALID_ARGUMENT)
-    machine.device_by_uuid(uuid.decode())
-    for gpu in machine.gpus:  # nvml.h: "if any GPU has fallen off the bus"
-        machine.present(gpu)
-    handle.value = machine.handle("device", uuid.decode())
+    node.device_by_uuid(uuid.decode())
+    for gpu in node.gpus:  # nvml.h: "if any GPU has fallen off the bus"
+        node.present(gpu)
+    handle.value = node.handle("device", uuid.decode())
 
 
 @_export("nvmlDeviceGetName", DEVICE, ADDRESS, UINT)

@@ -46,7 +46,7 @@ class Environment:
 
     Attributes:
         store: Keeps its state.
-        mishaps: Keeps what befalls it.
+        incidents: Keeps what befalls it.
         activity: The work on it.
         clock: Seconds since the epoch.
         new_uuid: A fresh UUID.
@@ -55,7 +55,7 @@ class Environment:
     """
 
     store: Store[GpuState]
-    mishaps: Store[Incident]
+    incidents: Store[Incident]
     activity: ActivityMeter
     clock: Callable[[], float]
     new_uuid: Callable[[], UUID]
@@ -66,59 +66,59 @@ class Environment:
 class FakeGpu:
     """A GPU whose state is read from its store before each use, so readers see the writer's."""
 
-    def __init__(self, uuid: str, index: int, table: GpuTable, world: Environment) -> None:
+    def __init__(self, uuid: str, index: int, table: GpuTable, environment: Environment) -> None:
         self.uuid = uuid
         self.index = index
         self.table = table
-        self.sensors = Sensors(table, world.activity, world.clock)
-        self._world = world
+        self.sensors = Sensors(table, environment.activity, environment.clock)
+        self._environment = environment
         self._load = power_capping.LoadWindow()
         self._owned = False  # until it is switched on; only its owner writes its state
 
     def power_on(self) -> None:
         """Boot, if this is the first time, and bring the clock back to where it was locked."""
-        self._owned = not self._world.read_only
-        if self._world.store.load() is None and self._owned:
-            self._world.store.save(self._factory_state())
+        self._owned = not self._environment.read_only
+        if self._environment.store.load() is None and self._owned:
+            self._environment.store.save(self._factory_state())
         self.sensors.start(self.state)
         self._tell_clock()
 
     @property
     def state(self) -> GpuState:
         """The state now."""
-        state = self._world.store.load()
+        state = self._environment.store.load()
         if state is None:
             if self._owned:  # its file was removed under us
                 raise Fault(Code.UNKNOWN)
             state = self._factory_state()  # not booted yet
-        mishap = self._mishap
-        if mishap.resets > state.resets:
-            state = state.after_reset(mishap.resets, self.table.max_power_w)
+        incident = self._incident
+        if incident.resets > state.resets:
+            state = state.after_reset(incident.resets, self.table.max_power_w)
             if self._owned:
                 self._save(state)
                 self._tell_clock()
         return state
 
     def _factory_state(self) -> GpuState:
-        return GpuState(self.table.name, self._world.clock(), self.table.max_power_w)
+        return GpuState(self.table.name, self._environment.clock(), self.table.max_power_w)
 
     def _save(self, state: GpuState) -> None:
-        self._world.store.save(self.sensors.tally(state))
+        self._environment.store.save(self.sensors.tally(state))
 
     # ---- mishaps
 
     @property
-    def _mishap(self) -> Incident:
-        return self._world.mishaps.load() or Incident()
+    def _incident(self) -> Incident:
+        return self._environment.incidents.load() or Incident()
 
     @property
     def lost(self) -> bool:
         """Whether it has fallen off the bus."""
-        return bool(self._mishap.xid)
+        return bool(self._incident.xid)
 
     def lose(self, xid: int) -> None:
         """Let it fall off the bus."""
-        self._world.mishaps.save(replace(self._mishap, xid=xid))
+        self._environment.incidents.save(replace(self._incident, xid=xid))
 
     def reset(self) -> None:
         """Reset it: it is there again, a pending MIG mode is in force, all else is as new.
@@ -127,9 +127,9 @@ class FakeGpu:
             FailedPrecondition: A process uses it, and it is not lost.
         """
         devices = (self.uuid, *(entry.compute.uuid for entry in self.mig_devices()))
-        if not self.lost and any(map(self._world.activity.busy, devices)):
+        if not self.lost and any(map(self._environment.activity.busy, devices)):
             raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
-        self._world.mishaps.save(Incident(0, self._mishap.resets + 1))
+        self._environment.incidents.save(Incident(0, self._incident.resets + 1))
 
     # ---- power
 
@@ -151,7 +151,7 @@ class FakeGpu:
         if state.power_limit_w >= self.table.max_power_w:
             self._throttle(state, None)
             return
-        now_s, active_j = self._world.clock(), self._world.activity.energy_j()
+        now_s, active_j = self._environment.clock(), self._environment.activity.energy_j()
         active_w = self._load.mean_power_w(now_s, active_j)
         if active_w is not None:
             self._throttle(state, self._allowed_mhz(state, active_w))
@@ -202,7 +202,7 @@ class FakeGpu:
 
     def _tell_clock(self) -> None:
         if self._owned:
-            self._world.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
+            self._environment.activity.set_clock_ratio(self.clock_mhz / self.table.max_clock_mhz)
 
     def _nearest_mhz(self, clock_mhz: int) -> int:
         return min(self.table.clocks_mhz, key=lambda supported: abs(supported - clock_mhz))
@@ -238,10 +238,10 @@ class FakeGpu:
         if enabled == state.mig_enabled:
             self._save(state)
             return Code.SUCCESS
-        if self._world.passthrough:
+        if self._environment.passthrough:
             self._save(state)
             return Code.RESET_REQUIRED
-        if state.instances or self._world.activity.busy(self.uuid):
+        if state.instances or self._environment.activity.busy(self.uuid):
             self._save(state)
             return Code.IN_USE
         self._save(replace(state, mig_enabled=enabled))
@@ -253,7 +253,7 @@ class FakeGpu:
 
     def create_instance(self, kind: SliceKind, start: int | None) -> GpuInstance:
         """Create a GPU instance; see `mig_rules.create_instance`."""
-        serial = str(self._world.new_uuid())
+        serial = str(self._environment.new_uuid())
         state, instance = mig_rules.create_instance(self.table, self.state, kind, start, serial)
         self._save(state)
         return instance
@@ -266,7 +266,7 @@ class FakeGpu:
         """Create a compute instance, and with it a MIG device."""
         kind = self.kind(instance)
         profile = mig_rules.compute_profile(kind, profile_id)
-        uuid = f"MIG-{self._world.new_uuid()}"
+        uuid = f"MIG-{self._environment.new_uuid()}"
         state, compute = mig_rules.create_compute(kind, self.state, instance, profile, uuid)
         self._save(state)
         return compute
@@ -274,7 +274,7 @@ class FakeGpu:
     def destroy_compute(self, device: MigDevice) -> None:
         """Destroy a compute instance; see `mig_rules.destroy_compute`."""
         uuid = device.compute.uuid
-        busy = self._world.activity.busy(uuid)
+        busy = self._environment.activity.busy(uuid)
         state = mig_rules.destroy_compute(self.state, device.instance, device.compute, busy=busy)
         modes = tuple(entry for entry in state.compute_modes if entry[0] != uuid)
         self._save(replace(state, compute_modes=modes))

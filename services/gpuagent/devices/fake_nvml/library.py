@@ -82,7 +82,7 @@ class FakeNvml:
     ) -> None:
         def build(index: int, gpu_type: str) -> FakeGpu:
             uuid = gpu_uuid(node, index, gpu_type)
-            world = Environment(
+            environment = Environment(
                 _kept(state_dir, f"{uuid}.json", GpuState),
                 _kept(state_dir, f"{uuid}.mishap.json", Incident),
                 activity(uuid),
@@ -91,12 +91,12 @@ class FakeNvml:
                 passthrough=passthrough,
                 read_only=read_only,
             )
-            return FakeGpu(uuid, index, gpu_types.load(gpu_type), world)
+            return FakeGpu(uuid, index, gpu_types.load(gpu_type), environment)
 
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
         held = rights & Right.MONITOR if read_only else rights
-        self._machine = FakeNode(gpus, rights=held)
-        self._functions = {export.symbol: export.bind(self._machine) for export in _EXPORTS}
+        self._node = FakeNode(gpus, rights=held)
+        self._functions = {export.symbol: export.bind(self._node) for export in _EXPORTS}
         self._functions["nvmlErrorString"] = _error_string()
 
     def __getattr__(self, symbol: str) -> Any:
@@ -109,7 +109,7 @@ class FakeNvml:
     @property
     def gpu_uuids(self) -> tuple[str, ...]:
         """UUIDs of the GPUs, by index."""
-        return tuple(gpu.uuid for gpu in self._machine.gpus)
+        return tuple(gpu.uuid for gpu in self._node.gpus)
 
     # ---- mishaps
 
@@ -120,22 +120,22 @@ class FakeNvml:
             symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
             code: What it shall return.
         """
-        self.order(InjectedFault.nth(symbol, code))
+        self.inject(InjectedFault.nth(symbol, code))
 
-    def order(self, order: InjectedFault, *, seed: int | None = None) -> None:
+    def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
         """Order a fault; see `InjectedFault` for which calls it hits.
 
         Args:
-            order: The fault.
+            fault: The fault.
             seed: Begin the draws of orders with a rate anew from here.
         """
-        with self._machine.lock:
-            self._machine.injector.order(order, seed)
+        with self._node.lock:
+            self._node.injector.inject(fault, seed)
 
-    def clear_orders(self) -> None:
+    def clear_faults(self) -> None:
         """Forget every fault that was ordered and has not come yet."""
-        with self._machine.lock:
-            self._machine.injector.clear()
+        with self._node.lock:
+            self._node.injector.clear()
 
     def lose(self, gpu_uuid: str, xid: int = FELL_OFF_THE_BUS) -> None:
         """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST.
@@ -144,7 +144,7 @@ class FakeNvml:
             gpu_uuid: The GPU.
             xid: The number the driver would log.
         """
-        with self._machine.lock:
+        with self._node.lock:
             self._gpu(gpu_uuid).lose(xid)
 
     def reset(self, gpu_uuid: str) -> None:
@@ -155,11 +155,11 @@ class FakeNvml:
         Raises:
             FailedPrecondition: A process uses it, and it is not lost.
         """
-        with self._machine.lock:
+        with self._node.lock:
             self._gpu(gpu_uuid).reset()
 
     def _gpu(self, gpu_uuid: str) -> FakeGpu:
-        for gpu in self._machine.gpus:
+        for gpu in self._node.gpus:
             if gpu.uuid == gpu_uuid:
                 return gpu
         raise NotFound(f"no simulated GPU {gpu_uuid}", field="gpu_uuid")

@@ -100,38 +100,38 @@ def _compute_capacity(_: FakeNode, found: _Instance, profile_id: int, number: c_
 
 @_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_CHANGE)
 def _create_compute_instance(
-    machine: FakeNode, found: _Instance, profile_id: int, handle: c_void_p
+    node: FakeNode, found: _Instance, profile_id: int, handle: c_void_p
 ) -> None:
     gpu, instance = found
     compute = gpu.create_compute(instance, profile_id)
-    handle.value = machine.handle("compute instance", compute.uuid)
+    handle.value = node.handle("compute instance", compute.uuid)
 
 
 @_export("nvmlGpuInstanceGetComputeInstances", GPU_INSTANCE, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _compute_instances(
-    machine: FakeNode, found: _Instance, profile_id: int, array: int | None, number: c_uint
+    node: FakeNode, found: _Instance, profile_id: int, array: int | None, number: c_uint
 ) -> None:
     gpu, instance = found
     mig_rules.compute_profile(gpu.kind(instance), profile_id)
     uuids = [entry.uuid for entry in instance.compute if entry.profile_id == profile_id]
-    write_handles(array, [machine.handle("compute instance", uuid) for uuid in uuids], number)
+    write_handles(array, [node.handle("compute instance", uuid) for uuid in uuids], number)
 
 
 @_export("nvmlGpuInstanceGetComputeInstanceById", GPU_INSTANCE, UINT, HANDLE_AT, needs=MIG_READ)
 def _compute_instance_by_id(
-    machine: FakeNode, found: _Instance, number: int, handle: c_void_p
+    node: FakeNode, found: _Instance, number: int, handle: c_void_p
 ) -> None:
     for compute in found[1].compute:
         if compute.id == number:
-            handle.value = machine.handle("compute instance", compute.uuid)
+            handle.value = node.handle("compute instance", compute.uuid)
             return
     raise Fault(Code.NOT_FOUND)
 
 
 @_export("nvmlComputeInstanceGetInfo_v2", COMPUTE_INSTANCE, at(pynvml.c_nvmlComputeInstanceInfo_t))
-def _compute_instance_info(machine: FakeNode, device: MigDevice, info: Any) -> None:
-    write_handle(info, "device", machine.handle("device", device.gpu.uuid))
-    write_handle(info, "gpuInstance", machine.handle("gpu instance", device.instance.serial))
+def _compute_instance_info(node: FakeNode, device: MigDevice, info: Any) -> None:
+    write_handle(info, "device", node.handle("device", device.gpu.uuid))
+    write_handle(info, "gpuInstance", node.handle("gpu instance", device.instance.serial))
     info.id = device.compute.id
     info.profileId = device.compute.profile_id
     info.placement.start, info.placement.size = device.compute.start, device.compute.size
@@ -158,17 +158,17 @@ def _max_mig_devices(_: FakeNode, gpu: FakeGpu, number: c_uint) -> None:
 
 
 @_export("nvmlDeviceGetMigDeviceHandleByIndex", GPU, UINT, HANDLE_AT)
-def _mig_device_by_index(machine: FakeNode, gpu: FakeGpu, index: int, handle: c_void_p) -> None:
+def _mig_device_by_index(node: FakeNode, gpu: FakeGpu, index: int, handle: c_void_p) -> None:
     gpu.need_mig()
     devices = gpu.mig_devices()
     if index >= len(devices):
         raise Fault(Code.NOT_FOUND)
-    handle.value = machine.handle("device", devices[index].compute.uuid)
+    handle.value = node.handle("device", devices[index].compute.uuid)
 
 
 @_export("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", MIG_DEVICE, HANDLE_AT)
-def _parent_device(machine: FakeNode, device: MigDevice, handle: c_void_p) -> None:
-    handle.value = machine.handle("device", device.gpu.uuid)
+def _parent_device(node: FakeNode, device: MigDevice, handle: c_void_p) -> None:
+    handle.value = node.handle("device", device.gpu.uuid)
 
 
 @_export("nvmlDeviceGetGpuInstanceId", MIG_DEVICE, UINT_AT)

@@ -122,12 +122,10 @@ def _remaining_capacity(_: FakeNode, gpu: FakeGpu, profile_id: int, number: c_ui
 
 
 @_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_AT, needs=MIG_CHANGE)
-def _create_gpu_instance(
-    machine: FakeNode, gpu: FakeGpu, profile_id: int, handle: c_void_p
-) -> None:
+def _create_gpu_instance(node: FakeNode, gpu: FakeGpu, profile_id: int, handle: c_void_p) -> None:
     gpu.need_mig()
     instance = gpu.create_instance(_kind_by_id(gpu, profile_id), None)
-    handle.value = machine.handle("gpu instance", instance.serial)
+    handle.value = node.handle("gpu instance", instance.serial)
 
 
 @_export(
@@ -139,41 +137,41 @@ def _create_gpu_instance(
     needs=MIG_CHANGE,
 )
 def _create_gpu_instance_with_placement(
-    machine: FakeNode, gpu: FakeGpu, profile_id: int, placement: Any, handle: c_void_p
+    node: FakeNode, gpu: FakeGpu, profile_id: int, placement: Any, handle: c_void_p
 ) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
     if placement.size != kind.memory_slices:
         raise Fault(Code.INVALID_ARGUMENT)
     instance = gpu.create_instance(kind, placement.start)
-    handle.value = machine.handle("gpu instance", instance.serial)
+    handle.value = node.handle("gpu instance", instance.serial)
 
 
 @_export("nvmlDeviceGetGpuInstances", GPU, UINT, ADDRESS, UINT_AT, needs=MIG_READ)
 def _gpu_instances(
-    machine: FakeNode, gpu: FakeGpu, profile_id: int, array: int | None, number: c_uint
+    node: FakeNode, gpu: FakeGpu, profile_id: int, array: int | None, number: c_uint
 ) -> None:
     gpu.need_mig()
     kind = _kind_by_id(gpu, profile_id)
     serials = [i.serial for i in gpu.state.instances if i.placement.profile == kind.name]
-    write_handles(array, [machine.handle("gpu instance", serial) for serial in serials], number)
+    write_handles(array, [node.handle("gpu instance", serial) for serial in serials], number)
 
 
 @_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_AT, needs=MIG_READ)
-def _gpu_instance_by_id(machine: FakeNode, gpu: FakeGpu, number: int, handle: c_void_p) -> None:
+def _gpu_instance_by_id(node: FakeNode, gpu: FakeGpu, number: int, handle: c_void_p) -> None:
     gpu.need_mig()
     for instance in gpu.state.instances:
         if instance.id == number:
-            handle.value = machine.handle("gpu instance", instance.serial)
+            handle.value = node.handle("gpu instance", instance.serial)
             return
     raise Fault(Code.NOT_FOUND)
 
 
 @_export("nvmlGpuInstanceGetInfo", GPU_INSTANCE, at(pynvml.c_nvmlGpuInstanceInfo_t))
-def _gpu_instance_info(machine: FakeNode, found: _Instance, info: Any) -> None:
+def _gpu_instance_info(node: FakeNode, found: _Instance, info: Any) -> None:
     gpu, instance = found
     kind = gpu.kind(instance)
-    write_handle(info, "device", machine.handle("device", gpu.uuid))
+    write_handle(info, "device", node.handle("device", gpu.uuid))
     info.id = instance.id
     info.profileId = kind.gpu_instance_profile_id
     info.placement = _PLACEMENT(instance.placement.start, kind.memory_slices)

@@ -76,18 +76,18 @@ def _set_power_limit(_: FakeNode, gpu: FakeGpu, limit_mw: int) -> None:
 
 
 @_export("nvmlDeviceGetFieldValues", GPU, INT, ADDRESS)
-def _field_values(machine: FakeNode, gpu: FakeGpu, number: int, values: int | None) -> None:
+def _field_values(node: FakeNode, gpu: FakeGpu, number: int, values: int | None) -> None:
     if not values or number < 1:
         raise Fault(Code.INVALID_ARGUMENT)
     for value in (pynvml.c_nvmlFieldValue_t * number).from_address(values):
         value.nvmlReturn = Code.SUCCESS
         try:
-            _fill_field(machine, gpu, value)
+            _fill_field(node, gpu, value)
         except Fault as fault:  # each field answers for itself
             value.nvmlReturn = fault.code
 
 
-def _fill_field(machine: FakeNode, gpu: FakeGpu, value: Any) -> None:
+def _fill_field(node: FakeNode, gpu: FakeGpu, value: Any) -> None:
     if value.fieldId in (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT):
         if value.scopeId != pynvml.NVML_POWER_SCOPE_GPU:
             raise Fault(Code.NOT_SUPPORTED)
@@ -97,7 +97,7 @@ def _fill_field(machine: FakeNode, gpu: FakeGpu, value: Any) -> None:
         value.value.uiVal = _mw(power_w)
     elif value.fieldId == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
         energy_mj = c_ulonglong()
-        _total_energy(machine, gpu, energy_mj)
+        _total_energy(node, gpu, energy_mj)
         value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
         value.value.ullVal = energy_mj.value
     else:

@@ -46,107 +46,107 @@ class LegacyMps:
         self._binary = binary
         self._timeout_s = timeout_s
 
-    async def start(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
+    async def start(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
         """See `MpsDriver.start`."""
-        await self._end(seat, 0.0)
-        self._prepare(seat)
-        await self._launch(seat)
+        await self._end(daemon, 0.0)
+        self._prepare(daemon)
+        await self._launch(daemon)
         try:
-            await self._bound(seat, ceiling)
+            await self._bound(daemon, ceiling)
         except ServiceError:
-            await self.stop(seat)  # one without bounds must not be taken for one with
+            await self.stop(daemon)  # one without bounds must not be taken for one with
             raise
-        _log.info("started an MPS control daemon", device=seat.device_uuid)
+        _log.info("started an MPS control daemon", device=daemon.device_uuid)
 
-    async def check(self, seat: MpsDaemon) -> None:
+    async def check(self, daemon: MpsDaemon) -> None:
         """See `MpsDriver.check`."""
-        await self._default_percentage(seat)
+        await self._default_percentage(daemon)
 
-    async def servers(self, seat: MpsDaemon) -> tuple[int, ...]:
+    async def servers(self, daemon: MpsDaemon) -> tuple[int, ...]:
         """See `MpsDriver.servers`."""
-        answer = await self._tell(seat, "get_server_list")
+        answer = await self._tell(daemon, "get_server_list")
         return tuple(int(line) for line in answer.split() if line.isdigit())
 
-    async def stop(self, seat: MpsDaemon) -> None:
+    async def stop(self, daemon: MpsDaemon) -> None:
         """See `MpsDriver.stop`."""
         with suppress(ServiceError):
-            await self._tell(seat, "quit")
-        await self._end(seat, self._timeout_s)
-        await asyncio.to_thread(shutil.rmtree, seat.folder, ignore_errors=True)
+            await self._tell(daemon, "quit")
+        await self._end(daemon, self._timeout_s)
+        await asyncio.to_thread(shutil.rmtree, daemon.folder, ignore_errors=True)
 
     async def running(self, root: Path) -> frozenset[Path]:
         """See `MpsDriver.running`."""
         found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
         return frozenset(pipes.parent for pipes in found)
 
-    def environment(self, seat: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
+    def environment(self, daemon: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
         """See `MpsDriver.environment`."""
         memory = memory_value(limit)
         return {
-            **_places(seat),
+            **_places(daemon),
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(limit.thread_percentage),
             **({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"{_DEVICE}={memory}"} if memory else {}),
         }
 
     # ---- helpers
 
-    def _prepare(self, seat: MpsDaemon) -> None:
-        socket = seat.pipes / _SOCKET
+    def _prepare(self, daemon: MpsDaemon) -> None:
+        socket = daemon.pipes / _SOCKET
         if len(os.fsencode(socket)) > _SOCKET_PATH_MAX:
             raise FailedPrecondition(
                 f"MPS needs a shorter path than {socket}: at most {_SOCKET_PATH_MAX} bytes; "
                 "shorten nodes.<name>.state_dir",
                 reason="PATH_TOO_LONG",
             )
-        shutil.rmtree(seat.pipes, ignore_errors=True)
-        for folder in (seat.folder, seat.pipes, seat.logs):
+        shutil.rmtree(daemon.pipes, ignore_errors=True)
+        for folder in (daemon.folder, daemon.pipes, daemon.logs):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(_PRIVATE)  # whoever can write there commands the daemon
 
-    async def _launch(self, seat: MpsDaemon) -> None:
+    async def _launch(self, daemon: MpsDaemon) -> None:
         """Start the daemon; its program goes to the background when it listens."""
-        environment = {**_places(seat), "CUDA_VISIBLE_DEVICES": seat.device_uuid}
+        environment = {**_places(daemon), "CUDA_VISIBLE_DEVICES": daemon.device_uuid}
         status, words = await asyncio.to_thread(self._run, ("-d",), environment)
         if status != 0:
             raise FailedPrecondition(
-                f"cannot start MPS on {seat.device_uuid}: {words or f'status {status}'}",
+                f"cannot start MPS on {daemon.device_uuid}: {words or f'status {status}'}",
                 reason="MPS_FAILED",
             )
 
-    async def _bound(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
+    async def _bound(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
         """Bound the clients to come, and read the bounds back."""
         percentage, memory = ceiling.thread_percentage, memory_value(ceiling)
-        await self._tell(seat, f"set_default_active_thread_percentage {percentage}")
+        await self._tell(daemon, f"set_default_active_thread_percentage {percentage}")
         if memory:
-            await self._tell(seat, f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
-        found = await self._default_percentage(seat)
+            await self._tell(daemon, f"set_default_device_pinned_mem_limit {_DEVICE} {memory}")
+        found = await self._default_percentage(daemon)
         if round(found) != percentage:
             raise Unavailable(
-                f"MPS on {seat.device_uuid} took {found} % where {percentage} % is due"
+                f"MPS on {daemon.device_uuid} took {found} % where {percentage} % is due"
             )
 
-    async def _default_percentage(self, seat: MpsDaemon) -> float:
-        answer = await self._tell(seat, "get_default_active_thread_percentage")
+    async def _default_percentage(self, daemon: MpsDaemon) -> float:
+        answer = await self._tell(daemon, "get_default_active_thread_percentage")
         try:
             return float(answer)
         except ValueError:
-            raise Unavailable(f"MPS on {seat.device_uuid} answered {answer!r}") from None
+            raise Unavailable(f"MPS on {daemon.device_uuid} answered {answer!r}") from None
 
-    async def _end(self, seat: MpsDaemon, patience_s: float) -> None:
+    async def _end(self, daemon: MpsDaemon, patience_s: float) -> None:
         """Wait until no daemon of the seat runs; end it where it goes on."""
         end = process_table.end
-        if await asyncio.to_thread(end, self._binary.name, seat.pipes, patience_s):
-            _log.warning("an MPS control daemon was ended by force", device=seat.device_uuid)
+        if await asyncio.to_thread(end, self._binary.name, daemon.pipes, patience_s):
+            _log.warning("an MPS control daemon was ended by force", device=daemon.device_uuid)
 
-    async def _tell(self, seat: MpsDaemon, command: str) -> str:
+    async def _tell(self, daemon: MpsDaemon, command: str) -> str:
         """Give one command to the daemon and return its answer.
 
         Raises:
             Unavailable: It does not run, or does not answer.
         """
-        status, answer = await asyncio.to_thread(self._run, (), _places(seat), f"{command}\n")
+        status, answer = await asyncio.to_thread(self._run, (), _places(daemon), f"{command}\n")
         if status != 0:
-            raise Unavailable(f"MPS on {seat.device_uuid}: {command}: {answer}")
+            raise Unavailable(f"MPS on {daemon.device_uuid}: {command}: {answer}")
         return answer
 
     def _run(
@@ -185,10 +185,10 @@ class LegacyMps:
             return ended.returncode, output.read().decode(errors="replace").strip()
 
 
-def _places(seat: MpsDaemon) -> dict[str, str]:
+def _places(daemon: MpsDaemon) -> dict[str, str]:
     return {
-        "CUDA_MPS_PIPE_DIRECTORY": str(seat.pipes),
-        "CUDA_MPS_LOG_DIRECTORY": str(seat.logs),
+        "CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipes),
+        "CUDA_MPS_LOG_DIRECTORY": str(daemon.logs),
     }
 
 

@@ -36,11 +36,11 @@ class MpsDaemon:
 class MpsDriver(Protocol):
     """Control daemons, by seat. Every call ends within a bounded time."""
 
-    async def start(self, seat: MpsDaemon, ceiling: MpsLimit) -> None:
+    async def start(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
         """Start a daemon, in place of one that does not answer, and bound its clients to come.
 
         Args:
-            seat: Where.
+            daemon: Where.
             ceiling: What no client may exceed.
 
         Raises:
@@ -49,7 +49,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def check(self, seat: MpsDaemon) -> None:
+    async def check(self, daemon: MpsDaemon) -> None:
         """Make sure that a daemon answers.
 
         Raises:
@@ -57,7 +57,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def servers(self, seat: MpsDaemon) -> tuple[int, ...]:
+    async def servers(self, daemon: MpsDaemon) -> tuple[int, ...]:
         """Return the ids of its server processes; one comes with the first client.
 
         Raises:
@@ -65,7 +65,7 @@ class MpsDriver(Protocol):
         """
         ...
 
-    async def stop(self, seat: MpsDaemon) -> None:
+    async def stop(self, daemon: MpsDaemon) -> None:
         """End a daemon, by force where it does not listen; one that does not run is no error."""
         ...
 
@@ -73,7 +73,7 @@ class MpsDriver(Protocol):
         """Return the folders below `root` whose daemons run, whoever started them."""
         ...
 
-    def environment(self, seat: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
+    def environment(self, daemon: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
         """Return what makes a process a client, with its limit.
 
         A client names no device: it sees its daemon's.

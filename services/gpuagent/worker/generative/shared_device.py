@@ -34,12 +34,12 @@ class SharedDevice(WorkerDevice):
 
     Args:
         spec: Who and where the process is.
-        ledger: The device's ledger.
+        counters: The device's ledger.
         clock: CLOCK_MONOTONIC and sleep.
     """
 
-    def __init__(self, spec: WorkerSpec, ledger: SharedCounters, clock: Clock) -> None:
-        super().__init__(spec, ledger, clock)
+    def __init__(self, spec: WorkerSpec, counters: SharedCounters, clock: Clock) -> None:
+        super().__init__(spec, counters, clock)
         self._shares = Shares()
         self._since_s = 0.0
         self._power_w = 0.0
@@ -53,7 +53,7 @@ class SharedDevice(WorkerDevice):
             self._end_stretch(now_s)
         else:
             idle_s = max(now_s - self._slot.idle_since_s, 0.0)
-            stay = Stay(now_s, self._ledger.grant(self._spec.slot).idle_power_w * idle_s)
+            stay = Stay(now_s, self._counters.grant(self._spec.slot).idle_power_w * idle_s)
         self._shares.join(stay)
         self._begin_stretch(now_s)
         return stay
@@ -79,7 +79,7 @@ class SharedDevice(WorkerDevice):
     def _begin_stretch(self, now_s: float) -> None:
         decoded = len(self._shares)
         profiled = self._profiled(Batch(decoded, decoded, now_s))
-        self._power_w, self._method = self._tariff(profiled, self._ledger.grant(self._spec.slot))
+        self._power_w, self._method = self._tariff(profiled, self._counters.grant(self._spec.slot))
         self._since_s = now_s
         self._begin(profiled and BatchCost(_DEAD_S, self._power_w * _DEAD_S), now_s)
 

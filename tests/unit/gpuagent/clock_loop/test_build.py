@@ -38,12 +38,12 @@ def promised(shares: list[float]) -> list[GovernedSegment]:
     )
     tell = promises(deployment)
     return [
-        *(tell(_blueprint("deep", stage)) for stage in range(len(shares))),
-        tell(_blueprint("one")),
+        *(tell(_config("deep", stage)) for stage in range(len(shares))),
+        tell(_config("one")),
     ]
 
 
-def _blueprint(variant: str, stage: int = 0) -> WorkerConfig:
+def _config(variant: str, stage: int = 0) -> WorkerConfig:
     spec = SegmentSpec("s-1", "m", variant, 1, 1, "GPU-1", Placement("whole", 0), stage=stage)
     return WorkerConfig(spec, "GPU-1", Path("v.onnx"), None, "", {}, 5.0, 40)
 

@@ -29,10 +29,10 @@ B = GovernedSegment("s-b", "letters", percentile=95.0, objective_s=0.2)
 class Node:
     """A governor, and segments whose requests all take as long as the test says."""
 
-    def __init__(self, *tenants: GovernedSegment, floor: float = 0.45) -> None:
+    def __init__(self, *segments: GovernedSegment, floor: float = 0.45) -> None:
         self.governor = Governor("GPU-1", V100, floor)
         self.counts: dict[GovernedSegment, Counts] = {
-            tenant: np.zeros(SIZES, np.uint64) for tenant in tenants
+            segment: np.zeros(SIZES, np.uint64) for segment in segments
         }
         self.at_s = 0.0
 
@@ -40,10 +40,10 @@ class Node:
         """Answer 1000 requests per second of each model named; return the clocks meanwhile."""
         clocks = []
         for _ in range(round(seconds / SAMPLE_S)):
-            for tenant, counts in self.counts.items():
-                if tenant.model in latency_s:
-                    self.counts[tenant] = counts.copy()
-                    self.counts[tenant][size_of(latency_s[tenant.model])] += 500
+            for segment, counts in self.counts.items():
+                if segment.model in latency_s:
+                    self.counts[segment] = counts.copy()
+                    self.counts[segment][size_of(latency_s[segment.model])] += 500
             self.at_s += SAMPLE_S
             self.governor.look(self.at_s, ceiling_mhz, self.counts)
             clocks.append(self.governor.clock_mhz)
@@ -174,8 +174,10 @@ def test_with_slack_all_the_way_it_comes_down_to_that_clock() -> None:
 def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     """Half the load that the highest clock can serve: full batches at half of it, as measured."""
     batching = served(32, 4)
-    tenant = replace(A, costs=batching.costs, processes=batching.processes)
-    work = partial(SegmentLoad, tenant.sensitivity, costs=tenant.costs, processes=tenant.processes)
+    segment = replace(A, costs=batching.costs, processes=batching.processes)
+    work = partial(
+        SegmentLoad, segment.sensitivity, costs=segment.costs, processes=segment.processes
+    )
     ratios = tuple(mhz / 1380 for mhz in V100)
 
     assert energy_floor.floor(

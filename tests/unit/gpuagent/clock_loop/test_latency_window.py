@@ -61,13 +61,13 @@ def test_what_a_worker_counts_the_agent_reads_and_no_other_slot_shows(tmp_path: 
 
 
 def test_the_latencies_do_not_touch_the_slots(tmp_path: Path) -> None:
-    with opened(tmp_path / "gpu.ledger") as ledger:
-        before = list(ledger.slots())
+    with opened(tmp_path / "gpu.ledger") as counters:
+        before = list(counters.slots())
         for slot in range(64):
-            ledger.latencies(slot).add(1e-9)
-            ledger.latencies(slot).add(1e9)
+            counters.latencies(slot).add(1e-9)
+            counters.latencies(slot).add(1e9)
 
-        assert list(ledger.slots()) == before
+        assert list(counters.slots()) == before
 
 
 def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> LatencyWindow:

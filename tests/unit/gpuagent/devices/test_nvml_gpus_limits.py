@@ -85,7 +85,7 @@ def test_the_meter_says_how_it_measures(library: FakeNvml, clock: Time) -> None:
 
 
 def test_a_counter_without_power_is_still_a_counter(library: FakeNvml) -> None:
-    library.order(
+    library.inject(
         InjectedFault(Code.NOT_SUPPORTED, frozenset({"nvmlDeviceGetPowerUsage"}), times=None)
     )
     with NvmlGpus(simulated=False) as port:
@@ -184,8 +184,8 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
 def test_an_agent_without_control_reads_and_refuses_every_change(library: FakeNvml) -> None:
     """The refusal names the setting, so that whoever meets it knows what to do."""
     uuid = library.gpu_uuids[0]
-    control = Permissions(granted=False, setting="nodes.rack-7.control")
-    with NvmlGpus(control=control) as port:
+    permissions = Permissions(granted=False, setting="nodes.rack-7.control")
+    with NvmlGpus(permissions=permissions) as port:
         for call in _changes(port, uuid):
             with pytest.raises(PermissionDenied, match=r"nodes\.rack-7\.control") as refused:
                 call()
@@ -216,7 +216,9 @@ def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: FakeNvml, gpus: Op
 
 def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FakeNvml, gpus: Open) -> None:
     port, (lost, *others) = gpus(), library.gpu_uuids
-    library.order(InjectedFault(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost))
+    library.inject(
+        InjectedFault(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost)
+    )
 
     assert [gpu.uuid for gpu in port.list()] == others
     assert len(port.list()) == 3

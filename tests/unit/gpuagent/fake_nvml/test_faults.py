@@ -50,7 +50,7 @@ def test_the_nth_call_fails_and_no_other(number: int) -> None:
     library = FakeNvml("node", ["t4"])
     restore = install(library)
     pynvml.nvmlInit()
-    library.order(InjectedFault.nth(POWER, Code.TIMEOUT, number))
+    library.inject(InjectedFault.nth(POWER, Code.TIMEOUT, number))
 
     assert outcomes(10) == [call != number for call in range(1, 11)]
     restore()
@@ -58,20 +58,20 @@ def test_the_nth_call_fails_and_no_other(number: int) -> None:
 
 def test_an_order_for_one_gpu_leaves_the_others_alone(start: Start) -> None:
     library = start("t4", "t4")
-    library.order(InjectedFault(Code.TIMEOUT, gpu_uuid=library.gpu_uuids[1], times=None))
+    library.inject(InjectedFault(Code.TIMEOUT, gpu_uuid=library.gpu_uuids[1], times=None))
 
     assert outcomes(3, index=0) == [True] * 3
     handle = pynvml.nvmlDeviceGetHandleByIndex(1)  # about no GPU yet
     with pytest.raises(pynvml.NVMLError_Timeout):
         pynvml.nvmlDeviceGetName(handle)
-    library.clear_orders()
+    library.clear_faults()
     assert pynvml.nvmlDeviceGetName(handle) == "Tesla T4"
 
 
 def test_an_order_reaches_the_slices_of_its_gpu(start: Start) -> None:
     library = start("a100-40gb")
     instance = create_a100(mig_gpu(), "3g.20gb", 4)
-    library.order(InjectedFault(Code.UNKNOWN, gpu_uuid=library.gpu_uuids[0]))
+    library.inject(InjectedFault(Code.UNKNOWN, gpu_uuid=library.gpu_uuids[0]))
 
     with pytest.raises(pynvml.NVMLError_Unknown):
         pynvml.nvmlGpuInstanceDestroy(instance)
@@ -83,7 +83,7 @@ def test_a_call_may_do_its_work_and_still_report_a_failure(start: Start) -> None
     library = start("a100-40gb")
     handle = mig_gpu()
     symbol = frozenset({"nvmlDeviceCreateGpuInstanceWithPlacement"})
-    library.order(InjectedFault(Code.TIMEOUT, symbol, after=True))
+    library.inject(InjectedFault(Code.TIMEOUT, symbol, after=True))
 
     with pytest.raises(pynvml.NVMLError_Timeout):
         create_a100(handle, "3g.20gb", 4)
@@ -94,8 +94,8 @@ def test_a_call_may_do_its_work_and_still_report_a_failure(start: Start) -> None
 def test_a_rate_gives_the_same_faults_for_the_same_seed(seed: int, rate: float) -> None:
     def drawn() -> list[bool]:
         injector = FaultInjector()
-        injector.order(InjectedFault(Code.UNKNOWN, rate=rate, times=None), seed)
-        return [injector.strike(POWER, "") is not None for _ in range(50)]
+        injector.inject(InjectedFault(Code.UNKNOWN, rate=rate, times=None), seed)
+        return [injector.due(POWER, "") is not None for _ in range(50)]
 
     assert drawn() == drawn()
     if rate in (0.0, 1.0):
@@ -104,8 +104,8 @@ def test_a_rate_gives_the_same_faults_for_the_same_seed(seed: int, rate: float) 
 
 def test_a_rate_is_about_the_share_of_calls_that_fail() -> None:
     injector = FaultInjector()
-    injector.order(InjectedFault(Code.UNKNOWN, rate=0.2, times=None), 7)
-    failed = sum(injector.strike(POWER, "") is not None for _ in range(10_000))
+    injector.inject(InjectedFault(Code.UNKNOWN, rate=0.2, times=None), 7)
+    failed = sum(injector.due(POWER, "") is not None for _ in range(10_000))
 
     assert 1_800 < failed < 2_200
 

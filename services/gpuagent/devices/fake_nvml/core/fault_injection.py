@@ -53,43 +53,43 @@ class FaultInjector:
 
     def __init__(self) -> None:
         self._random = random.Random(0)  # noqa: S311 - faults in a simulation are no secret
-        self._orders: list[InjectedFault] = []
+        self._faults: list[InjectedFault] = []
 
-    def order(self, order: InjectedFault, seed: int | None = None) -> None:
+    def inject(self, fault: InjectedFault, seed: int | None = None) -> None:
         """Take an order; of several that match a call, the earliest decides.
 
         Args:
-            order: The order.
+            fault: The order.
             seed: Draw for orders with a rate anew from this seed.
         """
         if seed is not None:
             self._random.seed(seed)
-        self._orders.append(replace(order))  # it is counted down, and the caller's stays whole
+        self._faults.append(replace(fault))  # it is counted down, and the caller's stays whole
 
     def clear(self) -> None:
         """Forget all orders."""
-        self._orders.clear()
+        self._faults.clear()
 
-    def strike(self, symbol: str, gpu_uuid: str) -> InjectedFault | None:
+    def due(self, symbol: str, gpu_uuid: str) -> InjectedFault | None:
         """Return the order that makes this call fail, or None.
 
         Args:
             symbol: C name of the function.
             gpu_uuid: The GPU that the call is about; "" where it is about none.
         """
-        for order in self._orders:
-            if order.matches(symbol, gpu_uuid) and self._due(order):
-                return order
+        for fault in self._faults:
+            if fault.matches(symbol, gpu_uuid) and self._due(fault):
+                return fault
         return None
 
-    def _due(self, order: InjectedFault) -> bool:
-        if order.skip:
-            order.skip -= 1
+    def _due(self, fault: InjectedFault) -> bool:
+        if fault.skip:
+            fault.skip -= 1
             return False
-        if order.rate < 1 and self._random.random() >= order.rate:
+        if fault.rate < 1 and self._random.random() >= fault.rate:
             return False
-        if order.times is not None:
-            order.times -= 1
-            if not order.times:
-                self._orders.remove(order)
+        if fault.times is not None:
+            fault.times -= 1
+            if not fault.times:
+                self._faults.remove(fault)
         return True
