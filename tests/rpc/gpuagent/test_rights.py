@@ -87,9 +87,9 @@ async def test_an_agent_that_only_reads_tells_the_way_and_does_not_take_it(
     ],
 )
 def test_real_gpus_are_changed_only_where_the_deployment_says_so(
-    simulated: tuple[str, ...] | None, permissions: bool | None, controlled: bool
+    simulated: tuple[str, ...] | None, control: bool | None, controlled: bool
 ) -> None:
-    assert Node(zone="Z", simulated=simulated, control=permissions).controlled == controlled
+    assert Node(zone="Z", simulated=simulated, control=control).controlled == controlled
 
 
 # ---- lost GPUs ---------------------------------------------------------------------------------
