@@ -119,7 +119,7 @@ class _Planner:
         self.counterfactual = Counterfactual(settings, models, self.world, self.books.rate)
         policies = Policies(deployment, store)
         self.announcer = Announcer(deployment, store, fleet, policies)
-        agents = Agents(fleet, self.books, self.world.tally, clock, changed)
+        agents = Agents(fleet, self.books.read, self.world.tally, clock, changed)
         routers = Routers(demand, level, self.world.tally, clock, changed)
         executor = Executor(fleet, agents, routers, self.announcer, changed)
         planning = Planning(settings, deployment.nodes, models, self.world, self.announcer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +22,14 @@ from services.kit.telemetry import logs
 from services.planner.adapters.wire.convert_energy import counters_from
 from services.planner.adapters.wire.convert_node import node_from
 from services.planner.change_event import Notice
-from services.planner.control.accounting_writer import Books
+from services.planner.core.accounting import counters as energy
 from services.planner.core.fleet import Fleet
 from services.planner.core.online_search.counter_readings import Counters, Tally
 
 _log = logs.get("agents")
+
+RecordEnergy = Callable[[str, Mapping[str, energy.Counters]], None]
+"""Takes a node's name and the energy counters of its GPUs, by UUID."""
 
 
 class Session:
@@ -100,13 +103,13 @@ class Report:
 
 
 class Agents:
-    """Every agent's session and last report; feeds the fleet, the books and the tally."""
+    """Every agent's session and last report; feeds the fleet, the account and the tally."""
 
     def __init__(
-        self, fleet: Fleet, books: Books, tally: Tally, clock: Clock, changed: Notice
+        self, fleet: Fleet, account: RecordEnergy, tally: Tally, clock: Clock, changed: Notice
     ) -> None:
         self._fleet = fleet
-        self._books = books
+        self._account = account
         self._tally = tally
         self._clock = clock
         self._changed = changed
@@ -200,7 +203,7 @@ class Agents:
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
             self._note(session.node, energy=tuple(request.energy))
-            self._books.read(session.node, counters_from(request.energy, self._clock.now()))
+            self._account(session.node, counters_from(request.energy, self._clock.now()))
             self._tally.metered(session.node, _counters(request.energy))
 
     def _note(self, node: str, **news: Any) -> None:

@@ -10,7 +10,7 @@ from services.kit.config import Mqtt
 from services.kit.mqtt import BrokerConnection
 from services.planner.adapters.mqtt_payload import record_of
 from services.planner.broadcast import Broadcast
-from services.planner.control.publisher import Announcement
+from services.planner.core.routing_table import Announcement
 
 
 def conversation(

@@ -9,9 +9,8 @@ from typing import Final
 from services.kit.clock import Clock
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.store import Store
-from services.planner.adapters.store.account_pages import Grouping
 from services.planner.control.accounting_writer import Books
-from services.planner.core.accounting.entries import HOUR, Figures, Key, hour_of
+from services.planner.core.accounting.entries import HOUR, Figures, Grouping, Key, hour_of
 
 _STRETCH: Final = timedelta(days=1)
 

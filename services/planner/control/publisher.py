@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from services.kit.backoff import Backoff
 from services.kit.config import Deployment
@@ -17,17 +17,9 @@ from services.planner.change_event import Notice
 from services.planner.control.serving_policies import Policies
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import RoutingTable, Told, routes
+from services.planner.core.routing_table import Announcement, RoutingTable, Told, routes
 
 _log = logs.get("announcer")
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """What subscribers get. Attributes: plan (the newest, or None), routing."""
-
-    plan: Plan | None
-    routing: RoutingTable
 
 
 class Announcer:

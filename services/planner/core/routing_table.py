@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.planner.core.model import Queue, queue_of
-from services.planner.core.plan import PlannedSegment
+from services.planner.core.plan import Plan, PlannedSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,14 @@ class RoutingTable:
                 known = found.get(instance.segment_id, ())
                 found[instance.segment_id] = (*known, instance.endpoint)
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What subscribers get. Attributes: plan (the newest, or None), routing."""
+
+    plan: Plan | None
+    routing: RoutingTable
 
 
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from services.planner.adapters.wire.replay import without_gaps
 from services.planner.broadcast import Broadcast
-from services.planner.control.publisher import Announcement
 from services.planner.core.plan import Plan
-from services.planner.core.routing_table import RoutingTable
+from services.planner.core.routing_table import Announcement, RoutingTable
 from tests.support.planner.plans import plan
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,11 +16,8 @@ from services.planner.adapters.store.tables import account_hours, meta
 from services.planner.adapters.store.upsert import insert_into, put, put_outcome
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
-from services.planner.core.accounting.entries import NAMES, Figures, Key, values
+from services.planner.core.accounting.entries import NAMES, Figures, Grouping, Key, values
 from services.planner.core.plan import Outcome
-
-Grouping = Literal["", "model", "node", "zone"]
-"""What entries of an hour are added up by; "": nothing."""
 
 _KEY: Final = Key._fields
 _TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {

@@ -11,10 +11,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
-from services.planner.adapters.store.account_pages import Grouping
 from services.planner.adapters.wire.record_mapping import to_message
 from services.planner.core.accounting.counters import Counters, Used
-from services.planner.core.accounting.entries import Figures, Key
+from services.planner.core.accounting.entries import Figures, Grouping, Key
 
 _MOST_ENTRIES = 500
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from services.planner.control.publisher import Announcement
 from services.planner.core.plan import Plan
+from services.planner.core.routing_table import Announcement
 
 PAGE = 100
 """Plans fetched at a time; a reader that was away for weeks must not fill the memory."""

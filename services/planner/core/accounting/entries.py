@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from operator import add, attrgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 HOUR = timedelta(hours=1)
+
+Grouping = Literal["", "model", "node", "zone"]
+"""Column by which the entries of an hour are summed; "": entries stay apart."""
 
 _MOST_HOURS = 31 * 24
 """Longest stretch that one entry is spread over; what is older is put into its first hour."""
