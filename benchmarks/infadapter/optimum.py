@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import timed_s
+from benchmarks.infadapter.allocation import Allocator
 from benchmarks.infadapter.setting import BEFORE, CORES, RESOURCE_WEIGHTS, Setting
-from services.planner.core.strategies.infadapter_allocation import Allocator
 
 SHOWN_RPS = (5, 20, 75, 110, 150, 200, 300)
 SHOWN_WEIGHT = 0.05

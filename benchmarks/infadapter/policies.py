@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
+from benchmarks.infadapter.allocation import Allocation, Allocator, Candidate
 from benchmarks.infadapter.setting import CORES, Setting
-from services.planner.core.strategies.infadapter_allocation import Allocation, Allocator, Candidate
 
 PATIENCE = 4
 """Decisions for which a smaller load must last before anything shrinks (the authors' code)."""

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._loads import DAY_S, HOLE_S
+from benchmarks.infadapter.allocation import Allocation
 from benchmarks.infadapter.policies import Outlook, Policy
 from benchmarks.infadapter.setting import BEFORE, CORES, Setting
 from services.kit.config import LoadForecast
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.forecast.load_forecast import MARGIN
-from services.planner.core.strategies.infadapter_allocation import Allocation
 
 STEP_S = 30
 MINUTE_S = 60

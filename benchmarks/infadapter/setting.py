@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Skipped
+from benchmarks.infadapter.allocation import Candidate
 from services.kit.config import InfAdapter as Weights
-from services.planner.core.strategies.infadapter_allocation import Candidate
 
 DATA = Path(__file__).parents[2] / "../shared/data/infadapter"
 

@@ -11,7 +11,7 @@ so that capacities cover the load and units the budget. Each variant has one siz
 
 For given sizes it is best to fill the most accurate variant first. Hence depth-first search in
 order of accuracy, cut where a bound on what the variants to come can add says so
-(`services.planner.core.strategies.infadapter_search`).
+(`benchmarks.infadapter.branch_and_bound`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.infadapter.branch_and_bound import Level, Search, Size
 from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
-from services.planner.core.strategies.infadapter_search import Level, Search, Size
 
 
 @dataclass(frozen=True, slots=True)

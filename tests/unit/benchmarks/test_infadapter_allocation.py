@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.infadapter.allocation import Allocator, Candidate
 from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
-from services.planner.core.strategies.infadapter_allocation import Allocator, Candidate
 from tests.support.paths import OUTSIDE
 
 DATA = OUTSIDE / "infadapter"

@@ -1,4 +1,4 @@
-"""Depth-first branch and bound behind `infadapter_allocation`: one level per variant.
+"""Depth-first branch and bound behind `allocation`: one level per variant.
 
 Levels come in order of accuracy, and each takes as much of the load that is left as its size can
 serve: for given sizes, nothing is better. Two bounds cut the tree:
