@@ -351,7 +351,7 @@ class Score:
             Eq. 1. Also those without weight.
         gpus_in_use: The fewest GPUs that hold the slices.
         gpcs: Compute slices in use.
-        loading_s: Longest loading time of a variant that does not run yet for its model, s.
+        loading_s: Longest loading time of a variant of which a segment has to be started, s.
         active_power_w: Power beyond idle, W.
         ties: What decides between equal objectives, larger is better.
     """

@@ -27,7 +27,11 @@ from services.planner.core.model import Configuration, Period, Pool, Problem, Se
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, Row, prices, row, running_kinds, usable
-from services.planner.core.problem.score import reconfiguration_points, score
+from services.planner.core.problem.score import (
+    longest_loading_s,
+    reconfiguration_points,
+    score,
+)
 
 Strategy = Callable[[Problem], Configuration]
 Segments = Mapping[SegmentKind, int]
@@ -120,8 +124,7 @@ class _Scene:
 
 def _cost(known: Prices, segments: Segments, zero: Worth) -> Worth:
     """Return the price of getting to `segments` as a worth: less points, all else equal."""
-    variants = {(kind.model, kind.variant) for kind in segments}
-    loading_s = max((known.loading_s.get(each, 0.0) for each in variants), default=0.0)
+    loading_s = longest_loading_s(known, segments)
     points = reconfiguration_points(known, segments) + known.loading_points * loading_s
     return (*zero[:POINTS], -points, *zero[POINTS + 1 :])
 
@@ -133,14 +136,7 @@ def _after(known: Prices, segments: Segments) -> Prices:
     for kind, count in segments.items():
         running[row(kind)] += count
         existing[kind.pool, kind.profile] += count
-    loaded = {(kind.model, kind.variant) for kind in segments}
-    loading_s = {
-        (model.name, variant.name): variant.load_s
-        for model in known.models.values()
-        for variant in model.variants
-        if (model.name, variant.name) not in loaded
-    }
-    return replace(known, running=running, existing=existing, loading_s=loading_s)
+    return replace(known, running=running, existing=existing)
 
 
 def _answers(problem: Problem, strategy: Strategy) -> Iterator[Configuration]:

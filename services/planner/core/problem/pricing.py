@@ -15,7 +15,7 @@ With one model and all load served, CLOVER's are its equations. For several mode
                 / (sum over all demand of C_base(model)) * 100
     AA        = sum over requests of a / A_base(model) / all demand
     RC        = compute slices in use / compute slices of the fleet
-    LC        = longest loading time of a variant that does not run yet for its model, s
+    LC        = longest loading time of a variant of which a segment has to be started, s
 
 so that all but LC is linear in loads, segments and GPUs, and a refused request is worth nothing.
 """
@@ -72,7 +72,7 @@ class Prices:
         baseline_gco2e_per_s: By model, C_base x demand.
         running: Segments that run, by row.
         existing: Slices that exist, by pool and kind.
-        loading_s: How long the variants take to load that do not run for their model, s.
+        loading_s: Loading time by model and variant, s.
         servable: Names of the models that some segment could serve in time.
         fleet_gpcs: Compute slices of the fleet, at least 1.
     """
@@ -206,7 +206,6 @@ def prices(problem: Problem) -> Prices:
     check(problem)
     demanded = {model.name: model for model in problem.models if model.demand_rps > 0}
     running = tuple(running_kinds(problem))
-    loaded = {(kind.model, kind.variant) for kind in running}
     pools = problem.pools
     return Prices(
         problem=problem,
@@ -225,7 +224,6 @@ def prices(problem: Problem) -> Prices:
             (model.name, variant.name): variant.load_s
             for model in demanded.values()
             for variant in model.variants
-            if (model.name, variant.name) not in loaded
         },
         servable=frozenset(
             kind.model

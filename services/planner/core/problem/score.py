@@ -82,13 +82,25 @@ def reconfiguration_points(known: Prices, segments: Mapping[SegmentKind, int]) -
     those of the same kind that exist, on each pool. Clocks change without a restart.
     """
     slices: Counter[tuple[Pool, str]] = Counter()
-    rows: Counter[Row] = Counter()
     for kind, count in segments.items():
         slices[kind.pool, kind.profile] += count
-        rows[row(kind)] += count
-    started = sum(max(0, count - known.running.get(key, 0)) for key, count in rows.items())
+    started = sum(_started(known, segments).values())
     created = sum(max(0, count - known.existing.get(key, 0)) for key, count in slices.items())
     return known.switch_points * started + known.layout_points * created
+
+
+def longest_loading_s(known: Prices, segments: Mapping[SegmentKind, int]) -> float:
+    """Return the longest loading time of a variant of which a segment has to be started."""
+    variants = {(model, variant) for model, variant, *_ in _started(known, segments)}
+    return max((known.loading_s.get(each, 0.0) for each in variants), default=0.0)
+
+
+def _started(known: Prices, segments: Mapping[SegmentKind, int]) -> Counter[Row]:
+    """Return how many segments of each row have to be started: those beyond what runs."""
+    rows: Counter[Row] = Counter()
+    for kind, count in segments.items():
+        rows[row(kind)] += count
+    return rows - Counter(known.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +133,12 @@ class _Use:
         needed = gpus_needed(problem, segments)
         if needed is None:
             raise FailedPrecondition("the configuration's slices do not fit on the fleet")
-        variants = {(kind.model, kind.variant) for kind in segments}
         return cls(
             gpus=sum(needed.values()),
             gpcs=sum(count * gpcs(kind) for kind, count in segments.items()),
             powered=needed if problem.objective.park_idle_gpus else problem.pools,
             active_w=_active_w(configuration),
-            loading_s=max((known.loading_s.get(each, 0.0) for each in variants), default=0.0),
+            loading_s=longest_loading_s(known, segments),
         )
 
     @property

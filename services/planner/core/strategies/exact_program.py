@@ -1,17 +1,19 @@
 """The one formulation: a mixed-integer program for every mix of goals.
 
 Variables, per segment kind s (row r: the same at any clock), model m, pool p, slice kind k, clock
-h, maximal layout c and variant w that does not run yet:
+h, maximal layout c and variant w:
 
     n_s   segments (integer)             x_s  load, as a share of the model's demand
     y_phc GPUs in layout c (integer)     u_m  share of the demand that is not served; z: the worst
     v_m   accuracy short of the floor    d_r, q_pk  segments to start, slices to create
-    b_w   whether it is to be loaded     t    longest time to load, s
+    b_w   whether a segment of it starts t    longest time to load, s
 
     x_s * demand <= rho * throughput_s * n_s          sum_s x_s + u_m = 1, u_m <= z   (s: stage 0)
     sum of x_s over a pipeline's stage i = over its stage 0, for every i > 0
     sum_{s of phk} n_s <= sum_c count(c, k) * y_phc   sum_hc y_phc <= N_p
-    sum_s x_s * shortfall_s <= v_m                    sum_{s of w} x_s <= b_w, load_w * b_w <= t
+    sum_s x_s * shortfall_s <= v_m                    load_w * b_w <= t
+    sum_{s of w} x_s <= b_w, where none of w runs; else, with most_r the most segments of its use,
+    sum_{s of r} n_s - running_r <= most_r * b_w, for each row r of w
     d_r >= sum_{s of r} n_s - running_r               q_pk >= sum_{s of pk} n_s - existing_pk
 
 Goals, one after the other: the least z, the least unserved load, the least accuracy below the
@@ -170,7 +172,7 @@ class Formulation:
     def _add_segments(self) -> None:
         """Let loads go to segments, up to what these can take."""
         size, program = len(self.kinds), self.program
-        most = [self._needed(kind, self._demand_rps(kind)) for kind in self.kinds]
+        most = [self._most(kind) for kind in self.kinds]
         taken = [-self._share(kind) for kind in self.kinds]
         self.counts = program.columns(size, upper=most, integer=True)
         self.loads = program.columns(size, upper=1.0)
@@ -257,27 +259,40 @@ class Formulation:
         self._cost |= dict.fromkeys(excess.tolist(), points)
 
     def _add_loading(self) -> None:
-        """Price the longest time to load a variant."""
+        """Price the longest time to load a variant of which a segment has to be started."""
         points, times = self.known.loading_points, self.known.loading_s
         pairs = [(kind.model, kind.variant) for kind in self.kinds]
-        new = [  # a pipeline's load is that of its first stage
-            index
-            for index, pair in enumerate(pairs)
-            if times.get(pair, 0.0) > 0 and not self.kinds[index].stage.index
-        ]
-        if not points or not new:
+        slow = [index for index, pair in enumerate(pairs) if times.get(pair, 0.0) > 0]
+        if not points or not slow:
             return
-        variants, at = _distinct(pairs[index] for index in new)
-        program, size = self.program, len(variants)
-        loaded = program.columns(size, upper=1.0, integer=True)
+        program, variants = self.program, list(dict.fromkeys(pairs[index] for index in slow))
+        loaded = program.columns(len(variants), upper=1.0, integer=True)
         longest = program.column()
-        uses = program.rows(size, high=0.0)
-        program.terms(uses[at], self.loads[new], 1.0)
-        program.terms(uses, loaded, -1.0)
-        waits = program.rows(size, high=0.0)
+        waits = program.rows(len(variants), high=0.0)
         program.terms(waits, loaded, [times[pair] for pair in variants])
         program.terms(waits, longest, -1.0)
         self._cost[longest] = points
+        column = dict(zip(variants, loaded, strict=True))
+        held = {(model, variant) for model, variant, *_ in self.known.running}
+        self._load_new([i for i in slow if pairs[i] not in held], column)
+        self._load_more([i for i in slow if pairs[i] in held], column)
+
+    def _load_new(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
+        """Have variants of which nothing runs be loaded before they take requests."""
+        answering = [i for i in kinds if not self.kinds[i].stage.index]  # pipelines: the first
+        variants, at = _distinct((self.kinds[i].model, self.kinds[i].variant) for i in answering)
+        uses = self.program.rows(len(variants), high=0.0)
+        self.program.terms(uses[at], self.loads[answering], 1.0)
+        self.program.terms(uses, [loaded[each] for each in variants], -1.0)
+
+    def _load_more(self, kinds: Sequence[int], loaded: Mapping[tuple[str, str], int]) -> None:
+        """Have variants be loaded of which more segments of a row are used than run."""
+        rows, at = _distinct(row(self.kinds[i]) for i in kinds)
+        most = np.zeros(len(rows))
+        np.add.at(most, at, [self._most(self.kinds[i]) for i in kinds])
+        excess = self.program.rows(len(rows), high=[self.known.running.get(r, 0) for r in rows])
+        self.program.terms(excess[at], self.counts[kinds], 1.0)
+        self.program.terms(excess, [loaded[r[:2]] for r in rows], -most)
 
     def _models(self, names: Sequence[str]) -> list[int]:
         """Return the position of each kind's model among `names`."""
@@ -297,6 +312,10 @@ class Formulation:
     def _share(self, kind: SegmentKind) -> float:
         """Return the share of its model's demand that one segment can take."""
         return self._usable_rps(kind) / self._demand_rps(kind)
+
+    def _most(self, kind: SegmentKind) -> int:
+        """Return how many segments of a kind its model's whole demand takes."""
+        return self._needed(kind, self._demand_rps(kind))
 
     def _needed(self, kind: SegmentKind, load_rps: float) -> int:
         """Return how many segments of a kind a load takes."""
