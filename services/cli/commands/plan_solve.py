@@ -32,9 +32,7 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ] = None,
     scenario: Annotated[int, typer.Option(help="Row of --rates and --latencies; 1: first.")] = 1,
     objective: Annotated[Aim, typer.Option(help="What a good plan is.")] = Aim.FEWEST_GPUS,
-    strategy: Annotated[
-        str, typer.Option(help="exact, parvagpu, parvagpu-single, parvagpu-unoptimized, ...")
-    ] = "exact",
+    strategy: Annotated[str, typer.Option(help="exact, parvagpu, annealing, ...")] = "exact",
     gpu: Annotated[str, typer.Option(help="GPU type that was measured.")] = "a100-80gb",
     gpus: Annotated[
         int | None, typer.Option(min=1, help="GPUs there are. Default: as many as it takes.")

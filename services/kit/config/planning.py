@@ -38,8 +38,6 @@ Strategy = Literal[
     "infadapter",
     "oracle",
     "parvagpu",
-    "parvagpu-single",
-    "parvagpu-unoptimized",
     "random",
 ]
 

@@ -14,11 +14,7 @@ from services.planner.core.strategies.co2opt import co2opt
 from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.infadapter import infadapter
 from services.planner.core.strategies.oracle import oracle
-from services.planner.core.strategies.parvagpu.strategy import (
-    parvagpu,
-    parvagpu_single,
-    parvagpu_unoptimized,
-)
+from services.planner.core.strategies.parvagpu.strategy import parvagpu
 from services.planner.core.strategies.random_search import random_search
 from services.planner.core.strategies.without_pipelines import in_one_piece
 
@@ -35,8 +31,6 @@ _ALL: Mapping[str, Strategy] = {
     "infadapter": infadapter,
     "oracle": oracle,
     "parvagpu": parvagpu,
-    "parvagpu-single": parvagpu_single,
-    "parvagpu-unoptimized": parvagpu_unoptimized,
     "random": random_search,
 }
 

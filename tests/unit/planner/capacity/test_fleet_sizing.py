@@ -10,9 +10,11 @@ from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.table import Point, TableProfile
 from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
-from services.planner.core.strategies import REGISTRY
+from services.planner.core.model import Configuration, Problem
+from services.planner.core.strategies import Strategy
 from services.planner.core.strategies.exact import exact
-from services.planner.core.strategies.parvagpu.strategy import parvagpu
+from services.planner.core.strategies.parvagpu.allocation import allocate
+from services.planner.core.strategies.parvagpu.strategy import configuration, parvagpu, single
 from tests.support.planner import fleets
 
 GPU = fleets.gpu_type("a100-80gb")
@@ -48,11 +50,17 @@ def test_the_problem_says_what_the_files_say() -> None:
     assert all(kind.latency_s <= 0.4 * 0.2 for kind in posed.catalog)
 
 
-@pytest.mark.parametrize("name", ["exact", "parvagpu", "parvagpu-single", "parvagpu-unoptimized"])
+def unoptimized(problem: Problem) -> Configuration:
+    return configuration(problem, allocate(problem, optimise=False))
+
+
+@pytest.mark.parametrize(
+    "strategy", [exact, parvagpu, lambda asked: parvagpu(single(asked)), unoptimized]
+)
 @pytest.mark.parametrize("rate_rps", [1.0, 900.0, 30_000.0])
-def test_without_a_limit_there_are_gpus_enough(name: str, rate_rps: float) -> None:
+def test_without_a_limit_there_are_gpus_enough(strategy: Strategy, rate_rps: float) -> None:
     posed = pose([Service("slow", rate_rps, 0.2)], PROFILES, GPU, Terms())
-    found = lay_out(posed, REGISTRY[name](posed))
+    found = lay_out(posed, strategy(posed))
     assert found.score.unserved_rps["slow"] == pytest.approx(0.0, abs=1e-6 * rate_rps)
 
 

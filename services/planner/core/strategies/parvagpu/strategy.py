@@ -1,4 +1,4 @@
-"""ParvaGPU: segments of MIG slices and MPS processes on fewest GPUs (SC'24), as strategies.
+"""ParvaGPU: segments of MIG slices and MPS processes on fewest GPUs (SC'24), as a strategy.
 
 The Segment Configurator picks each model's segments, the Segment Allocator their GPUs; both modules
 name what is repaired. ParvaGPU knows no carbon and no accuracy: of a model's variants it runs the
@@ -20,18 +20,8 @@ def parvagpu(problem: Problem) -> Configuration:
     return configuration(problem, allocate(problem))
 
 
-def parvagpu_single(problem: Problem) -> Configuration:
-    """Run `parvagpu` with one process per segment, without MPS (ParvaGPU-single)."""
-    return parvagpu(single(problem))
-
-
-def parvagpu_unoptimized(problem: Problem) -> Configuration:
-    """Run `parvagpu` without its Allocation Optimisation (ParvaGPU-unoptimized)."""
-    return configuration(problem, allocate(problem, optimise=False))
-
-
 def single(problem: Problem) -> Problem:
-    """Return the problem with one process per segment."""
+    """Return the problem with one process per segment, without MPS (ParvaGPU-single)."""
     kinds = catalog.build(
         problem.models, problem.pools, problem.objective, problem.batch_sizes, max_processes=1
     )
