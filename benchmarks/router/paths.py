@@ -164,7 +164,8 @@ def _deployment(
 
 
 def _python(module: str, *ports: int) -> tuple[str | int, ...]:
-    return (sys.executable, "-m", module, *ports)
+    safe = ("-P",) if module.startswith("services.") else ()  # `benchmarks` is found from here
+    return (sys.executable, *safe, "-m", module, *ports)
 
 
 PATHS: dict[str, Start] = {

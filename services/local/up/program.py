@@ -38,7 +38,8 @@ def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
 
 def _programs(deployment: Deployment, config: Path) -> Iterator[Program]:
     def serve(name: str, service: str, endpoint: Endpoint, *more: str) -> Program:
-        command = (sys.executable, "-m", "services.cli", service, "serve", "--with-parent")
+        # -P: a folder `services` of the user's, where the suite is started, is not ours.
+        command = (sys.executable, "-P", "-m", "services.cli", service, "serve", "--with-parent")
         argv = (*command, "--config", str(config.resolve()), *more)
         return Program(name, argv, endpoint.dial, deployment.tls)
 

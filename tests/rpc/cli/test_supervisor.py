@@ -14,11 +14,13 @@ import pytest
 
 from services.kit.errors import DeadlineExceeded, FailedPrecondition
 from services.kit.net import free_port
+from services.kit.settings import load
 from services.local.up.orphans import COOKIE, PARENT, bearers
 from services.local.up.process import State
-from services.local.up.program import Program
+from services.local.up.program import Program, programs
 from services.local.up.suite import Suite
 
+ROOT = Path(__file__).parents[2]
 SLEEP = "import time; time.sleep(60)"
 
 
@@ -184,3 +186,16 @@ async def test_a_process_whose_parent_died_before_it_could_ask_ends_by_itself() 
     )
 
     assert await asyncio.wait_for(orphan.wait(), 20) == -signal.SIGTERM
+
+
+async def test_a_folder_services_where_the_suite_is_started_is_not_imported(tmp_path: Path) -> None:
+    """A user's own package of that name lies beside their deployment file."""
+    decoy = tmp_path / "services"
+    decoy.mkdir()
+    (decoy / "__init__.py").write_text("raise SystemExit('the decoy was imported')")
+    deployment = load(ROOT / "cinquefoil.yaml")
+    for program in programs(deployment, tmp_path / "cinquefoil.yaml"):
+        started = await asyncio.create_subprocess_exec(
+            *(*program.argv, "--help"), cwd=tmp_path, stdout=asyncio.subprocess.DEVNULL
+        )
+        assert await started.wait() == 0
