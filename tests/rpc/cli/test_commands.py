@@ -6,13 +6,18 @@ import asyncio
 import json
 import signal
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
 from services.kit.config.loader import load
-from tests.support.cli.fake_services import cinquefoil, cinquefoil_process, suite
+from services.kit.net import free_port
+from services.kit.rpc import serving
+from tests.support.cli.fake_services import PLAN, cinquefoil, cinquefoil_process, suite
 from tests.support.paths import ROOT
 
 
@@ -158,19 +163,48 @@ async def test_a_missing_deployment_file_ends_with_status_2(tmp_path: Path) -> N
     assert "none.yaml: file: cannot be read: No such file or directory" in ended.err
 
 
-async def test_the_example_prints_plans_as_they_come(config: Path) -> None:
-    async with suite(config):
-        address = load(config).planner.dial
+class RestartingPlanner(planner_pb2_grpc.PlannerServiceServicer):
+    """Says one plan per stream and ends the stream, as a planner that drains does."""
+
+    def __init__(self) -> None:
+        self.after: list[int | None] = []
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.after.append(request.after_version if request.HasField("after_version") else None)
+        for version in range(7, 7 + len(self.after)):
+            plan = plan_pb2.Plan()
+            plan.CopyFrom(PLAN)
+            plan.version = version
+            yield planner_pb2.WatchResponse(plan=plan)
+
+
+async def test_the_subscriber_example_needs_only_the_protos_and_reconnects() -> None:
+    """The example runs where neither `services` nor `inference` can be imported."""
+    servicer = RestartingPlanner()
+    code = (
+        "import runpy, sys; sys.modules.update(services=None, inference=None);"
+        "runpy.run_path(sys.argv[1], run_name='__main__')"
+    ).replace("sys.argv[1]", f"{str(ROOT / 'examples/watch_plans.py')!r}")
+
+    def register(server: Any) -> None:
+        planner_pb2_grpc.add_PlannerServiceServicer_to_server(servicer, server)
+
+    address = f"127.0.0.1:{free_port()}"
+    async with serving(address, register, ("cinquefoil.planner.v1.PlannerService",)):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(ROOT / "examples/watch_plans.py"), address),
-            stdout=asyncio.subprocess.PIPE,
+            *(sys.executable, "-P", "-c", code, address), stdout=asyncio.subprocess.PIPE
         )
-        out, _ = await process.communicate()
-    assert process.returncode == 0
-    assert out.decode().splitlines() == [
-        "plan 7 (exact): carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)",
-        "  100.0% svc on 3g.20gb",
-    ]
+        assert process.stdout is not None
+        async with asyncio.timeout(20):
+            lines = [(await process.stdout.readline()).decode().rstrip() for _ in range(4)]
+        process.send_signal(signal.SIGINT)
+        status = await process.wait()
+
+    reason = "(exact): carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)"
+    segment = "  100.0% svc on 3g.20gb"
+    assert lines == [f"plan 7 {reason}", segment, f"plan 8 {reason}", segment]
+    assert servicer.after[:2] == [None, 7]
+    assert status == 0
 
 
 async def test_the_triton_example_gets_an_answer(config: Path) -> None:
