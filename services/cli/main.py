@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+from typing import Annotated
 
 import typer
 
@@ -14,6 +15,7 @@ from services.cli.commands import (
     gpuagent,
     health,
     infer,
+    init,
     models,
     partition,
     plan,
@@ -36,7 +38,31 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,  # services log through it: a plain traceback reads better
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - takes 20 ms
+
+        typer.echo(f"cinquefoil {version('cinquefoil')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Take the options of `cinquefoil` itself, whose help text is the application's."""
+
+
 app.command("demo")(demo.demo)
+app.command("init")(init.init)
 app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("infer")(infer.infer)

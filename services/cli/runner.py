@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import typer
 import uvloop
 
-from services.kit.config.loader import ConfigError
+from services.kit.config.loader import DEFAULT_FILE, ConfigError
 from services.kit.errors import ServiceError
 
 T = TypeVar("T")
@@ -31,6 +31,8 @@ def explained() -> Iterator[None]:
         yield
     except ConfigError as error:
         typer.echo(str(error), err=True)
+        if error.path.name == DEFAULT_FILE.name and not error.path.exists():
+            typer.echo("`cinquefoil init` writes an example deployment.", err=True)
         raise typer.Exit(2) from error
     except ServiceError as error:
         typer.echo(error.message, err=True)

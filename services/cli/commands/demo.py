@@ -30,14 +30,19 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """Serve a day of the grid in a minute, twice: as BASE and as Cinquefoil.
 
     Trains a family of real models, starts both suites on simulated GPUs, sends both the same
-    requests at the same moments, and reports what it saved. Exit status 1 if a request was lost.
+    requests at the same moments, and reports what it saved. Where there is no cinquefoil.yaml, the
+    example is written first. Exit status 1 if a request was lost.
     """
     from services.cli.demo.run import Options, train
     from services.cli.demo.run import demo as work
     from services.cli.runner import run
-    from services.kit.config.loader import config_path
+    from services.kit.config.loader import DEFAULT_FILE, config_path
+    from services.local.example import write_missing
 
     path = config_path(config)
+    if path == DEFAULT_FILE and not path.exists():
+        written = write_missing(path.parent)
+        typer.echo(f"No {path} here: wrote the example, {', '.join(map(str, written))}")
     if train_only:
         run(train(path))
     elif not run(work(path, Options(seconds=seconds, rate_rps=rate, out=out, seed=seed))):

@@ -15,6 +15,9 @@ from services.cli.commands.options import Config
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 NodeName = Annotated[str, typer.Option("--node", help="Default: the file's only node.")]
 
+_EXTRAS = ("predictor", "train")
+"""What a plain `pip install cinquefoil` leaves out; images of one service leave out more."""
+
 _DOES = {
     "planner": "Decides which variant runs on which slice, and rolls it out.",
     "router": "Answers inference requests (Open Inference Protocol).",
@@ -77,10 +80,8 @@ def imported(service: str, module: str) -> Any:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("services."):
             raise
-        typer.echo(
-            f"the {service} service needs {error.name}: pip install 'cinquefoil[{service}]'",
-            err=True,
-        )
+        package = f"'cinquefoil[{service}]'" if service in _EXTRAS else "cinquefoil"
+        typer.echo(f"{service} needs {error.name}: pip install {package}", err=True)
         raise typer.Exit(1) from error
 
 
