@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from services.cli.main import app
 from services.kit.config.loader import load
 from services.local import example
-
-ROOT = Path(__file__).parents[3]
+from tests.support.paths import ROOT
 
 
 def project(file: str) -> Any:

@@ -12,15 +12,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded, FailedPrecondition
 from services.kit.net import free_port
-from services.kit.settings import load
 from services.local.up.orphans import COOKIE, PARENT, bearers
 from services.local.up.process import State
 from services.local.up.program import Program, programs
 from services.local.up.suite import Suite
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 SLEEP = "import time; time.sleep(60)"
 
 
