@@ -23,9 +23,11 @@ up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 test: $(VENV)/.dev ## run the whole test suite
 	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 
-check: $(VENV)/.dev protos-fresh ## format, lint, types, import rules, protos
+check: $(VENV)/.dev protos-fresh ## format, lint, words, links, types, import rules, protos
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python .ci/words.py
+	$(BIN)/python .ci/links.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	cd protos && ../$(BIN)/buf lint
