@@ -33,7 +33,7 @@ WORDS = {
     # Turns of phrase that are translated.
     r"seldom": "rarely",
     r"beforehand": "in advance",
-    r"of late": "recently",
+    r"of late(?=[,.;:)])": "recently",
     r"for want of": "for lack of",
     r"no cause (to|for)": "no reason to",
     r"(goes?|went|serves?|served) on(?=[.,;:)])": "continues, keeps serving",
