@@ -23,7 +23,7 @@ up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 test: $(VENV)/.dev ## run the whole test suite
 	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 
-check: $(VENV)/.dev protos-fresh ## format, lint, words, links, types, import rules, protos
+check: $(VENV)/.dev protos-fresh protos-compatible ## format, lint, words, links, types, import rules, protos
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python .ci/words.py
@@ -50,6 +50,13 @@ protos-fresh: protos
 wheels: $(VENV)/.run ## build the wheels of the suite and of its protos into dist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./protos .
 
+# A tag is a promise to clients: fields are added after it, never changed or removed.
+protos-compatible: $(VENV)/.dev
+	@tag=$$(git describe --tags --abbrev=0 2>/dev/null); \
+	if [ -z "$$tag" ]; then echo "buf breaking: no tag to compare the protos with"; exit 0; fi; \
+	before=$$(mktemp -d) && trap 'rm -rf "$$before"' EXIT && git archive "$$tag" protos | tar -x -C "$$before" \
+	&& echo "buf breaking: against $$tag" && $(BIN)/buf breaking protos --against "$$before/protos"
+
 clean: ## remove what these targets made
 	rm -rf .venv .venv-protos out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -73,4 +80,4 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-protos/bin/pip install --quiet grpcio-tools mypy-protobuf
 	@touch $@
 
-.PHONY: help demo up test check format bench protos protos-fresh wheels clean
+.PHONY: help demo up test check format bench protos protos-fresh protos-compatible wheels clean
