@@ -11,7 +11,7 @@ import pytest
 from services.carbon.core.model import Sample
 from services.carbon.sources.csv_trace import read_trace
 from services.kit.config.loader import ConfigError
-from tests.support.paths import OUTSIDE
+from tests.support.paths import PUBLISHED
 
 START = datetime(2022, 1, 1, tzinfo=UTC)
 OURS = "timestamp,carbon_intensity_gco2_per_kwh\n"
@@ -21,7 +21,7 @@ EXPORT = (
     "2022-01-01 01:00:00,USA,CAISO,US-CAL-CISO,,,50\n"
     "2022-01-01 02:00:00,USA,CAISO,US-CAL-CISO,210.5,270.25,50\n"
 )
-TRACES = OUTSIDE / "carbon_intensity"
+TRACES = PUBLISHED / "carbon_intensity"
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -15,22 +15,31 @@ from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import SliceShape
 from services.kit.profiles.factory import load_profile
 from services.kit.profiles.table import TableProfile
-from tests.support.paths import OUTSIDE
+from tests.support.paths import MADE_UP, PUBLISHED
 
-DATA = OUTSIDE / "parvagpu/prof_data"
-needs_parvagpu = pytest.mark.skipif(
-    not DATA.is_dir(), reason="ParvaGPU's tables are not beside this checkout"
-)
+PROFILES = [
+    pytest.param(
+        folder,
+        id=name,
+        marks=pytest.mark.skipif(not folder.is_dir(), reason="no ParvaGPU tables beside the clone"),
+    )
+    for name, folder in (
+        ("made up", MADE_UP / "parvagpu/prof_data"),
+        ("published", PUBLISHED / "parvagpu/prof_data"),
+    )
+]
 
 
 def shape(gpcs: int, profile: str, gpu: str = "a100-80gb") -> SliceShape:
     return SliceShape(gpu, profile, gpcs, 14 * gpcs, 108, gpcs * 10 * 2**30, 55.0, 400.0)
 
 
-@needs_parvagpu
-def test_every_measured_point_of_parvagpu_comes_back() -> None:
-    """All eleven models, every GPC count, batch size and process count; 0,0 rows have no cost."""
-    for path in sorted(DATA.glob("*.csv")):
+@pytest.mark.parametrize("folder", PROFILES)
+def test_every_point_of_a_table_in_parvagpus_format_comes_back(folder: Path) -> None:
+    """Every model, GPC count, batch size and process count; 0,0 rows have no cost."""
+    paths = sorted(folder.glob("*.csv"))
+    assert paths
+    for path in paths:
         profile = TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=5.7)
         with path.open() as lines:
             for row in csv.DictReader(lines):
@@ -46,11 +55,11 @@ def test_every_measured_point_of_parvagpu_comes_back() -> None:
                     assert found.latency_s == pytest.approx(float(row["Latency"]), abs=2e-3)
 
 
-@needs_parvagpu
-def test_power_of_a_measured_table_stays_within_the_slice() -> None:
-    profile = TableProfile.read(DATA / "inceptionv3.csv", gpu="a100-80gb", gmacs_per_item=5.7)
-    where = shape(1, "1g.10gb")
-    found = profile.batch(where, 8, 2)
+@pytest.mark.parametrize("folder", PROFILES)
+def test_power_of_a_measured_table_stays_within_the_slice(folder: Path) -> None:
+    path = min(folder.glob("*.csv"))
+    profile = TableProfile.read(path, gpu="a100-80gb", gmacs_per_item=5.7)
+    found = profile.batch(shape(1, "1g.10gb"), 8, 2)
     assert found is not None
     assert 0 < 2 * found.power_w <= 14 / 108 * (400 - 55)
 

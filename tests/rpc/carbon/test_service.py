@@ -28,7 +28,7 @@ from services.carbon.app import run
 from services.carbon.sources.csv_trace import read_trace
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from tests.support.paths import OUTSIDE
+from tests.support.paths import MADE_UP, PUBLISHED
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
@@ -41,7 +41,15 @@ HALF_HOURS_PER_S = 20
 FAST = {"start": START, "speedup": HALF_HOURS_PER_S * 1800}
 STATIC = {"source": {"kind": "static", "intensity_gco2e_per_kwh": 605.59}, "signal": "marginal"}
 SYNTHETIC = {"source": {"kind": "synthetic", "seed": 3}}
-TRACES = OUTSIDE / "carbon_intensity/lca"
+CALIFORNIA = (PUBLISHED / "carbon_intensity/lca/US-CAL-CISO.csv").resolve()
+RECORDED = [
+    pytest.param(MADE_UP / "carbon_by_hour.csv", id="made up"),
+    pytest.param(
+        CALIFORNIA,
+        id="published",
+        marks=pytest.mark.skipif(not CALIFORNIA.exists(), reason="no traces beside the clone"),
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -348,10 +356,11 @@ async def test_metrics_show_every_zone(deployment: Deploy) -> None:
     assert f"cinquefoil_carbon_staleness_seconds{labels} " in page
 
 
-@pytest.mark.skipif(not TRACES.exists(), reason="the recorded traces are not in this checkout")
-async def test_a_recorded_year_replays_from_the_day_that_was_asked_for(deployment: Deploy) -> None:
-    """California, 8 April 2022: hour by hour as recorded, averaged over the day before."""
-    path = (TRACES / "US-CAL-CISO.csv").resolve()
+@pytest.mark.parametrize("path", RECORDED)
+async def test_a_recording_replays_from_the_day_that_was_asked_for(
+    deployment: Deploy, path: Path
+) -> None:
+    """From 8 April 2022, hour by hour as recorded, averaged over the day before."""
     year = {"source": {"kind": "trace", "path": str(path)}}
     async with carbon(deployment(zones(CISO=year, replay=FAST | {"speedup": 36_000}))) as service:
         async for message in service.stub.Watch(pb.WatchRequest(zones=["CISO"]), timeout=20):

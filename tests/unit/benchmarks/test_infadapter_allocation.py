@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from benchmarks.infadapter.allocation import Allocator, Candidate
 from services.kit.config import InfAdapter as Weights
 from services.kit.errors import InvalidArgument
-from tests.support.paths import OUTSIDE
+from tests.support.paths import PUBLISHED
 
-DATA = OUTSIDE / "infadapter"
+DATA = PUBLISHED / "infadapter"
 
 Sizes = Mapping[str, int]
 

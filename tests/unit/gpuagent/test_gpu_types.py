@@ -11,10 +11,10 @@ from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.kit.errors import NotFound
 from services.kit.mig import WHOLE, Placement
-from tests.support.paths import OUTSIDE
+from tests.support.paths import PUBLISHED
 
 TABLES = [gpu_types.load(name) for name in gpu_types.names()]
-CLOCKS = OUTSIDE / "gpu_power/supported_clocks_v100_a100_h100.csv"
+CLOCKS = PUBLISHED / "gpu_power/supported_clocks_v100_a100_h100.csv"
 
 every_table = pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 

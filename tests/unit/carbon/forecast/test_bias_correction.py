@@ -29,11 +29,11 @@ from services.carbon.core.sources.provider import Outlook, Reading
 from services.carbon.sources.csv_trace import read_trace
 from services.carbon.sources.live.cache import Cache
 from services.kit.config import NesoSource
-from tests.support.paths import OUTSIDE
+from tests.support.paths import PUBLISHED
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-OFFICIAL = OUTSIDE / "carbon_intensity/official"
+OFFICIAL = PUBLISHED / "carbon_intensity/official"
 
 
 def curve(hour: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +20,17 @@ from services.planner.core.forecast.load_forecast import (
     Interval,
 )
 from services.planner.core.forecast.load_forecast_analogues import Analogues, Likeness, Sample
-from tests.support.paths import OUTSIDE
+from tests.support.paths import MADE_UP, PUBLISHED
 
-TRACE = OUTSIDE / "requests/twitter_2021_08_days00-13_1min.csv"
+TWITTER = PUBLISHED / "requests/twitter_2021_08_days00-13_1min.csv"
+TRACES = [
+    pytest.param(MADE_UP / "requests_by_minute.csv", id="made up"),
+    pytest.param(
+        TWITTER,
+        id="published",
+        marks=pytest.mark.skipif(not TWITTER.is_file(), reason="no traces beside the clone"),
+    ),
+]
 MINUTE_S = 60.0
 
 loads = st.floats(0, 1e6)
@@ -195,11 +204,10 @@ def test_of_many_situations_the_nearest_ones_are_asked() -> None:
     assert not known.near(np.array([50.0]), likeness, 2)
 
 
-def test_a_real_day_is_forecast_better_than_by_its_last_minute() -> None:
-    """The first day and a half of the Twitter trace, from no history at all."""
-    if not TRACE.is_file():
-        pytest.skip("the Twitter trace is not beside the repository")
-    with TRACE.open() as lines:
+@pytest.mark.parametrize("path", TRACES)
+def test_a_day_is_forecast_better_than_by_its_last_minute(path: Path) -> None:
+    """The first day and a half of a trace, from no history at all; holes in it are no matter."""
+    with path.open() as lines:
         rows = [row for row in csv.DictReader(lines) if int(row["day"]) < 2]
     maxima = [float(row["max_rps"]) for row in rows[: 1440 + 700]]
     holes = [index for index, most in enumerate(maxima) if most == 0 or index % 1440 >= 1411]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 
 import pytest
@@ -11,60 +10,17 @@ from hypothesis import strategies as st
 
 from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
-from services.kit.profiles.table import TableProfile
-from services.planner.core.model import Configuration, Model, Pool, Problem, Segment, Variant
-from services.planner.core.placement.placement import place
+from services.planner.core.model import Configuration, Pool, Segment
 from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import candidates, exact
-from tests.support.paths import OUTSIDE
 from tests.support.planner import fleets
 
-DATA = OUTSIDE / "parvagpu"
 FEWEST = Objective(goals=Goals(clover=0, fewest_gpus=1), max_utilisation=1.0)
-OPTIMUM = {1: 2, 2: 3, 3: 5, 4: 7, 5: 12, 6: 15}
-"""GPUs in ParvaGPU's scenarios."""
 
 
 # ---- ParvaGPU's goal -----------------------------------------------------------------------------
-
-
-def scenario(number: int) -> Problem:
-    """One of ParvaGPU's scenarios on 20 A100-80GB."""
-    names = sorted(path.stem for path in (DATA / "prof_data").glob("*.csv"))
-    rates, latencies = (
-        list(csv.reader((DATA / "SLO" / name).read_text().splitlines()))[number - 1]
-        for name in ("SLO_req_rate.csv", "SLO_latency.csv")
-    )
-    models = []
-    for name, rate, latency in zip(names, rates, latencies, strict=True):
-        if rate != "N/A":
-            table = DATA / "prof_data" / f"{name}.csv"
-            profile = TableProfile.read(table, gpu="a100-80gb", gmacs_per_item=5.0)
-            variants = (Variant(name, 1.0, profile),)
-            models.append(Model(name, float(latency) / 1000, 99.0, float(rate), variants))
-    gpus = fleets.fleet((fleets.pool("a100-80gb"), 20))
-    sizes = tuple(2**power for power in range(9))
-    return fleets.problem(gpus, models, FEWEST, batch_sizes=sizes, max_processes=5)
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="ParvaGPU's profiles are not here")
-@pytest.mark.parametrize("number", OPTIMUM)
-def test_the_fewest_gpus_of_parvagpus_scenarios_are_proven(number: int) -> None:
-    """The known optimum, gap 0, all demand met, and placements that a driver would accept."""
-    problem = scenario(number)
-    found = exact(problem)
-    judged = score(problem, found)
-    assert found.gap == 0
-    assert judged.gpus_in_use == OPTIMUM[number]
-    assert judged.shortage == (0, 0, 0)
-    ids = iter(range(1000))
-    segments = place(problem, found, lambda: f"s{next(ids)}")
-    assert len({segment.gpu_uuid for segment in segments}) == OPTIMUM[number]
-    for gpu in problem.gpus:
-        layout = [each.placement for each in segments if each.gpu_uuid == gpu.uuid]
-        assert gpu.pool.type.geometry.problem(layout) == ""
 
 
 def test_equally_many_gpus_take_fewer_compute_slices() -> None:
