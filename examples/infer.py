@@ -1,4 +1,4 @@
-"""Send a request to a running deployment with an unmodified Triton client: pip install 'tritonclient[grpc]'."""
+"""Send a request with an unmodified Triton client: pip install 'tritonclient[grpc]'."""
 
 import sys
 

@@ -12,8 +12,8 @@ service in batches. The wait is longer than t with the larger of two probabiliti
 u is the utilisation, S the mean batch time, and P(...) = r ^ (sqrt(2 (k + 1)) - 1), Sakasegawa's
 approximation: for P(busy) with k = c processes that start on whatever waits, r = min(1, load * S /
 c); for P(full) with k = c * batch size places and r = u. A request's own batch is taken to be full,
-which errs on the long side at low load. `tests/unit/planner/problem/test_queueing.py` compares with a
-simulation.
+which errs on the long side at low load. `tests/unit/planner/problem/test_queueing.py` compares with
+a simulation.
 """
 
 from __future__ import annotations
