@@ -76,7 +76,7 @@ class SurveyedGpu:
         profiles: Sizes of GPU instance.
         instances: GPU instances.
         devices: MIG devices.
-        occupants: Segments with processes on it.
+        tenants: Segments with processes on it.
         may_look: The process may look at MIG instances; else profiles and instances are unknown.
     """
 
@@ -87,7 +87,7 @@ class SurveyedGpu:
     profiles: tuple[ListedProfile, ...] = ()
     instances: tuple[ListedInstance, ...] = ()
     devices: tuple[ListedMigDevice, ...] = ()
-    occupants: tuple[SliceOccupant, ...] = ()
+    tenants: tuple[SliceOccupant, ...] = ()
     may_look: bool = True
 
 
@@ -155,7 +155,7 @@ def _surveyed(index: int, folder: Path, serves: Mapping[str, str]) -> SurveyedGp
             gauges=_gauges(device),
             devices=tuple(listing.mig_devices(device)),
         )
-        gpu = replace(gpu, occupants=tuple(_tenants(folder, gpu.uuid, serves)))
+        gpu = replace(gpu, tenants=tuple(_tenants(folder, gpu.uuid, serves)))
     except pynvml.NVMLError_GpuIsLost:
         return SurveyedGpu(index)
     try:

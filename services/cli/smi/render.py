@@ -70,11 +70,11 @@ def _rows(gpu: SurveyedGpu) -> Iterator[tuple[str, ...]]:
     """Yield the GPU's slices; an uncut GPU is one only where something runs on it."""
     instances = {found.id: f"{found.start}:{found.size}" for found in gpu.instances}
     where = {each.uuid: (each.name, instances.get(each.instance_id, "?")) for each in gpu.devices}
-    occupants = {tenant.slice_uuid: tenant for tenant in gpu.occupants}
-    if gpu.uuid in occupants:
+    tenants = {tenant.slice_uuid: tenant for tenant in gpu.tenants}
+    if gpu.uuid in tenants:
         where[gpu.uuid] = ("whole", "-")
     for uuid, (name, place) in sorted(where.items(), key=lambda entry: entry[1][1]):
-        tenant = occupants.get(uuid)
+        tenant = tenants.get(uuid)
         runs = (tenant.segment_id, tenant.serves or "-", str(len(tenant.pids))) if tenant else ()
         yield (name, place, *(runs or ("-", "-", "-")))
     bare = set(instances) - {each.instance_id for each in gpu.devices}

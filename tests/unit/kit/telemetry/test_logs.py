@@ -16,7 +16,9 @@ from services.kit.telemetry.tracing import traceparent
 def _restored() -> Iterator[None]:
     """Logging is the process's: put back what was there."""
     before = structlog.get_config()
+    token = traceparent.set("")
     yield
+    traceparent.reset(token)
     structlog.configure(**before)
     structlog.contextvars.clear_contextvars()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.infadapter.allocation import Allocation, Allocator, Candidate
-from services.gpuagent.devices.cpu import geometry
+from services.gpuagent.core import cpu_geometry
 from services.kit.config import Goals, InfAdapter, Objective
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -135,7 +135,7 @@ class Sizing:
 
     def problem(self) -> Problem:
         """The same as a machine whose cores segments share."""
-        cores = geometry.geometry(self.budget, self.budget * 2**30)
+        cores = cpu_geometry.geometry(self.budget, self.budget * 2**30)
         pool = Pool(GpuType("cpu", cores, self.budget, 1.0, 2.0), "Z", 1.0, 200.0)
         variants = tuple(
             Variant(each.name, each.accuracy, AnalyticProfile(1.0), each.load_s)
