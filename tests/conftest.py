@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_FILE, ENV_PREFIX, load
@@ -34,11 +34,18 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # time that collecting tests takes, and a sixth of that of running them.
 gc.disable()
 
-# A busy machine must not fail a property for being slow; pytest's timeout bounds all.
-settings.register_profile("cinquefoil", deadline=None, max_examples=50)
+# A busy machine must not fail a property for being slow; pytest's timeout bounds all. A failure
+# prints what reproduces it, so that no database on disk has to.
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "database": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
+settings.register_profile("cinquefoil", max_examples=25, **_COMMON)
 settings.load_profile("cinquefoil")
 # pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
-settings.register_profile("thorough", deadline=None, max_examples=3000)
+settings.register_profile("thorough", max_examples=3000, **_COMMON)
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity, install
@@ -19,6 +19,7 @@ from services.planner.core.placement.placement import place
 from services.planner.core.placement.rollout import plan_rollout
 from services.planner.core.problem import catalog
 from services.planner.core.strategies import REGISTRY
+from tests.support.examples import examples
 
 _BATCH_SIZES = (1, 4, 16)
 
@@ -76,7 +77,7 @@ def model(demand_rps: float) -> Model:
     return Model("m", 0.3, 95.0, demand_rps, variants)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(fleets, demands, strategies, st.floats(0, 1))
 def test_nvml_accepts_every_step_of_every_plan(
     types: list[str], loads: list[float], strategy: str, carbon_weight: float

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as oip
@@ -22,6 +22,7 @@ from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Timing
 from services.kit.clock import RealClock
+from tests.support.examples import examples
 
 
 class Held(LanguageModel):
@@ -56,7 +57,7 @@ def request() -> bytes:
     return made.SerializeToString()
 
 
-@settings(max_examples=25)
+@examples(0.5)
 @given(
     slots=st.integers(1, 5),
     requests=st.integers(1, 12),

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
@@ -28,6 +28,7 @@ from services.gpuagent.core.model import (
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
 from services.gpuagent.devices.fake_nvml import Code, InjectedFault
 from services.kit.mig import WHOLE, Placement, layouts
+from tests.support.examples import examples
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine
 
 LAYOUTS = {
@@ -239,11 +240,7 @@ def calm(world: World) -> None:
 
 
 @pytest.mark.may_block  # thousands of small files are written and read
-@settings(
-    deadline=None,
-    max_examples=settings().max_examples // 2,  # --hypothesis-profile=thorough: 1500
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(0.5)
 @given(st.lists(ordeals, min_size=1, max_size=6))
 def test_after_any_sequence_of_plans_and_faults_the_node_is_as_desired_or_as_before(
     sequence: list[Ordeal],

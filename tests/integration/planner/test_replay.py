@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.adapters.wire.replay import without_gaps
 from services.planner.broadcast import Broadcast
 from services.planner.core.plan import Plan
 from services.planner.core.routing_table import Announcement, RoutingTable
+from tests.support.examples import examples
 from tests.support.planner.plans import plan
 
 
@@ -47,7 +48,7 @@ def version_of(announcement: Announcement) -> int:
     return announcement.plan.version
 
 
-@settings(max_examples=50)
+@examples(1)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6).map(sorted), st.integers(0, 400))
 def test_whatever_is_left_out_of_the_announcements_is_told(heard: list[int], seen: int) -> None:
     seen = min(seen, heard[-1])

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from services.kit.profiles.core.profile import BatchCost
@@ -16,6 +16,7 @@ from services.simulator.report.figures import Figures, figures
 from services.simulator.report.report import run
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.stats.run_record import Seen
+from tests.support.examples import examples
 from tests.support.scenarios import Scene
 
 IDLE_W = gpu_type("a100-40gb").idle_power_w
@@ -50,7 +51,7 @@ def conserved(found: Figures, duration_s: float, gpus: int = 1) -> None:
     assert found.active_j >= 0
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(0.24, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     rate_rps=st.sampled_from([0.0, 0.5, 15.0, 80.0, 900.0]),
     policy=st.sampled_from(["base", "exact", "co2opt"]),

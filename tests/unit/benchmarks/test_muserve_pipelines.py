@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.muserve.planning import groups, tuning
@@ -15,6 +15,7 @@ from benchmarks.muserve.planning.model import Device, Partition, Served
 from benchmarks.muserve.planning.pipelines import Job, Pipeline, Simulation, Stage, pipeline
 from services.kit.errors import FailedPrecondition
 from services.kit.profiles.core.clock_curve import power_ratio, stretch
+from tests.support.examples import examples
 
 GB = 10**9
 DEVICES = tuple(Device(f"gpu-{number}", 16 * GB) for number in range(4))
@@ -90,7 +91,7 @@ def test_neighbours_on_one_device_become_one_stage_without_transfer() -> None:
     assert sum(each.latency_s for each in stages) == pytest.approx(0.05)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(
     st.lists(st.tuples(st.floats(0.0, 5.0), st.integers(0, 3)), min_size=1, max_size=40),
     st.sampled_from([1, 2, 4]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.muserve.planning import exact, power_aware
@@ -24,6 +24,7 @@ from benchmarks.muserve.planning.model import (
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, stretch, thriftiest
 from services.planner.core.placement.clock_similarity import ALIKE, fitting_score
+from tests.support.examples import examples
 
 GB = 10**9
 
@@ -72,7 +73,7 @@ def best_of_all(where: tuple[Device, ...], asked: list[Demand], limits: Limits) 
     return min(sums, default=None)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(1.2)
 @given(cases())
 def test_the_exact_placement_is_the_best_there_is_and_never_worse_than_algorithm_2(
     case: tuple[tuple[Device, ...], list[Demand], Limits],

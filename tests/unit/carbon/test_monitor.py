@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.core.model import Intensity, Sample
@@ -15,6 +15,7 @@ from services.carbon.core.sources.source import Source, samples
 from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
+from tests.support.examples import examples
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -109,7 +110,7 @@ def test_the_average_is_warm_from_the_first_value_where_the_source_has_a_past(
 
 
 @given(strides_min=st.lists(st.integers(1, 500), min_size=1, max_size=20))
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 def test_what_is_learnt_does_not_depend_on_how_often_one_looks(strides_min: list[int]) -> None:
     """A late wake-up loses no change: replays at any speed-up have the same history."""
     source = SyntheticSource(207.13, 69.23, seed=5, step=timedelta(minutes=45))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
@@ -20,10 +20,11 @@ from services.planner.core.fleet import RunningSegment, SegmentState
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
 from services.planner.core.plan import SegmentSpec
+from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
 
 
-@settings(max_examples=10, deadline=None)
+@examples(0.2)
 @given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.floats(5, 1500), st.integers(1, 3))
 def test_a_decision_that_was_carried_out_is_kept(
     strategy: str, intensity: float, gpus: int
@@ -47,7 +48,7 @@ def test_every_strategy_serves_the_demand_with_shares_that_sum_to_one(strategy: 
     assert decision.score.unserved_rps == pytest.approx({"digits": 0.0})
 
 
-@settings(max_examples=10, deadline=None)
+@examples(0.2)
 @given(st.sampled_from(sorted(STRATEGIES - {"annealing"})), st.integers(2, 3))
 def test_a_gpu_that_an_operator_waits_for_is_left_after_others_have_taken_over(
     strategy: str, gpus: int

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective, Planner
@@ -28,6 +28,7 @@ from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import PIPELINED, REGISTRY
 from services.planner.core.strategies.exact import exact
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 TRANSFER_S = 0.003
@@ -69,7 +70,7 @@ def by_stage(configuration: Configuration) -> dict[int, dict[SegmentKind, float]
     return found
 
 
-@settings(max_examples=12, deadline=None)
+@examples(0.24)
 @given(
     st.lists(st.floats(1.0, 20.0), min_size=2, max_size=3),
     st.floats(5.0, 400.0),

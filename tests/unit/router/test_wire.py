@@ -7,12 +7,13 @@ import contextlib
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import InvalidArgument
 from services.router.core.wire import Head, double_parameter, read_head, string_parameter
+from tests.support.examples import examples
 
 text = st.text(max_size=12)
 names = st.one_of(st.just("timeout"), st.just("priority"), text)
@@ -144,7 +145,7 @@ def test_reader_agrees_when_fields_repeat_and_unknown_ones_come(parts: list[byte
     agree(b"".join(parts))
 
 
-@settings(max_examples=300)
+@examples(6)
 @given(st.binary(max_size=60))
 @example(b"\x0a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01")
 @example(b"\xff" * 11)
@@ -160,7 +161,7 @@ def test_arbitrary_bytes_are_read_as_protobuf_reads_them_or_refused(data: bytes)
     agree(data)
 
 
-@settings(max_examples=300)
+@examples(6)
 @given(damaged())
 def test_a_damaged_request_is_routed_as_protobuf_reads_its_top_level_or_refused(
     data: bytes,

@@ -11,7 +11,7 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.core.forecast.bias_correction import (
@@ -29,6 +29,7 @@ from services.carbon.core.sources.provider import Outlook, Reading
 from services.carbon.sources.csv_trace import read_trace
 from services.carbon.sources.live.cache import Cache
 from services.kit.config import NesoSource
+from tests.support.examples import examples
 from tests.support.paths import PUBLISHED
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
@@ -67,7 +68,7 @@ def corrected(record: TrackRecord, hours: int) -> Correction:
 
 
 @given(error=st.floats(-100, 100), days=st.integers(7, 20))
-@settings(max_examples=10, deadline=None)
+@examples(0.2)
 def test_a_provider_that_is_always_too_low_is_corrected_upwards(error: float, days: int) -> None:
     """By nearly all of it after a week, whatever it is."""
     found = corrected(recorded(days * 24, error), days * 24)
@@ -144,7 +145,7 @@ def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
 
 
 @given(future=st.lists(st.floats(0, 1000), min_size=48, max_size=48))
-@settings(max_examples=5, deadline=None)
+@examples(0.1)
 def test_what_is_told_after_now_changes_nothing(future: list[float]) -> None:
     record, now = recorded(200, 30), START + 199 * HOUR
     before = record.correction(observed(200), now)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean, pstdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.core.forecast.forecaster import DEPTH, LONGEST, forecast
@@ -21,6 +21,7 @@ from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
+from tests.support.examples import examples
 from tests.support.paths import PUBLISHED
 
 START = datetime(2022, 4, 8, tzinfo=UTC)
@@ -67,7 +68,7 @@ def of(source: Source, now: datetime) -> Forecast:
     late_min=st.integers(0, 5000),
     repeats=st.integers(1, 20),
 )
-@settings(max_examples=60, deadline=None)
+@examples(1.2)
 def test_any_history_gives_ordered_bounds_and_periods_without_holes(
     values: list[float], step_min: int, late_min: int, repeats: int
 ) -> None:
@@ -155,7 +156,7 @@ def test_an_outage_of_days_does_not_become_a_habit_of_the_grid() -> None:
     past_h=st.integers(1, 24 * 25),
     loop=st.booleans(),
 )
-@settings(max_examples=15, deadline=None)
+@examples(0.3)
 def test_a_replay_does_not_peek_into_the_traces_future(
     futures: list[list[float]], past_h: int, loop: bool
 ) -> None:

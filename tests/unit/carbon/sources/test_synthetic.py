@@ -7,11 +7,12 @@ from itertools import pairwise
 from statistics import fmean, median, pstdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.core.sources.source import samples
 from services.carbon.core.sources.synthetic import SyntheticSource
+from tests.support.examples import examples
 
 HOUR = timedelta(hours=1)
 START = datetime(2022, 1, 1, tzinfo=UTC)
@@ -56,7 +57,7 @@ def test_a_typical_day_has_a_solar_valley_between_two_peaks() -> None:
 
 
 @given(seed=st.integers(), instants=st.lists(INSTANTS, min_size=1, max_size=20))
-@settings(max_examples=30)
+@examples(0.6)
 def test_the_same_seed_gives_the_same_grid_in_whatever_order_it_is_asked(
     seed: int, instants: list[datetime]
 ) -> None:
@@ -73,7 +74,7 @@ def test_seeds_differ() -> None:
 
 
 @given(when=INSTANTS, step_s=st.sampled_from([60.0, 300.0, 1800.0, 3600.0]))
-@settings(max_examples=50)
+@examples(1)
 def test_a_value_holds_for_one_step(when: datetime, step_s: float) -> None:
     step = timedelta(seconds=step_s)
     grid = SyntheticSource(207.13, 69.23, seed=0, step=step)

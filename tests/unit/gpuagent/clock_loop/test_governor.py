@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.miad.setting import served
@@ -20,6 +20,7 @@ from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
 from services.kit.profiles.core.clock_curve import thriftiest
+from tests.support.examples import examples
 
 V100 = load("v100").clocks_mhz
 A = GovernedSegment("s-a", "digits", percentile=99.0, objective_s=0.1)
@@ -145,7 +146,7 @@ def test_an_insensitive_model_goes_lower_with_the_same_slack() -> None:
     assert dull.governor.clock_mhz < sensitive.governor.clock_mhz
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.8)
 @given(
     sensitivities=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     latencies_s=st.lists(st.sampled_from([0.001, 0.05, 0.09, 0.3]), min_size=1, max_size=6),

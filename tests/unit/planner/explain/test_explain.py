@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, Objective
@@ -22,6 +22,7 @@ from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
+from tests.support.examples import examples
 from tests.support.planner.fleets import fleet, model, pool, problem
 
 exact = REGISTRY["exact"]
@@ -49,7 +50,7 @@ def vision(
 # ---- the runner-up and BASE --------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 @given(st.floats(20, 2000), st.floats(0, 1), st.booleans())
 def test_no_alternative_beats_the_optimum_and_all_differ_from_it(
     demand_rps: float, carbon_weight: float, park: bool
@@ -68,7 +69,7 @@ def test_no_alternative_beats_the_optimum_and_all_differ_from_it(
         assert shortage < least or (shortage == least and objective <= best + margin)
 
 
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 @given(st.floats(50, 900), st.floats(0.1, 0.9))
 def test_the_runner_up_is_the_best_of_all_that_could_be(
     demand_rps: float, carbon_weight: float
@@ -239,7 +240,7 @@ def test_the_price_of_reconfiguring_binds_where_it_alone_keeps_the_better_plan_a
     assert ("reconfiguration_price", "") not in bound(explained(free, stays))
 
 
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 @given(st.floats(10, 5000), st.floats(0, 1), st.floats(0, 1))
 def test_bindings_come_most_binding_first_and_never_exceed_their_limit(
     demand_rps: float, carbon_weight: float, floor: float
@@ -254,7 +255,7 @@ def test_bindings_come_most_binding_first_and_never_exceed_their_limit(
 # ---- turning points ----------------------------------------------------------------------------
 
 
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 @given(st.floats(100, 1500), st.floats(0.05, 0.95))
 def test_at_a_turning_point_the_other_one_becomes_better(
     demand_rps: float, carbon_weight: float

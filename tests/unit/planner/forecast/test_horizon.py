@@ -9,7 +9,7 @@ from functools import cache
 from itertools import count, pairwise, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Horizon, Objective
@@ -23,6 +23,7 @@ from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 HOUR_S = 3600.0
@@ -71,7 +72,7 @@ WORTHS = st.integers(-20, 20).map(lambda number: number / 4)
 
 
 @given(data=st.data(), states=st.integers(1, 4), steps=st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@examples(0.5)
 def test_the_best_way_is_what_trying_all_ways_finds(
     data: st.DataObject, states: int, steps: int
 ) -> None:
@@ -160,7 +161,7 @@ def test_without_a_future_it_is_the_strategys_own_answer(known: int) -> None:
 
 
 @given(intensity=st.sampled_from([LOW, USUAL, HIGH]), before=st.sampled_from([LOW, HIGH]))
-@settings(max_examples=6, deadline=None)
+@examples(0.12)
 def test_a_constant_forecast_at_no_price_changes_nothing(intensity: float, before: float) -> None:
     """The answer for the present, with its proof."""
     problem = posed([intensity] * 12, 0.0, planned_at(before))
@@ -202,7 +203,7 @@ def _worth_of_change(running: Sequence[Segment]) -> float:
     before=st.sampled_from([LOW, HIGH]),
     price=st.floats(0.01, 20),
 )
-@settings(max_examples=20, deadline=None)
+@examples(0.4)
 def test_no_other_way_through_the_candidates_is_worth_more(
     ahead: list[float], before: float, price: float
 ) -> None:
@@ -229,7 +230,7 @@ def test_no_other_way_through_the_candidates_is_worth_more(
     ahead=st.lists(st.sampled_from([LOW, USUAL, HIGH]), min_size=6, max_size=6),
     price=st.floats(0, 10),
 )
-@settings(max_examples=8, deadline=None)
+@examples(0.16)
 def test_with_a_right_forecast_it_is_hardly_ever_worth_less_than_the_present_alone(
     ahead: list[float], price: float
 ) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
@@ -15,6 +15,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import clocks, place
+from tests.support.examples import examples
 from tests.support.planner import fleets
 from tests.support.planner.placements import FLEET, POOLS, PROBLEM, configurations, ids, kinds_for
 
@@ -28,7 +29,7 @@ def counts(segments: tuple[Segment, ...]) -> Counter[SegmentKind]:
     return Counter(segment.kind for segment in segments)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(configurations(), configurations())
 def test_what_is_placed_is_the_configuration_on_valid_layouts(
     before: Configuration, wanted: Configuration
@@ -53,7 +54,7 @@ def test_what_is_placed_is_the_configuration_on_valid_layouts(
             assert (gpu.pool, gpu.node) == (segment.kind.pool, segment.node)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(configurations(), st.randoms(use_true_random=False))
 def test_the_same_configuration_changes_nothing_in_whatever_order_gpus_come(
     wanted: Configuration, draw: random.Random
@@ -69,7 +70,7 @@ def test_the_same_configuration_changes_nothing_in_whatever_order_gpus_come(
     assert {s.segment_id: s for s in again} == {s.segment_id: s for s in placed}
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(configurations(), st.data())
 def test_taking_segments_away_moves_none_of_the_others(
     wanted: Configuration, data: st.DataObject

@@ -8,12 +8,13 @@ from dataclasses import replace
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import PlacementRule
 from services.planner.core.model import Configuration, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import place
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 HALF = "3g.20gb"
@@ -94,7 +95,7 @@ def test_what_is_new_goes_beside_what_is_like_it() -> None:
     assert together(placed(posed, wanted(posed, ONE_EACH))) >= ALIKE
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(st.dictionaries(st.sampled_from(sorted(SENSITIVITIES)), st.integers(1, 2), min_size=1))
 def test_it_places_just_what_the_configuration_says(counts: dict[str, int]) -> None:
     posed = problem("power_aware", gpus=4)

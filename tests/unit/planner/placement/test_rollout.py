@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -23,6 +23,7 @@ from services.planner.core.placement.actions import (
 )
 from services.planner.core.placement.placement import clocks, place
 from services.planner.core.placement.rollout import plan_rollout
+from tests.support.examples import examples
 from tests.support.planner import fleets
 from tests.support.planner.placements import MODELS, PROBLEM, configurations, ids, kinds_for
 
@@ -100,7 +101,7 @@ def rolled(problem: Problem, target: Sequence[Segment]) -> tuple[Rollout, Replay
     return rollout, replay
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(configurations(), configurations(), configurations())
 def test_every_rollout_is_safe_and_ends_in_its_target(
     first: Configuration, second: Configuration, third: Configuration
@@ -135,7 +136,7 @@ def running_or(problem: Problem, segment: Segment) -> Segment:
     return next((s for s in problem.running if s.segment_id == segment.segment_id), segment)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(configurations(), configurations())
 def test_who_serves_before_and_after_serves_throughout_where_that_is_possible(
     before: Configuration, wanted: Configuration

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.core.solver import highs
 from services.planner.core.solver.milp import Goal, Program
+from tests.support.examples import examples
 
 UPPER = 3
 weights = st.lists(st.integers(0, 9).map(float), min_size=3, max_size=3)
@@ -40,7 +41,7 @@ def test_goals_are_met_in_order(monkeypatch: pytest.MonkeyPatch, large: int) -> 
     """The first goal's optimum, then the second's among those; the last may be a gain."""
     monkeypatch.setattr(highs, "LARGE", large)
 
-    @settings(deadline=None, max_examples=20)
+    @examples(0.4)
     @given(rows, weights, weights)
     def check(
         demands: list[tuple[list[float], int]], first: list[float], last: list[float]
@@ -83,7 +84,7 @@ def test_what_time_cuts_short_is_not_called_proven() -> None:
     assert found.values.sum() == pytest.approx(5.0)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(rows, weights, weights)
 def test_hoping_changes_no_answer(
     demands: list[tuple[list[float], int]], first: list[float], last: list[float]

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
@@ -26,6 +26,7 @@ from services.planner.core.strategies.annealing import (
 )
 from services.planner.core.strategies.candidates import distinct, trimmed
 from services.planner.core.strategies.exact import exact
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 3)), [fleets.model()])
@@ -69,7 +70,7 @@ def test_a_neighbour_is_another_placeable_configuration_within_distance_four(
     assert gpus_needed(PROBLEM, found) is not None
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(st.integers(0, 1000))
 def test_the_papers_search_ends_five_evaluations_after_its_last_success(seed: int) -> None:
     met = [each.score.worth for each in search(replace(PROBLEM, seed=seed), PAPER)]

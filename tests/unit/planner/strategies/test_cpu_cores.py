@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import cpu_geometry
@@ -16,6 +16,7 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.infadapter import infadapter
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 INFADAPTER = Objective(goals=Goals(clover=0, infadapter=1))
@@ -59,7 +60,7 @@ def test_every_strategy_serves_a_load_from_cores(strategy: str) -> None:
     assert len(set(taken)) == len(taken) <= 4, "cores are nobody's or one segment's"
 
 
-@settings(deadline=None, max_examples=15)
+@examples(0.3)
 @given(st.integers(2, 8), st.floats(0.5, 100.0))
 def test_more_load_never_leaves_better_answers(cores: int, demand_rps: float) -> None:
     """InfAdapter's trade: what more load takes of the cores, it takes from accuracy."""

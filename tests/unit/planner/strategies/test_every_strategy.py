@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, InfAdapter, Objective
@@ -23,6 +23,7 @@ from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.annealing import accept, energy
 from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.exact_program import ENERGY_GAP
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 TOLERANCE = 1e-6
@@ -132,7 +133,7 @@ def no_worse(one: Score, other: Score) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=12)
+@examples(0.24)
 @given(cases())
 def test_exact_is_never_worse_than_any_other_strategy(case: Case) -> None:
     problem = case.problem
@@ -143,7 +144,7 @@ def test_exact_is_never_worse_than_any_other_strategy(case: Case) -> None:
         assert no_worse(mine, theirs), f"{name}: {theirs.worth} beats {mine.worth}"
 
 
-@settings(deadline=None, max_examples=15)
+@examples(0.3)
 @given(cases(), st.sampled_from(sorted(REGISTRY)))
 def test_every_strategy_answers_with_something_placeable_and_repeats_itself(
     case: Case, name: str
@@ -162,7 +163,7 @@ def test_every_strategy_answers_with_something_placeable_and_repeats_itself(
     assert dict(again.load_rps) == dict(found.load_rps)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(0.3)
 @given(model=models, gpus=st.integers(1, 2), objective=objectives, clocks=st.booleans())
 def test_exact_equals_trying_everything(
     model: Model, gpus: int, objective: Objective, clocks: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, InfAdapter, Objective
@@ -15,6 +15,7 @@ from services.planner.core.problem import catalog
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import candidates, exact
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 FEWEST = Objective(goals=Goals(clover=0, fewest_gpus=1), max_utilisation=1.0)
@@ -181,7 +182,7 @@ def everything() -> Objective:
 # ---- candidates ----------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(goals=st.sampled_from([Goals(), Goals(clover=0, infadapter=1)]), seed=st.integers(0, 3))
 def test_what_is_left_out_has_a_better_candidate_in_its_place(goals: Goals, seed: int) -> None:
     """Same variant, slice and clock; no less throughput, and no more energy where that counts."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.infadapter.allocation import Allocation, Allocator, Candidate
@@ -29,6 +29,7 @@ from services.planner.core.model import (
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.infadapter import EQUATION_1, infadapter
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 
@@ -51,7 +52,7 @@ def by_equation_1(problem: Problem, found: Configuration) -> tuple[float, ...]:
     return score(replace(problem, objective=objective), found).worth
 
 
-@settings(max_examples=15, deadline=None)
+@examples(0.3)
 @given(demand_rps=st.floats(1, 1500), resources=st.sampled_from([0.0125, 0.05, 0.2]))
 def test_no_strategy_is_better_by_equation_1(demand_rps: float, resources: float) -> None:
     """And the gap is proven."""
@@ -64,7 +65,7 @@ def test_no_strategy_is_better_by_equation_1(demand_rps: float, resources: float
         assert by_equation_1(problem, found) >= tuple(value - 1e-6 for value in rival), name
 
 
-@settings(max_examples=15, deadline=None)
+@examples(0.3)
 @given(demand_rps=st.floats(1, 1500))
 def test_a_variant_takes_load_only_when_all_more_accurate_ones_are_full(demand_rps: float) -> None:
     problem = posed(demand_rps)

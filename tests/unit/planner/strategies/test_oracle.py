@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Objective
@@ -18,6 +18,7 @@ from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.oracle import oracle
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 GIB = 2**30
@@ -32,7 +33,7 @@ def halvable() -> Pool:
     return Pool(GpuType("a30", Geometry(2, kinds), 56, 30.0, 165.0), "GB", 1.2, 250.0)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(0.5)
 @given(
     weight=st.floats(0.0, 1.0),
     demand_rps=st.floats(10.0, 1500.0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.mig import maximal_layouts
@@ -13,12 +13,13 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies.annealing import PAPER
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.random_search import draws, random_search
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 3)), [fleets.model()])
 
 
-@settings(deadline=None, max_examples=20)
+@examples(0.4)
 @given(st.integers(0, 1000))
 def test_every_draw_fills_every_gpu(seed: int) -> None:
     """No fewer slices than the coarsest layouts have, and no more than fit."""

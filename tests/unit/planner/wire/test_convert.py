@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
@@ -46,6 +46,7 @@ from services.planner.core.plan import (
 )
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
+from tests.support.examples import examples
 
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False)
@@ -151,7 +152,7 @@ def gpu_message(*, mig_enabled: bool = True) -> inventory_pb2.Gpu:
     return inventory_pb2.Gpu(uuid="GPU-a", type=kind, mig_enabled=mig_enabled)
 
 
-@settings(max_examples=50)
+@examples(1)
 @given(plans)
 def test_every_plan_survives_the_wire(plan: Plan) -> None:
     message = plan_pb2.Plan.FromString(plan_to(plan).SerializeToString())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.predictor.core.cache.semantic_cache import ENTRY_BYTES, Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector, coded, decoded
+from tests.support.examples import examples
 
 SIZE = 32
 MODELS = ("a", "b")
@@ -59,7 +60,7 @@ def test_a_prompt_less_like_than_the_threshold_is_not_taken_for_it(cosine: float
 
 
 @given(st.integers(1, 40), st.integers(0, 2**31))
-@settings(max_examples=30)
+@examples(0.6)
 def test_the_nearest_of_all_is_found(count: int, seed: int) -> None:
     """A search agrees with numpy's own cosines, within rounding."""
     known = cache(Bounds(100, 2**20, 1000.0, 1e-6))
@@ -174,7 +175,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestCache.settings = examples(0.8, stateful_step_count=40)
 
 
 def test_a_vector_of_nothing_is_like_nothing() -> None:

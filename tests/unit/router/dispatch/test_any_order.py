@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -25,6 +24,7 @@ from services.router.core.dispatch.decisions import (
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, Limits, Request
 from services.router.core.queue.disciplines import DISCIPLINES
+from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
 
 
@@ -237,5 +237,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert not self.waiting
 
 
-AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AnyOrder.TestCase.settings = examples(1.2, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.config import Goals, Objective
@@ -19,6 +19,7 @@ from services.planner.core.strategies.exact import exact
 from services.planner.core.strategies.parvagpu.allocation import Allocation, allocate
 from services.planner.core.strategies.parvagpu.configurator import triplets
 from services.planner.core.strategies.parvagpu.strategy import configuration, parvagpu, single
+from tests.support.examples import examples
 from tests.support.planner import fleets
 
 OBJECTIVE = Objective(
@@ -93,7 +94,7 @@ def check(posed: Problem, found: Allocation) -> None:
     assert all(kind.latency_s <= 0.5 * slo_s[kind.model] for kind in found.segments)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.6)
 @given(services(), st.booleans())
 def test_maps_are_valid_and_meet_the_demand_within_the_latency_rule(
     models: list[Model], optimise: bool
@@ -106,7 +107,7 @@ def test_maps_are_valid_and_meet_the_demand_within_the_latency_rule(
         assert not servable & set(found.unserved_rps)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.6)
 @given(services(), st.floats(1.0, 20.0), st.integers(1, 3), st.integers(0, 3))
 def test_a_fleet_that_is_too_small_is_filled_up_and_the_rest_is_marked(
     models: list[Model], overload: float, large: int, small: int
@@ -137,7 +138,7 @@ def test_any_overload_is_answered(demand_rps: float) -> None:
     assert size(found) == (3, 21)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.6)
 @given(services(), st.integers(0, 3), st.sampled_from(["rate", "latency"]), st.floats(0.4, 2.5))
 def test_a_model_that_changes_is_planned_alone(
     models: list[Model], which: int, what: str, factor: float
@@ -160,7 +161,7 @@ def test_a_model_that_changes_is_planned_alone(
         assert places(found, but=changed.name) == places(before, but=changed.name)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.8)
 @given(services(), st.booleans())
 def test_what_is_right_is_left_alone(models: list[Model], optimise: bool) -> None:
     posed = problem(models, ("a100-80gb", PLENTY), ("t4", 2))
@@ -186,7 +187,7 @@ def test_all_is_planned_anew_where_keeping_would_leave_demand_unserved() -> None
     assert Placement("4g.40gb", 0) in found.gpus[0].layout
 
 
-@settings(deadline=None, max_examples=12)
+@examples(0.24)
 @given(services(most=3))
 def test_no_map_needs_fewer_gpus_than_the_proven_optimum(models: list[Model]) -> None:
     posed = problem(models, ("a100-80gb", 16))
@@ -202,7 +203,7 @@ def test_no_map_needs_fewer_gpus_than_the_proven_optimum(models: list[Model]) ->
             assert len(found.gpus) >= sum(fewest.values())
 
 
-@settings(deadline=None, max_examples=40)
+@examples(0.8)
 @given(services(), st.integers(1, 4), st.sampled_from(sorted(VARIANTS)))
 def test_strategies_answer_with_their_map_s_segments_and_all_of_the_load(
     models: list[Model], gpus: int, name: str
@@ -222,7 +223,7 @@ def test_strategies_answer_with_their_map_s_segments_and_all_of_the_load(
         assert unserved_rps[model.name] == pytest.approx(expected, abs=1e-6 * model.demand_rps)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(0.6)
 @given(services())
 def test_optimisation_costs_neither_gpus_nor_gpcs(models: list[Model]) -> None:
     """Algorithm 2 as printed returns its result even where it is worse."""
