@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
 from services.cli.console.durations import seconds
-from services.cli.main import app
 
 
 @pytest.mark.parametrize(
@@ -19,12 +17,3 @@ def test_ages_are_read_as_people_write_them(age: str, expected: int) -> None:
 def test_what_is_no_age_is_refused_with_examples(age: str) -> None:
     with pytest.raises(ValueError, match="7d"):
         seconds(age)
-
-
-@pytest.mark.parametrize("wrong", [(), ("--older-than", "soon")], ids=["nothing", "no-age"])
-def test_forgetting_asks_what_to_forget(wrong: tuple[str, ...]) -> None:
-    """A slip of the hand deletes nothing: no option is not everything."""
-    ended = CliRunner().invoke(app, ["predictor", "forget", *wrong])
-
-    assert ended.exit_code == 2
-    assert "older-than" in ended.output

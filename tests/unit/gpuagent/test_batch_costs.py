@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core import gpu_types, worker_spec
+from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.model import SegmentSpec
@@ -21,7 +21,6 @@ from services.gpuagent.core.worker_config import (
     shape_of,
     tabulate,
 )
-from services.gpuagent.core.worker_spec import TlsFiles, WorkerSpec
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
@@ -172,15 +171,3 @@ def test_a_spec_that_cannot_be_is_refused(changes: dict[str, object]) -> None:
 def test_a_segment_id_that_could_leave_the_folder_is_refused(segment_id: str) -> None:
     with pytest.raises(InvalidArgument, match="segment_id"):
         _spec(segment_id=segment_id)
-
-
-@pytest.mark.parametrize("tls", [None, TlsFiles(certificate_file=Path("c.pem"))])
-def test_a_worker_spec_survives_its_file(tmp_path: Path, tls: TlsFiles | None) -> None:
-    costs = tabulate(Powers(2), shape_of(A100, "3g.20gb"), _spec())
-    spec = WorkerSpec(
-        "s-1", "m", "v", Path("v.onnx"), 4, "127.0.0.1:1", Path("l"), 3, (3, 4), "MIG-1", costs,
-        tls=tls,
-    )  # fmt: skip
-    spec.save(tmp_path / "s-1.0.json")
-
-    assert worker_spec.load(tmp_path / "s-1.0.json") == spec

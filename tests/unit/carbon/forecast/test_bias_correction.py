@@ -6,7 +6,6 @@ import math
 from bisect import bisect_left, bisect_right
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -24,11 +23,8 @@ from services.carbon.core.forecast.bias_correction import (
 from services.carbon.core.forecast.combination import provided
 from services.carbon.core.forecast.forecaster import forecast
 from services.carbon.core.model import Provenance, Sample
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.core.sources.provider import Outlook
 from services.carbon.sources.csv_trace import read_trace
-from services.carbon.sources.live.cache import Cache
-from services.kit.config import NesoSource
 from tests.support.examples import examples
 from tests.support.paths import PUBLISHED
 
@@ -129,19 +125,6 @@ def test_what_is_kept_is_bounded_and_can_be_kept_elsewhere() -> None:
 
     assert len(record.told) == MEMORY // HOUR
     assert again.told == record.told
-
-
-def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
-    """Also what was not foretold: the hours beyond a short forecast."""
-    kept, feed, again = Cache(tmp_path, "GB", NesoSource(kind="neso")), Feed("x"), Feed("x")
-    for hour in range(80):
-        feed.learn(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)
-    kept.save((), None, START, feed.record.told)
-    kept.restore(again, START + 80 * HOUR)
-
-    assert len(feed.record.told) == 80
-    for hour, row in feed.record.told.items():
-        assert row == pytest.approx(again.record.told[hour], nan_ok=True)
 
 
 @given(future=st.lists(st.floats(0, 1000), min_size=48, max_size=48))

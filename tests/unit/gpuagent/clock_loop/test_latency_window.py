@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +15,6 @@ from services.gpuagent.shared_memory.latency_counters import (
     largest_s,
     size_of,
 )
-from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 
 
 def counted(*latencies_s: float) -> Counts:
@@ -45,29 +42,6 @@ def test_the_rank_from_the_largest_is_as_in_a_sorted_list(
     expected_s = sorted(latencies_s, reverse=True)[rank - 1]
 
     assert largest_s(counted(*latencies_s), rank) == pytest.approx(expected_s, rel=0.0201)
-
-
-def test_what_a_worker_counts_the_agent_reads_and_no_other_slot_shows(tmp_path: Path) -> None:
-    with opened(tmp_path / "gpu.ledger") as worker:
-        for _ in range(3):
-            worker.latencies(63).add(0.05)
-        agent = SharedCounters(tmp_path / "gpu.ledger", read_only=True)
-        found = [int(agent.latencies(slot).read().sum()) for slot in range(64)]
-        read = agent.latencies(63).read()
-        agent.close()
-
-    assert found == [0] * 63 + [3]
-    assert (read == counted(0.05, 0.05, 0.05)).all(), "it is a copy: the file may go"
-
-
-def test_the_latencies_do_not_touch_the_slots(tmp_path: Path) -> None:
-    with opened(tmp_path / "gpu.ledger") as counters:
-        before = list(counters.slots())
-        for slot in range(64):
-            counters.latencies(slot).add(1e-9)
-            counters.latencies(slot).add(1e9)
-
-        assert list(counters.slots()) == before
 
 
 def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> LatencyWindow:

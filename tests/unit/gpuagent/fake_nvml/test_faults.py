@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pynvml
@@ -178,29 +177,6 @@ def test_after_a_reset_a_lost_gpu_is_back_and_as_new(start: Start) -> None:
     assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 400_000
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         pynvml.nvmlGpuInstanceGetInfo(instance)
-
-
-def test_a_mishap_ordered_by_another_process_reaches_the_owner(
-    start: Start, work: Work, tmp_path: Path
-) -> None:
-    """What a chaos test does to a running agent; the work is told of the clock that is free."""
-    outsider = FakeNvml("node", ["a100-40gb"], state_dir=tmp_path)
-    (uuid,) = outsider.gpu_uuids
-    start(state_dir=tmp_path, activity=lambda _: work)
-    create_a100(mig_gpu(), "4g.20gb", 0)
-    pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), 705, 705)
-    handle = gpu()
-
-    outsider.lose(uuid)
-    with pytest.raises(pynvml.NVMLError_GpuIsLost):
-        pynvml.nvmlDeviceGetPowerUsage(handle)
-    outsider.reset(uuid)
-    assert read_layout(handle, A100) == ()
-    assert work.ratios[-2:] == [0.5, 1.0]
-    create_a100(handle, "3g.20gb", 4)
-
-    start(state_dir=tmp_path)
-    assert read_layout(gpu(), A100) == (Placement("3g.20gb", 4),)
 
 
 def test_a_gpu_in_use_is_not_reset_unless_it_is_lost(start: Start, work: Work) -> None:

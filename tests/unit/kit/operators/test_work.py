@@ -1,23 +1,17 @@
 from __future__ import annotations
 
 from math import prod
-from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks._networks import light, minilm
-from services.kit.errors import InvalidArgument, NotFound
 from services.kit.operators.core.clock_sensitivity import FREE, Cost, total
 from services.kit.operators.core.work import Node, Operand, flops, moved_bytes, work
-from services.kit.operators.onnx_reader import load, read
+from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
 
-FLOAT = TensorProto.FLOAT
 times = st.floats(1e-6, 1.0)
 
 
@@ -89,58 +83,6 @@ def test_every_tensor_is_made_before_it_is_used_and_kept_until_then() -> None:
         assert all(graph.spans[name][1] >= index for name in operator.inputs)
         made.update(operator.outputs)
     assert made.issuperset(graph.outputs)
-
-
-def test_what_depends_on_no_input_is_a_weight(tmp_path: Path) -> None:
-    """A constant that the file computes is no operator of the network."""
-    x, y = (helper.make_tensor_value_info(name, FLOAT, ["n", 4]) for name in "xy")
-    shape = numpy_helper.from_array(np.array([4, 4], np.int64), "shape")
-    nodes = [
-        helper.make_node("ConstantOfShape", ["shape"], ["weight"]),
-        helper.make_node("MatMul", ["x", "weight"], ["y"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [x], [y], [shape])
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
-    onnx.save(model, tmp_path / "m.onnx")
-
-    found = read(load(tmp_path / "m.onnx"), "m", Sizes())
-
-    assert [each.type for each in found.operators] == ["MatMul"]
-    assert found.constants == {"weight": 64}
-
-
-def test_files_that_hold_no_readable_network_are_refused_with_the_reason(tmp_path: Path) -> None:
-    (tmp_path / "text.onnx").write_text("no protobuf at all")
-    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
-    y = helper.make_tensor_value_info("y", FLOAT, [1])
-    one = numpy_helper.from_array(np.ones(1, np.float32))
-    branch = helper.make_graph([helper.make_node("Constant", [], ["y"], value=one)], "b", [], [y])
-    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
-    onnx.save(
-        helper.make_model(helper.make_graph([node], "g", [condition], [y])), tmp_path / "if.onnx"
-    )
-
-    (tmp_path / "empty.onnx").touch()
-    weights = numpy_helper.from_array(np.ones(1, np.float32), "w")
-    added = helper.make_node("Add", ["w", "w"], ["y"])
-    beside = helper.make_model(helper.make_graph([added], "g", [], [y], initializer=[weights]))
-    onnx.save_model(
-        beside, tmp_path / "beside.onnx", save_as_external_data=True, location="w", size_threshold=0
-    )
-    (tmp_path / "w").unlink()
-
-    with pytest.raises(InvalidArgument, match="it has no operators"):
-        load(tmp_path / "empty.onnx")
-    with pytest.raises(InvalidArgument, match=r"beside\.onnx: its weights beside it"):
-        load(tmp_path / "beside.onnx")
-    with pytest.raises(InvalidArgument, match="Is a directory"):
-        load(tmp_path)
-    with pytest.raises(NotFound, match=r"gone\.onnx"):
-        load(tmp_path / "gone.onnx")
-    with pytest.raises(InvalidArgument, match="no ONNX model"):
-        load(tmp_path / "text.onnx")
-    with pytest.raises(InvalidArgument, match="If"):
-        load(tmp_path / "if.onnx")
 
 
 @given(st.lists(st.tuples(times, st.floats(1.0, 2.0)), min_size=1, max_size=8))

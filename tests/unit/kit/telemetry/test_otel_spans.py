@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
 from services.kit.errors import Unavailable
-from services.kit.net import free_port
 from services.kit.telemetry import export, tracing
 from services.kit.telemetry.export import exported
 from services.kit.telemetry.otel_spans import OtelRecorder
@@ -149,17 +148,3 @@ def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.Mon
     assert export.wanted()
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert not export.wanted()
-
-
-@pytest.mark.timeout(15)
-def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library by itself would try for half a minute."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(export, "_LAST_WORDS_S", 0.1)
-
-    with exported("router"):
-        span = tracing.enter("/p.S/M", [], may_begin=True)
-        assert span is not None
-        span.end("OK")
-
-    assert not tracing.recording()

@@ -9,7 +9,7 @@ import pytest
 
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
-from services.planner.control.dry_runs import LIFETIME_S, MOST, Basis, Proposals
+from services.planner.control.dry_runs import MOST, Basis, Proposals
 from services.planner.core.plan import SegmentSpec
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock
@@ -25,19 +25,6 @@ def test_a_proposal_is_given_back_as_often_as_asked() -> None:
     proposal_id = proposals.keep(PLAN, NOW)
 
     assert [proposals.plan(proposal_id, NOW) for _ in range(2)] == [PLAN, PLAN]
-
-
-async def test_a_proposal_ends_after_ten_minutes() -> None:
-    clock = VirtualClock(START)
-    proposals = Proposals(clock)
-    proposal_id = proposals.keep(PLAN, NOW)
-    await clock.advance(LIFETIME_S - 1)
-    assert proposals.plan(proposal_id, NOW) == PLAN
-    await clock.advance(1)
-
-    with pytest.raises(NotFound, match="proposals end after 10 minutes") as caught:
-        proposals.plan(proposal_id, NOW)
-    assert caught.value.field == "proposal_id"
 
 
 def test_an_id_that_was_never_given_out_is_not_found() -> None:

@@ -207,7 +207,7 @@ def solved(sizing: Sizing) -> tuple[Allocation, Score]:
     return optimum, score(replace(asked, objective=objective), found)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1.2)
 @given(sizings(large_is_best=True))
 def test_the_answer_is_the_optimum_of_the_papers_problem(sizing: Sizing) -> None:
     """Where several segments of a variant are no better than one."""
@@ -218,7 +218,7 @@ def test_the_answer_is_the_optimum_of_the_papers_problem(sizing: Sizing) -> None
         assert found.objective == pytest.approx(100 * optimum.objective, abs=1e-4)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1.2)
 @given(sizings(large_is_best=False))
 def test_no_choice_of_one_size_per_variant_is_better(sizing: Sizing) -> None:
     """Several segments of a variant may be better than one, whatever the capacities."""

@@ -1,0 +1,17 @@
+"""`cinquefoil predictor forget` wants to be told what to forget."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from services.cli.main import app
+
+
+@pytest.mark.parametrize("wrong", [(), ("--older-than", "soon")], ids=["nothing", "no-age"])
+def test_forgetting_asks_what_to_forget(wrong: tuple[str, ...]) -> None:
+    """A slip of the hand deletes nothing: no option is not everything."""
+    ended = CliRunner().invoke(app, ["predictor", "forget", *wrong])
+
+    assert ended.exit_code == 2
+    assert "older-than" in ended.output

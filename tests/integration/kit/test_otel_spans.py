@@ -1,0 +1,23 @@
+"""A collector of spans that cannot be reached."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.kit.net import free_port
+from services.kit.telemetry import export, tracing
+from services.kit.telemetry.export import exported
+
+
+@pytest.mark.timeout(15)
+def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library by itself would try for half a minute."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(export, "_LAST_WORDS_S", 0.1)
+
+    with exported("router"):
+        span = tracing.enter("/p.S/M", [], may_begin=True)
+        assert span is not None
+        span.end("OK")
+
+    assert not tracing.recording()

@@ -1,0 +1,75 @@
+"""What makes these tests unit tests: they touch nothing outside their process, and run no loop."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+_REFUSED = {
+    "os.fork": "starts a process",
+    "os.mkdir": "writes to the disk",
+    "os.posix_spawn": "starts a process",
+    "os.remove": "writes to the disk",
+    "os.rename": "writes to the disk",
+    "os.rmdir": "writes to the disk",
+    "os.system": "starts a process",
+    "socket.__new__": "opens a socket, as every event loop does",
+    "sqlite3.connect": "opens a database",
+    "subprocess.Popen": "starts a process",
+}
+"""Audit events of the interpreter, and what they mean."""
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CACHES = ("__pycache__", ".hypothesis", os.devnull)
+
+_running = ""
+_met: list[str] = []
+
+
+class NotAUnitTest(BaseException):
+    """A test does what only integration tests do; no code under test may swallow it."""
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    if not _running:
+        return
+    if event == "open":
+        what = "writes to the disk" if _flags(arguments) & _WRITING else ""
+    else:
+        what = _REFUSED.get(event, "")
+    if what and not any(cache in str(arguments) for cache in _CACHES):
+        _met.append(f"{_running} {what} ({event}{arguments}): it belongs into tests/integration")
+        raise NotAUnitTest(_met[-1])
+
+
+def _flags(arguments: tuple[object, ...]) -> int:
+    return arguments[2] if len(arguments) > 2 and isinstance(arguments[2], int) else 0
+
+
+sys.addaudithook(_refuse)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Refuse what is not for unit tests from a test's set-up to its tear-down."""
+    global _running  # noqa: PLW0603 - an audit hook has no other place for its state
+    _running = item.nodeid
+    try:
+        return (yield)
+    finally:
+        _running = ""
+
+
+@pytest.fixture(autouse=True)
+def _unit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that needs an event loop, or that went on after it was refused something."""
+    if inspect.iscoroutinefunction(getattr(request, "function", None)):
+        pytest.fail("a test that needs an event loop belongs into tests/integration")
+    _met.clear()
+    yield
+    if _met:
+        pytest.fail(_met[0])
