@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-from typing import Annotated
+import inspect
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from services.cli.commands import (
     carbon,
@@ -26,7 +29,33 @@ from services.cli.commands import (
     up,
 )
 
+
+class Commands(TyperGroup):
+    """Runs commands, also those that are coroutines, and explains expected failures.
+
+    What this takes is imported when a command runs, not for `--help`.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that the command line names."""
+        try:
+            result = super().invoke(ctx)
+            if inspect.iscoroutine(result):
+                from services.cli.runner import run  # noqa: PLC0415
+
+                result = run(result)
+        except (TyperException, typer.Exit, typer.Abort):
+            raise
+        except BaseException:
+            from services.cli.runner import explained  # noqa: PLC0415
+
+            with explained():
+                raise
+        return result
+
+
 app = typer.Typer(
+    cls=Commands,
     name="cinquefoil",
     help=(
         "Carbon-aware ML inference serving on GPUs.\n\n"
@@ -73,8 +102,8 @@ app.add_typer(plan.app)
 app.add_typer(models.app)
 app.add_typer(config.app)
 app.add_typer(carbon.app)
-for group in serve.groups():
-    app.add_typer(group)
+app.add_typer(serve.planner)
+app.add_typer(serve.router)
 app.add_typer(gpuagent.app)
 app.add_typer(predictor.app)
 

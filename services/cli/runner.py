@@ -18,43 +18,59 @@ from services.kit.errors import ServiceError
 T = TypeVar("T")
 
 INTERRUPTED = 130
+_OURS = ("services", "cinquefoil", "inference")
 
 
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn what can be expected to go wrong into a sentence and an exit status.
 
-    Exit statuses: 2 where the deployment file is wrong, 1 for anything a service said and for files
-    that cannot be read or written, 130 where a signal ended the command.
+    Exit statuses: 2 where the deployment file is wrong, 1 for anything a service said, for files
+    that cannot be read or written and for libraries that are not installed, 130 where a signal
+    ended the command.
     """
     try:
         yield
-    except ConfigError as error:
-        typer.echo(str(error), err=True)
-        if error.path.name == DEFAULT_FILE.name and not error.path.exists():
-            typer.echo("`cinquefoil init` writes an example deployment.", err=True)
-        raise typer.Exit(2) from error
-    except ServiceError as error:
-        typer.echo(error.message, err=True)
-        raise typer.Exit(1) from error
-    except OSError as error:
-        if error.filename is None:  # no file of the operator's: a mistake of ours
-            raise
-        typer.echo(f"{error.filename}: {error.strerror}", err=True)
-        raise typer.Exit(1) from error
-    except ExceptionGroup as group:
-        expected, rest = group.split((ConfigError, ServiceError, OSError))
-        if expected is None or rest is not None:
-            raise
-        with explained():
-            raise _first(expected) from group
     except asyncio.CancelledError as error:
         raise typer.Exit(INTERRUPTED) from error
+    except Exception as error:
+        found = [_explanation(leaf) for leaf in _leaves(error)]
+        if None in found:
+            raise
+        status, sentence = cast(tuple[int, str], found[0])
+        typer.echo(sentence, err=True)
+        raise typer.Exit(status) from error
+
+
+def _explanation(error: Exception) -> tuple[int, str] | None:
+    """Return the exit status and the sentence of an expected failure; None for a bug."""
+    match error:
+        case ConfigError():
+            missing = error.path.name == DEFAULT_FILE.name and not error.path.exists()
+            hint = "\n`cinquefoil init` writes an example deployment." if missing else ""
+            return 2, f"{error}{hint}"
+        case ServiceError():
+            return 1, error.message
+        case OSError() if error.filename is not None:  # else no file of the operator's
+            return 1, f"{error.filename}: {error.strerror}"
+        case ModuleNotFoundError() if str(error.name).partition(".")[0] not in _OURS:
+            return 1, f"{error.name} is not installed: pip install 'cinquefoil[all]'"
+        case _:
+            return None
+
+
+def _leaves(error: Exception) -> Iterator[Exception]:
+    """Yield the errors that a tree of exception groups holds."""
+    if isinstance(error, ExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a command's work; SIGINT and SIGTERM cancel it, so that it cleans up."""
-    with explained(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_cancellable(work))
 
 
@@ -64,10 +80,3 @@ async def _cancellable(work: Coroutine[Any, Any, T]) -> T:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
     return await work
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

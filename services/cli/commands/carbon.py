@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import serve
-from services.cli.commands.options import Config
+from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.serve import serve_command
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     help="Carbon intensity of the electricity in each zone, and the account of what was emitted.",
     no_args_is_help=True,
 )
-app.command("serve", help="Run the carbon service until SIGTERM.")(serve.plain("carbon"))
+app.command("serve")(serve_command("carbon"))
 
 
 class By(StrEnum):
@@ -40,9 +40,9 @@ class Format(StrEnum):
 
 
 @app.command()
-def report(  # noqa: PLR0913  # one argument per option
+async def report(  # noqa: PLR0913  # one argument per option
     *,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     by: Annotated[
         By, typer.Option(help="Add up by this; all: CSV and JSON tell zone, node and model apart.")
     ] = By.MODEL,
@@ -62,16 +62,12 @@ def report(  # noqa: PLR0913  # one argument per option
     """
     from services.cli.account.period import instant
     from services.cli.account.show import Asked, show
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    if plot is not None:
-        if plot.suffix.lower() not in PICTURES:
-            raise typer.BadParameter(f"must end in {', '.join(PICTURES)}", param_hint="--plot")
-        serve.imported("demo", "services.cli.account.chart")
+    if plot is not None and plot.suffix.lower() not in PICTURES:
+        raise typer.BadParameter(f"must end in {', '.join(PICTURES)}", param_hint="--plot")
     now = datetime.now(UTC)
     try:
         window = instant(since, now), instant(until, now) if until else now
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    run(show(config_path(config), Asked(*window, by.value, form.value, plot)))
+    await show(config, Asked(*window, by.value, form.value, plot))

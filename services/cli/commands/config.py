@@ -7,26 +7,27 @@ from typing import Annotated
 
 import typer
 
+from services.cli.commands.options import DEPLOYMENT
+
 app = typer.Typer(name="config", help="The deployment file.", no_args_is_help=True)
 
 
 @app.command()
 def check(
-    file: Annotated[Path | None, typer.Argument(help="Deployment file.")] = None,
+    file: Annotated[
+        Path, typer.Argument(envvar="CINQUEFOIL_CONFIG", help="Deployment file.")
+    ] = DEPLOYMENT,
 ) -> None:
     """Say what is wrong with a deployment file, line by line; exit status 2 if anything is."""
     from services.cli.config.check import check as mistakes_of
-    from services.cli.runner import explained
-    from services.kit.config.loader import ConfigError, config_path, load
+    from services.kit.config.loader import ConfigError, load
 
-    path = config_path(file)
-    with explained():
-        deployment = load(path)
-        mistakes = mistakes_of(path, deployment)
-        if mistakes:
-            raise ConfigError(path, mistakes)
+    deployment = load(file)
+    mistakes = mistakes_of(file, deployment)
+    if mistakes:
+        raise ConfigError(file, mistakes)
     typer.echo(
-        f"{path}: fine ({len(deployment.carbon.zones)} zones, {len(deployment.nodes)} nodes, "
+        f"{file}: fine ({len(deployment.carbon.zones)} zones, {len(deployment.nodes)} nodes, "
         f"{len(deployment.models)} models)"
     )
 

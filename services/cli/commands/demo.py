@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config
+from services.cli.commands.options import DEPLOYMENT, Config
 
 
-def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    config: Config = None,
+async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    config: Config = DEPLOYMENT,
     seconds: Annotated[
         float, typer.Option(min=1, max=600, help="Length of the day, seconds.")
     ] = 60.0,
@@ -35,15 +35,12 @@ def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """
     from services.cli.demo.run import Options, train
     from services.cli.demo.run import demo as work
-    from services.cli.runner import run
-    from services.kit.config.loader import DEFAULT_FILE, config_path
     from services.local.example import write_missing
 
-    path = config_path(config)
-    if path == DEFAULT_FILE and not path.exists():
-        written = write_missing(path.parent)
-        typer.echo(f"No {path} here: wrote the example, {', '.join(map(str, written))}")
+    if config == DEPLOYMENT and not config.exists():
+        written = write_missing(config.parent)
+        typer.echo(f"No {config} here: wrote the example, {', '.join(map(str, written))}")
     if train_only:
-        run(train(path))
-    elif not run(work(path, Options(seconds=seconds, rate_rps=rate, out=out, seed=seed))):
+        await train(config)
+    elif not await work(config, Options(seconds=seconds, rate_rps=rate, out=out, seed=seed)):
         raise typer.Exit(1)

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from services.cli.commands import gpuagent_apply, gpuagent_profile, gpuagent_sensitivity
-from services.cli.commands.options import Config, Json
-from services.cli.commands.serve import NodeName, imported, named_node, serve_gpuagent
+from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.serve import NodeName, named_node, serve_gpuagent
 
 app = typer.Typer(
     name="gpuagent", help="Makes a node's GPUs as the plan says.", no_args_is_help=True
@@ -23,7 +23,7 @@ app.command()(gpuagent_sensitivity.sensitivity)
 
 @app.command("smi")
 def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     node: NodeName = "",
     gpus: Annotated[
         bool, typer.Option("-L", "--list-gpus", help="As nvidia-smi -L: GPUs and MIG devices.")
@@ -50,13 +50,10 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     Reads NVML itself and changes nothing; the agent need not run. Run it on the node.
     """
-    from services.cli.runner import explained
-    from services.kit.config.loader import config_path
+    from services.cli.smi.show import Listing, show
 
-    show = imported("gpuagent", "services.cli.smi.show")
     asked = (gpus, instances, profiles, placements)
     if sum((*asked, json)) > 1:
         raise typer.BadParameter("ask for one list, or --json")
-    listing = next((kind for kind, wanted in zip(show.Listing, asked, strict=True) if wanted), None)
-    with explained():
-        show.show(config_path(config), named_node(node, config), listing, as_json=json)
+    listing = next((kind for kind, wanted in zip(Listing, asked, strict=True) if wanted), None)
+    show(config, named_node(node, config), listing, as_json=json)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 from services.cli.commands.serve import NodeName, named_node
 
 DIFFERS = 3
@@ -16,29 +16,27 @@ DIFFERS = 3
 File = Annotated[Path, typer.Argument(help="How the GPUs shall be; `gpuagent export` writes one.")]
 
 
-def export(config: Config = None, node: NodeName = "") -> None:
+async def export(config: Config = DEPLOYMENT, node: NodeName = "") -> None:
     """Print a node's slices, segments and clocks as a file that `gpuagent apply` reads."""
     from services.cli.desired import agent_calls
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(agent_calls.export(config_path(config), named_node(node, config)))
+    await agent_calls.export(config, named_node(node, config))
 
 
-def diff(file: File, config: Config = None, node: NodeName = "", json: Json = False) -> None:
+async def diff(
+    file: File, config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False
+) -> None:
     """Print the steps from what is to what FILE asks for; exit status 3 where there are any."""
     from services.cli.desired import agent_calls
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
     name = named_node(node, config)
-    if run(agent_calls.diff(config_path(config), name, file, as_json=json)):
+    if await agent_calls.diff(config, name, file, as_json=json):
         raise typer.Exit(DIFFERS)
 
 
-def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     file: File,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     node: NodeName = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps only.")] = False,
     allow_gap: Annotated[
@@ -52,11 +50,9 @@ def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     on from what it finds: pin or stop it first.
     """
     from services.cli.desired import agent_calls
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    path, name = config_path(config), named_node(node, config)
+    name = named_node(node, config)
     if dry_run:
-        run(agent_calls.diff(path, name, file, as_json=json))
+        await agent_calls.diff(config, name, file, as_json=json)
     else:
-        run(agent_calls.apply(path, name, file, allow_gap=allow_gap, as_json=json))
+        await agent_calls.apply(config, name, file, allow_gap=allow_gap, as_json=json)

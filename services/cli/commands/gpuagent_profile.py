@@ -8,8 +8,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from services.cli.commands.options import Config
-from services.cli.commands.serve import NodeName, imported, named_node
+from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.serve import NodeName, named_node
 
 DIFFERS = 3
 """Exit status of `--compare` where the tables differ."""
@@ -18,12 +18,12 @@ Tables = tuple[Path, Path]
 Number = TypeVar("Number", int, float)
 
 
-def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     models: Annotated[
         list[str] | None,
         typer.Argument(metavar="MODEL...", help="A model, or model/variant, of the deployment."),
     ] = None,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     node: NodeName = "",
     gpu: Annotated[
         str, typer.Option(help="UUID of the GPU to measure on. Default: the node's only one.")
@@ -56,18 +56,17 @@ def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     batch sizes, processes and clocks that cannot matter are left out. Every point is on disk
     before the next begins: after ctrl-c, --resume goes on.
     """
-    from services.cli.runner import explained, run
-    from services.kit.config.loader import config_path
+    from services.cli.profile import run
+    from services.cli.profile.request import Request
+    from services.gpuagent.profiling.core.samples import Effort
 
-    command = imported("gpuagent", "services.cli.profile.run")
     if compare is not None:
-        with explained():
-            if command.compare(*compare, tolerance):
-                raise typer.Exit(DIFFERS)
+        if run.compare(*compare, tolerance):
+            raise typer.Exit(DIFFERS)
         return
     if not models:
         raise typer.BadParameter("name at least one model", param_hint="MODEL...")
-    request = command.Request(
+    request = Request(
         models=tuple(models),
         gpu=gpu,
         slices=tuple(filter(None, slices.split(","))),
@@ -78,9 +77,9 @@ def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         resume=resume,
         force_idle=force_idle,
         too_slow=too_slow,
-        effort=command.Effort(least_s=seconds, most_s=5 * seconds),
+        effort=Effort(least_s=seconds, most_s=5 * seconds),
     )
-    run(command.profile(config_path(config), named_node(node, config), request))
+    await run.profile(config, named_node(node, config), request)
 
 
 def _listed(text: str, number: Callable[[str], Number], option: str) -> tuple[Number, ...]:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
-from services.cli.commands.serve import NodeName, imported, named_node
+from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.serve import NodeName, named_node
 
 Batch = Annotated[int, typer.Option(min=1, help="Items, where the model leaves it free.")]
 Length = Annotated[
@@ -18,7 +18,7 @@ Sensitivities = Annotated[Path, typer.Option("--database", help="File that keeps
 DATABASE = Path("out/sensitivity/sensitivity.db")
 
 
-def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
     gpu: Annotated[
         str,
@@ -27,7 +27,7 @@ def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
             "there. Default: measured on the node's only one."
         ),
     ] = "",
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     node: NodeName = "",
     batch: Batch = 8,
     length: Length = 128,
@@ -44,16 +44,13 @@ def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     the GPU and holds its clock, as `profile` does; operators that the database knows are not
     measured again.
     """
-    from services.cli.runner import explained, run
-    from services.kit.config.loader import config_path
+    from services.cli.sensitivity import run
+    from services.cli.sensitivity.measure import Place
+    from services.kit.operators.random_inputs import Sizes
 
-    command = imported("partition", "services.cli.sensitivity.run")
-    feeds = imported("partition", "services.kit.operators.random_inputs")
-    sizes = feeds.Sizes(batch, length)
-    request = command.Request(model, sizes, out, database, as_json=json)
+    request = run.Request(model, Sizes(batch, length), out, database, as_json=json)
     if gpu and not gpu.startswith("GPU-"):
-        with explained():
-            command.modelled(request, gpu)
+        run.modelled(request, gpu)
         return
-    place = command.Place(config_path(config), named_node(node, config), gpu, wait=force_idle)
-    run(command.on_gpu(request, place))
+    place = Place(config, named_node(node, config), gpu, wait=force_idle)
+    await run.on_gpu(request, place)

@@ -6,18 +6,16 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config
+from services.cli.commands.options import DEPLOYMENT, Config
 
 
-def health(
+async def health(
     service: Annotated[
         str, typer.Argument(help="carbon, planner, predictor, router, or a node's name.")
     ],
-    config: Config = None,
+    config: Config = DEPLOYMENT,
 ) -> None:
     """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""
     from services.cli.health import check
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(check(config_path(config), service))
+    await check(config, service)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 
-def infer(  # noqa: PLR0913 - a command's options are its arguments
+async def infer(  # noqa: PLR0913 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="A model of the deployment file.")],
     *,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     image: Annotated[
         int | None, typer.Option(min=0, max=718, help="Held-out handwritten digit to send.")
     ] = None,
@@ -33,9 +33,6 @@ def infer(  # noqa: PLR0913 - a command's options are its arguments
 
     Without --image, --input or --prompt, the first held-out digit is sent.
     """
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
-
     given = [value for value in (image, source, prompt) if value is not None]
     if len(given) > 1:
         raise typer.BadParameter("give one of --image, --input and --prompt")
@@ -43,8 +40,8 @@ def infer(  # noqa: PLR0913 - a command's options are its arguments
         from services.cli.infer.generate import Sampling, generate
 
         sampling = Sampling(max_tokens, temperature, seed, stop)
-        run(generate(config_path(config), model, prompt, sampling, as_json=json))
+        await generate(config, model, prompt, sampling, as_json=json)
         return
     from services.cli.infer.send import send
 
-    run(send(config_path(config), model, image=image or 0, source=source, as_json=json))
+    await send(config, model, image=image or 0, source=source, as_json=json)

@@ -15,10 +15,8 @@ def init(
 
     Existing files are kept. `cinquefoil up` starts what the file describes.
     """
-    from services.cli.runner import explained
     from services.local.example import write_missing
 
-    with explained():
-        folder.mkdir(parents=True, exist_ok=True)
-        written = write_missing(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    written = write_missing(folder)
     typer.echo(f"wrote {', '.join(map(str, written))}" if written else "every file exists already")

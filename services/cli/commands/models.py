@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 # Written out: `--help` must not load the deployment's types. A test compares.
 DISCIPLINES = ("fcfs", "edf", "priority", "ssjf")
@@ -29,7 +29,7 @@ def models() -> None:
 
 
 @app.command("policy")
-def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     model: Annotated[str, typer.Argument(help="As cinquefoil.yaml names it.")],
     discipline: Annotated[
         str, typer.Option(help=f"Which request is the next: {', '.join(DISCIPLINES)}.")
@@ -45,7 +45,7 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     reset: Annotated[
         bool, typer.Option("--reset", help="First go back to what cinquefoil.yaml says.")
     ] = False,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Show how requests are queued and instances chosen, or change it while requests wait.
@@ -53,8 +53,6 @@ def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     What is not given stays as it is. Routers follow at once; it holds over restarts.
     """
     from services.cli.plan.orders import Policy, set_policy
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
     policy = Policy(model, discipline, choice, threshold)
-    run(set_policy(config_path(config), policy, reset=reset, as_json=json))
+    await set_policy(config, policy, reset=reset, as_json=json)

@@ -8,13 +8,10 @@ from typing import Annotated
 import typer
 
 Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        "-c",
-        help="Deployment file. Default: $CINQUEFOIL_CONFIG, else ./cinquefoil.yaml.",
-    ),
+    Path, typer.Option("--config", "-c", envvar="CINQUEFOIL_CONFIG", help="Deployment file.")
 ]
+DEPLOYMENT = Path("cinquefoil.yaml")
+
 LAST_VERSION = 10**9
 """Plans are never that many; beyond, no message could carry the number."""
 

@@ -10,7 +10,6 @@ import typer
 
 from services.cli.commands.gpuagent_sensitivity import DATABASE, Batch, Length, Sensitivities
 from services.cli.commands.options import Json
-from services.cli.commands.serve import imported
 
 
 class Aim(StrEnum):
@@ -50,22 +49,18 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     named to you. Times are those of `gpuagent sensitivity`: measured ones where the database has
     them for all operators, else the data sheet's.
     """
-    from services.cli.runner import explained
+    from services.cli.partition import run
+    from services.kit.operators.random_inputs import Sizes
+    from services.kit.units import BYTES_PER_MIB
+    from services.planner.core.partitioning.model import CutRules
+    from services.planner.core.partitioning.partition import Wanted
 
-    command = imported("partition", "services.cli.partition.run")
-    request = command.Request.of(
-        model,
-        stages=stages,
-        gpu=gpu,
-        out=out,
-        objective=objective.value,
-        threshold=threshold,
-        memory_mib=memory,
-        max_tensors=max_tensors,
-        max_item_kib=max_kib,
-        batch=batch,
-        length=length,
-        database=database,
+    wanted = Wanted(
+        stages,
+        objective.value,
+        threshold,
+        None if memory is None else round(memory * BYTES_PER_MIB),
+        CutRules(max_tensors, max_kib * 1024),
     )
-    with explained():
-        command.partition(request, as_json=json)
+    request = run.Request(model, wanted, gpu, Sizes(batch, length), database, out)
+    run.partition(request, as_json=json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from services.cli.commands import plan_orders, plan_questions, plan_solve
-from services.cli.commands.options import LAST_VERSION, Config, Json
+from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json
 
 app = typer.Typer(
     name="plan",
@@ -23,8 +23,8 @@ app = typer.Typer(
 
 
 @app.command("list")
-def list_(
-    config: Config = None,
+async def list_(
+    config: Config = DEPLOYMENT,
     json: Json = False,
     limit: Annotated[
         int, typer.Option("-n", "--limit", min=1, max=1000, help="Most plans to show.")
@@ -32,31 +32,27 @@ def list_(
 ) -> None:
     """List the newest plans: what each expected, what was seen, and the deviation."""
     from services.cli.plan.show import show_list
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(show_list(config_path(config), limit=limit, as_json=json))
+    await show_list(config, limit=limit, as_json=json)
 
 
 @app.command()
-def show(
+async def show(
     version: Annotated[
         int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
     ] = 0,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Show one plan: its reason, what it expected and what came of it, and its segments."""
     from services.cli.plan.show import show_one
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(show_one(config_path(config), version=version, as_json=json))
+    await show_one(config, version=version, as_json=json)
 
 
 @app.command()
-def watch(
-    config: Config = None,
+async def watch(
+    config: Config = DEPLOYMENT,
     json: Json = False,
     after: Annotated[
         int | None,
@@ -73,10 +69,8 @@ def watch(
     With --json, one line per change.
     """
     from services.cli.plan.watch import follow
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(follow(config_path(config), after=after, as_json=json))
+    await follow(config, after=after, as_json=json)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import LAST_VERSION, Config, Json
+from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json
 
 
 class Goal(StrEnum):
@@ -18,7 +18,7 @@ class Goal(StrEnum):
     INFADAPTER = "infadapter"
 
 
-def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     demand: Annotated[
         list[str] | None, typer.Option(metavar="MODEL=RPS", help="Demand; repeatable.")
     ] = None,
@@ -44,7 +44,7 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         typer.Option(metavar="TYPE:NODE:COUNT", help="GPUs added to a node; repeatable."),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out at once.")] = False,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Show what would be decided now, or under other circumstances, and why. Changes nothing.
@@ -61,39 +61,34 @@ def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     """
     from services.cli.plan.questions import dry_run as ask
     from services.cli.plan.what_if import what_if
-    from services.cli.runner import explained, run
-    from services.kit.config.loader import config_path
 
-    with explained():
-        asked = what_if(
-            demand=demand or (),
-            intensity=intensity or (),
-            carbon_weight=carbon_weight,
-            accuracy_floor=accuracy_floor,
-            strategy=strategy,
-            goal=objective.value if objective else "",
-            without_gpus=without_gpu or (),
-            added_gpus=add_gpus or (),
-        )
-    run(ask(config_path(config), asked, apply=apply, as_json=json))
+    asked = what_if(
+        demand=demand or (),
+        intensity=intensity or (),
+        carbon_weight=carbon_weight,
+        accuracy_floor=accuracy_floor,
+        strategy=strategy,
+        goal=objective.value if objective else "",
+        without_gpus=without_gpu or (),
+        added_gpus=add_gpus or (),
+    )
+    await ask(config, asked, apply=apply, as_json=json)
 
 
-def explain(
+async def explain(
     version: Annotated[
         int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
     ] = 0,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
     from services.cli.plan.questions import explain as ask
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(ask(config_path(config), version=version, as_json=json))
+    await ask(config, version=version, as_json=json)
 
 
-def diff(
+async def diff(
     from_version: Annotated[
         int,
         typer.Argument(
@@ -104,7 +99,7 @@ def diff(
         int,
         typer.Argument(min=0, max=LAST_VERSION, metavar="TO", help="Plan version; 0: the newest."),
     ] = 0,
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Show what changes from one plan to another: segments, shares, clocks, and what they promise.
@@ -115,7 +110,5 @@ def diff(
     - `cinquefoil plan diff 7 8`
     """
     from services.cli.plan.questions import diff as ask
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(ask(config_path(config), from_version, to_version, as_json=json))
+    await ask(config, from_version, to_version, as_json=json)

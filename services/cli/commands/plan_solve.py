@@ -53,7 +53,6 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     if something is wrong with them, or if the GPUs cannot serve everything.
     """
     from services.cli.plan.solve import Request, show_solution
-    from services.cli.runner import explained
     from services.kit.config import Goals
     from services.planner.capacity.fleet_sizing import Terms
 
@@ -72,7 +71,6 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         time_limit_s=time_limit,
     )
     request = Request(profiles, services, rates, latencies, scenario, gpu, strategy)
-    with explained():
-        complete = show_solution(request, terms, as_json=json)
+    complete = show_solution(request, terms, as_json=json)
     if not complete:
         raise typer.Exit(1)

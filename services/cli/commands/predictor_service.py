@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 from services.cli.commands.serve import WithParent, launch_service
 
 
 def serve(
-    config: Config = None,
+    config: Config = DEPLOYMENT,
     no_persist: Annotated[
         bool, typer.Option("--no-persist", help="Write nothing of prompts to the disk.")
     ] = False,
@@ -24,17 +24,15 @@ def serve(
     launch_service("predictor", config, with_parent=with_parent)
 
 
-def status(config: Config = None, json: Json = False) -> None:
+async def status(config: Config = DEPLOYMENT, json: Json = False) -> None:
     """Show what was foretold, by whom, how fast, and how often the class was right."""
     from services.cli.predictor.queries import status as work
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
-    run(work(config_path(config), as_json=json))
+    await work(config, as_json=json)
 
 
-def forget(
-    config: Config = None,
+async def forget(
+    config: Config = DEPLOYMENT,
     model: Annotated[str, typer.Option("--model", help="Prompts of this model.")] = "",
     older_than: Annotated[
         str, typer.Option("--older-than", help="Prompts not used for so long: 12h, 7d, ...")
@@ -45,8 +43,6 @@ def forget(
     from cinquefoil.predictor.v1.predictor_pb2 import ForgetRequest
     from services.cli.console.durations import seconds
     from services.cli.predictor.queries import forget as work
-    from services.cli.runner import run
-    from services.kit.config.loader import config_path
 
     request = ForgetRequest(model=model, everything=everything)
     if older_than:
@@ -56,4 +52,4 @@ def forget(
             raise typer.BadParameter(str(error), param_hint="--older-than") from error
     if not (model or older_than or everything):
         raise typer.BadParameter("give --model, --older-than or --all")
-    run(work(config_path(config), request))
+    await work(config, request)

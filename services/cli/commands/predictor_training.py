@@ -38,10 +38,8 @@ def train(
     """
     from services.cli.predictor.train import Options
     from services.cli.predictor.train import train as work
-    from services.cli.runner import explained
 
-    with explained():
-        work(data, Options(out, test_share, seed, as_json=json))
+    work(data, Options(out, test_share, seed, as_json=json))
 
 
 def evaluate(
@@ -59,7 +57,5 @@ def evaluate(
     Classes are cut at the percentiles of the answers in the file.
     """
     from services.cli.predictor.train import evaluate as work
-    from services.cli.runner import explained
 
-    with explained():
-        work(data, model, out, as_json=json)
+    work(data, model, out, as_json=json)

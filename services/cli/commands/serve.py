@@ -3,59 +3,57 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config
+from services.cli.commands.options import DEPLOYMENT, Config
 
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 NodeName = Annotated[str, typer.Option("--node", help="Default: the file's only node.")]
 
-_EXTRAS = ("predictor", "train")
-"""What a plain `pip install cinquefoil` leaves out; images of one service leave out more."""
-
-_DOES = {
-    "planner": "Decides which variant runs on which slice, and rolls it out.",
-    "router": "Answers inference requests (Open Inference Protocol).",
-}
-
-
-def groups() -> Iterator[typer.Typer]:
-    """Yield one command group per service."""
-    for name, does in _DOES.items():
-        group = typer.Typer(name=name, help=does, no_args_is_help=True)
-        group.command("serve", help=f"Run the {name} service until SIGTERM.")(plain(name))
-        yield group
+planner = typer.Typer(
+    name="planner",
+    help="Decides which variant runs on which slice, and rolls it out.",
+    no_args_is_help=True,
+)
+router = typer.Typer(
+    name="router",
+    help="Answers inference requests (Open Inference Protocol).",
+    no_args_is_help=True,
+)
 
 
-def plain(service: str) -> Any:
+def serve_command(service: str) -> Callable[..., None]:
     """Return the command that runs a service which needs no more than the file."""
 
-    def serve(config: Config = None, with_parent: WithParent = False) -> None:
+    def serve(config: Config = DEPLOYMENT, with_parent: WithParent = False) -> None:
         launch_service(service, config, with_parent=with_parent)
 
+    serve.__doc__ = f"Run the {service} service until SIGTERM."
     return serve
 
 
+planner.command("serve")(serve_command("planner"))
+router.command("serve")(serve_command("router"))
+
+
 def serve_gpuagent(
-    config: Config = None, node: NodeName = "", with_parent: WithParent = False
+    config: Config = DEPLOYMENT, node: NodeName = "", with_parent: WithParent = False
 ) -> None:
     """Run the agent of one node until SIGTERM."""
     name = named_node(node, config)
-    _launch("gpuagent", partial(_run_of("gpuagent"), node=name), config, with_parent=with_parent)
+    launch_service("gpuagent", config, with_parent=with_parent, node=name)
 
 
-def named_node(name: str, config: Path | None) -> str:
+def named_node(name: str, config: Path) -> str:
     """Return the node that a command is about: the named one, or the file's only one."""
-    from services.cli.runner import explained
-    from services.kit.config.loader import config_path, load
+    from services.kit.config.loader import load
 
-    with explained():
-        nodes = list(load(config_path(config)).nodes)
+    nodes = list(load(config).nodes)
     if name in nodes or (not name and len(nodes) == 1):
         return name or nodes[0]
     if name:
@@ -64,31 +62,19 @@ def named_node(name: str, config: Path | None) -> str:
     raise typer.BadParameter(f"say which of {', '.join(nodes)}", param_hint="--node")
 
 
-def launch_service(service: str, config: Path | None, *, with_parent: bool) -> None:
-    """Run a service of the deployment until SIGTERM, and exit."""
-    _launch(service, _run_of(service), config, with_parent=with_parent)
+def launch_service(service: str, config: Path, *, with_parent: bool, **arguments: str) -> None:
+    """Run a service of the deployment until SIGTERM, and exit.
 
-
-def _run_of(service: str) -> Any:
-    return imported(service, f"services.{service}.app").run
-
-
-def imported(service: str, module: str) -> Any:
-    """Return a module that needs a service's libraries; where they lack, say so and exit."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if str(error.name).startswith("services."):
-            raise
-        package = f"'cinquefoil[{service}]'" if service in _EXTRAS else "cinquefoil"
-        typer.echo(f"{service} needs {error.name}: pip install {package}", err=True)
-        raise typer.Exit(1) from error
-
-
-def _launch(service: str, run: Any, config: Path | None, *, with_parent: bool) -> None:
+    Args:
+        service: The name of the service's package.
+        config: Deployment file.
+        with_parent: End when the process that started this one ends.
+        arguments: Further arguments of the service's `run`.
+    """
     from services.kit.process.service import launch
     from services.local.up.orphans import end_with_parent
 
     if with_parent:
         end_with_parent()
-    raise typer.Exit(launch(service, run, config))
+    run = importlib.import_module(f"services.{service}.app").run
+    raise typer.Exit(launch(service, partial(run, **arguments), config))

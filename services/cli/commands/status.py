@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 
-def status(
-    config: Config = None,
+async def status(
+    config: Config = DEPLOYMENT,
     json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until ctrl-c.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between refreshes.")] = 1.0,
@@ -19,12 +19,9 @@ def status(
 
     A service that does not answer is named; what the others say is shown. Exit status 1 then.
     """
-    from services.cli.runner import run
     from services.cli.status.show import follow, show
-    from services.kit.config.loader import config_path
 
-    path = config_path(config)
     if watch:
-        run(follow(path, as_json=json, interval_s=interval))
-    elif not run(show(path, as_json=json)):
+        await follow(config, as_json=json, interval_s=interval)
+    elif not await show(config, as_json=json):
         raise typer.Exit(1)

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import Config
+from services.cli.commands.options import DEPLOYMENT, Config
 
 
-def up(
-    config: Config = None,
+async def up(
+    config: Config = DEPLOYMENT,
     logs: Annotated[
         Path | None, typer.Option(help="Folder of the services' logs. Default: out/logs.")
     ] = None,
@@ -21,9 +21,6 @@ def up(
     Each service is a process of its own and is restarted when it crashes. Models of the demo that
     the file names and that do not exist yet are trained first.
     """
-    from services.cli.runner import run
     from services.cli.up.run import up as work
-    from services.kit.config.loader import config_path
 
-    path = config_path(config)
-    run(work(path, logs or path.parent / "out/logs"))
+    await work(config, logs or config.parent / "out/logs")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import onnx
 import typer
@@ -23,10 +23,9 @@ from services.kit.errors import InvalidArgument
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
-from services.kit.units import BYTES_PER_MIB
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
-from services.planner.core.partitioning.model import CutRules, Objective, Partitioning
+from services.planner.core.partitioning.model import Partitioning
 from services.planner.core.partitioning.partition import Wanted
 from services.planner.core.partitioning.partition import partition as partitioned
 
@@ -44,29 +43,6 @@ class Request:
     sizes: Sizes
     database: Path
     out: Path
-
-    @classmethod
-    def of(  # noqa: PLR0913 - the command's options
-        cls,
-        file: Path,
-        *,
-        stages: int,
-        gpu: str,
-        out: Path,
-        objective: Objective,
-        threshold: float,
-        memory_mib: float | None,
-        max_tensors: int,
-        max_item_kib: int,
-        batch: int,
-        length: int,
-        database: Path,
-    ) -> Self:
-        """Return a request of the command's options."""
-        memory = None if memory_mib is None else round(memory_mib * BYTES_PER_MIB)
-        rules = CutRules(max_tensors, max_item_kib * 1024)
-        wanted = Wanted(stages, objective, threshold, memory, rules)
-        return cls(file, wanted, gpu, Sizes(batch, length), database, out)
 
 
 def partition(request: Request, *, as_json: bool) -> None:

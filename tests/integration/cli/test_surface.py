@@ -64,7 +64,7 @@ def test_a_library_that_an_image_lacks_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("services.cli.commands.serve.importlib.import_module", missing)
     result = CliRunner().invoke(app, ["planner", "serve"])
     assert result.exit_code == 1
-    assert "planner needs highspy: pip install cinquefoil" in result.output
+    assert "highspy is not installed: pip install 'cinquefoil[all]'" in result.output
 
 
 def test_an_agent_of_several_nodes_must_be_told_which(tmp_path: Path) -> None:
