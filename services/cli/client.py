@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Deployment, Endpoint
+from services.kit.config.loader import load
 from services.kit.errors import ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
 from services.kit.rpc.status import DETAILS_KEY
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
+    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
     from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
     from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
     from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
-R = TypeVar("R")
+Stub = TypeVar("Stub")
+Message = TypeVar("Message")
 
 TIMEOUT_S = 5.0
+"""Of calls that name no timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Stubs of the services of one deployment; it may have no predictor."""
+    """Stubs of one deployment's services; a failed call raises a ServiceError that a person reads.
+
+    Attributes:
+        agents: Agents by node.
+        predictor: None where the deployment has no predictor.
+    """
 
     carbon: CarbonServiceAsyncStub
     planner: PlannerServiceAsyncStub
     router: RouterServiceAsyncStub
     inference: GRPCInferenceServiceAsyncStub
+    agents: Mapping[str, GpuAgentServiceAsyncStub]
     predictor: PredictorServiceAsyncStub | None
 
 
@@ -47,37 +67,90 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
     """Yield clients of the deployment's services; nothing is dialled before the first call."""
     async with AsyncExitStack() as stack:
 
-        async def channel(endpoint: Endpoint) -> grpc.aio.Channel:
-            return await stack.enter_async_context(dial(endpoint.dial, deployment.tls))
+        async def stub_of(kind: Callable[[grpc.aio.Channel], Any], name: str, at: Endpoint) -> Any:
+            channel = await stack.enter_async_context(dial(at.dial, deployment.tls))
+            return explaining(kind(channel), name, at.dial)
 
-        router, asked = await channel(deployment.router), deployment.predictor
+        predictor, router = deployment.predictor, deployment.router
         yield Clients(
-            carbon=CarbonServiceStub(await channel(deployment.carbon)),
-            planner=PlannerServiceStub(await channel(deployment.planner)),
-            router=RouterServiceStub(router),
-            inference=GRPCInferenceServiceStub(router),
-            predictor=None if asked is None else PredictorServiceStub(await channel(asked)),
+            carbon=await stub_of(CarbonServiceStub, "carbon", deployment.carbon),
+            planner=await stub_of(PlannerServiceStub, "planner", deployment.planner),
+            router=await stub_of(RouterServiceStub, "router", router),
+            inference=await stub_of(GRPCInferenceServiceStub, "router", router),
+            agents={
+                node: await stub_of(GpuAgentServiceStub, "gpuagent", endpoint)
+                for node, endpoint in deployment.nodes.items()
+            },
+            predictor=None
+            if predictor is None
+            else await stub_of(PredictorServiceStub, "predictor", predictor),
         )
 
 
-async def ask(service: str, endpoint: Endpoint, call: Awaitable[R]) -> R:
-    """Await a call; say in one sentence what went wrong.
-
-    Args:
-        service: Its name, for the sentence.
-        endpoint: Where it was dialled.
-        call: The call.
+async def ask(config: Path, call: Callable[[Clients], Awaitable[Message]]) -> Message:
+    """Return what a service of a deployment file answers to one call.
 
     Raises:
-        ServiceError: With the service's status and a sentence for a person.
+        ConfigError: The file is wrong.
+        ServiceError: The call failed.
     """
-    try:
-        return await call
-    except grpc.aio.AioRpcError as error:
-        raise explain(service, endpoint.dial, error) from error
+    async with connected(load(config)) as clients:
+        return await call(clients)
 
 
-def explain(service: str, address: str, error: grpc.aio.AioRpcError) -> ServiceError:
+async def first(messages: AsyncIterable[Message]) -> Message | None:
+    """Return the first message of a stream and end the stream; None where there is none."""
+    async with aclosing(cast(AsyncGenerator[Message, None], messages)) as stream:
+        async for message in stream:
+            return message
+    return None
+
+
+def explaining(stub: Stub, service: str, address: str) -> Stub:
+    """Return `stub` with calls that fail with a ServiceError.
+
+    Args:
+        stub: An asynchronous stub.
+        service: The service's name, for the error's sentence.
+        address: Where the stub's channel leads.
+    """
+    return cast(Stub, _Explaining(stub, service, address))
+
+
+class _Explaining:
+    def __init__(self, stub: Any, service: str, address: str) -> None:
+        self._stub, self._service, self._address = stub, service, address
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._stub, name)
+
+        def call(request: Any, *, timeout: float | None = TIMEOUT_S) -> Any:
+            made = method(request, timeout=timeout)
+            return self._messages(made) if hasattr(made, "__aiter__") else self._message(made)
+
+        return call
+
+    async def _message(self, call: Any) -> Any:
+        with self._explained():
+            return await call
+
+    async def _messages(self, call: Any) -> AsyncIterator[Any]:
+        with self._explained():
+            try:
+                async for message in call:
+                    yield message
+            finally:
+                call.cancel()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except grpc.aio.AioRpcError as error:
+            raise _meaning(self._service, self._address, error) from error
+
+
+def _meaning(service: str, address: str, error: grpc.aio.AioRpcError) -> ServiceError:
     """Return what a failed call means to a person."""
     status = error.code().name
     # Our services attach details to every status: without them nobody of ours answered.

@@ -178,7 +178,7 @@ class Views:
         self._clients, self._deployment = clients, deployment
 
     async def zone(self) -> view.Zone:
-        (zone,) = (await fetch(self._clients, self._deployment)).zones
+        (zone,) = (await fetch(self._clients)).zones
         return zone
 
     async def plan(self) -> Plan:

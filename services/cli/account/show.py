@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
 
-import grpc
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, KEYS, rows
-from services.cli.client import Clients, connected, explain
+from services.cli.client import connected
 from services.cli.console.proto_json import print_json
 from services.kit.config.loader import load
 
@@ -49,14 +48,14 @@ class Asked:
 
 async def show(config: Path, asked: Asked) -> None:
     """Print the account of a window, and draw it where that is asked for."""
-    deployment = load(config)
     if asked.plot is not None:
         asked.plot.parent.mkdir(parents=True, exist_ok=True)
-    async with connected(deployment) as clients:
-        try:
-            entries = [entry async for entry in _read(clients, asked)]
-        except grpc.aio.AioRpcError as error:
-            raise explain("planner", deployment.planner.dial, error) from error
+    request = pb.ReadAccountRequest(by=_BY[asked.by])
+    request.since.FromDatetime(asked.since)
+    request.until.FromDatetime(asked.until)
+    async with connected(load(config)) as clients:
+        responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
+        entries = [entry async for response in responses for entry in response.entries]
     by = "model" if asked.by == "all" else asked.by
     if asked.plot is not None:
         from services.cli.account.chart import draw  # noqa: PLC0415  # matplotlib takes a second
@@ -94,12 +93,3 @@ def hour(entry: pb.AccountEntry) -> dict[str, str | float]:
         "hour": began,
         **{name: getattr(entry, name) for name in (*KEYS[1:], *FIGURES)},
     }
-
-
-async def _read(clients: Clients, asked: Asked) -> AsyncIterator[pb.AccountEntry]:
-    request = pb.ReadAccountRequest(by=_BY[asked.by])
-    request.since.FromDatetime(asked.since)
-    request.until.FromDatetime(asked.until)
-    async for response in clients.planner.ReadAccount(request, timeout=_TIMEOUT_S):
-        for entry in response.entries:
-            yield entry

@@ -52,7 +52,14 @@ async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its argume
 
     What is not given stays as it is. Routers follow at once; it holds over restarts.
     """
-    from services.cli.plan.orders import Policy, set_policy
+    from cinquefoil.planner.v1.planner_pb2 import SetPolicyRequest
+    from services.cli.plan.orders import set_policy
 
-    policy = Policy(model, discipline, choice, threshold)
-    await set_policy(config, policy, reset=reset, as_json=json)
+    request = SetPolicyRequest(
+        model=model,
+        discipline=discipline,
+        instance_choice=choice,
+        intensity_threshold=threshold,
+        reset=reset,
+    )
+    await set_policy(config, request, as_json=json)

@@ -11,7 +11,6 @@ import yaml
 
 from services.kit.config import (
     Deployment,
-    Endpoint,
     KeyedSource,
     Model,
     Profile,
@@ -23,6 +22,7 @@ from services.kit.config.loader import Mistake, line_of
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.factory import load_profile
 from services.local.demo.demo_models import MODEL as TRAINED
+from services.local.endpoints import endpoints
 
 _TOLERANCE = 0.002
 
@@ -201,15 +201,8 @@ def _measured(file: Path) -> float | None:
 def _addresses(deployment: Deployment) -> Iterator[Finding]:
     """Two services of one machine cannot bind one port; port 0 cannot be dialled."""
     taken: dict[str, str] = {}
-    endpoints: list[tuple[Where, Endpoint]] = [
-        (("carbon",), deployment.carbon),
-        (("planner",), deployment.planner),
-        *((("nodes", name), node) for name, node in deployment.nodes.items()),
-        (("router",), deployment.router),
-    ]
-    if deployment.predictor is not None:
-        endpoints.append((("predictor",), deployment.predictor))
-    for where, endpoint in endpoints:
+    for service in endpoints(deployment):
+        where, endpoint = service.section, service.endpoint
         owner = ".".join(where)
         for key in ("listen", "metrics"):
             address = getattr(endpoint, key)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console
+from rich.console import Console, RenderableType
+
+AnyMessage = TypeVar("AnyMessage", bound=Message)
 
 
 def document(message: Message) -> dict[str, Any]:
@@ -20,3 +23,13 @@ def document(message: Message) -> dict[str, Any]:
 def print_json(value: object) -> None:
     """Print a document, indented, in colour on a terminal."""
     Console().print_json(json.dumps(value))
+
+
+def show(
+    message: AnyMessage, render: Callable[[AnyMessage], RenderableType], *, as_json: bool
+) -> None:
+    """Print a message, as JSON or as `render` returns it."""
+    if as_json:
+        print_json(document(message))
+    else:
+        Console().print(render(message))

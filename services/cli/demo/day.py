@@ -37,7 +37,7 @@ async def pass_day(
     images = Images.held_out()
     first = next(iter(sides.values()))
     async with asyncio.TaskGroup() as tasks:
-        following = follow(grid, first.clients, first.deployment.carbon, clock)
+        following = follow(grid, first.clients, clock)
         follower = tasks.create_task(following, name="demo.grid")
         await _until_told(grid, clock)
         start_s = clock.monotonic()
@@ -61,8 +61,7 @@ async def _read_all(sides: Mapping[str, Side], grid: Grid, start_s: float, now_s
 
 
 async def _read(side: Side, grid: Grid, start_s: float, now_s: float) -> Reading:
-    planner = side.deployment.planner
-    return await read(side.clients, planner, grid.now(now_s), now_s - start_s)
+    return await read(side.clients, grid.now(now_s), now_s - start_s)
 
 
 async def _watch(side: Side, grid: Grid, clock: Clock, start_s: float) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import grpc
-
 from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
-from services.cli.client import Clients, explain
+from services.cli.client import Clients
 from services.kit.clock import Clock
-from services.kit.config import Carbon
 
 
 @dataclass(slots=True)
@@ -44,16 +41,13 @@ class Grid:
         return self.changes[-1][1]
 
 
-async def follow(grid: Grid, clients: Clients, carbon: Carbon, clock: Clock) -> None:
+async def follow(grid: Grid, clients: Clients, clock: Clock) -> None:
     """Keep `grid` up to date until cancelled.
 
     Raises:
         ServiceError: The carbon service went away, or follows no such zone.
     """
-    try:
-        async for response in clients.carbon.Watch(WatchRequest(zones=[grid.zone])):
-            for value in response.intensities:
-                since = value.since.ToDatetime(UTC)
-                grid.change(since, value.intensity_gco2e_per_kwh, clock.monotonic())
-    except grpc.aio.AioRpcError as error:
-        raise explain("carbon", carbon.dial, error) from error
+    async for response in clients.carbon.Watch(WatchRequest(zones=[grid.zone]), timeout=None):
+        for value in response.intensities:
+            since = value.since.ToDatetime(UTC)
+            grid.change(since, value.intensity_gco2e_per_kwh, clock.monotonic())

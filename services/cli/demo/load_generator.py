@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +14,7 @@ from inference.grpc_service_pb2 import ModelInferRequest
 from services.cli.demo.suite_run import Side
 from services.cli.tensors import outputs_of, request_of
 from services.kit.clock import Clock
+from services.kit.errors import ServiceError
 from services.local.demo.demo_models import MODEL
 from services.local.demo.digits import held_out
 from services.local.demo.load import Arrival
@@ -66,8 +66,8 @@ async def _one(side: Side, images: Images, image: int, due_s: float, clock: Cloc
             images.requests[image], timeout=TIMEOUT_S
         )
         label = int(outputs_of(response)["label"][0])
-    except grpc.aio.AioRpcError as error:
-        tally.lose(f"{error.code().name}: {error.details()}")
+    except ServiceError as error:
+        tally.lose(f"{error.status}: {error.message}")
     except (KeyError, ValueError, IndexError) as error:
         tally.lose(f"unreadable answer: {error!r}")
     else:

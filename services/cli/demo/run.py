@@ -134,7 +134,7 @@ async def _day(
     figures = {}
     for name, side in sides.items():
         first, last = side.readings[0], side.readings[-1]
-        plans = await plans_since(side.clients, side.deployment.planner, first.plan)
+        plans = await plans_since(side.clients, first.plan)
         figures[name] = report.figures(side.tally, first, last, plans, model.slo.latency_s)
     report.write(options.out / "report.json", figures)
     readings = {name: side.readings for name, side in sides.items()}

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import TIMEOUT_S, Clients, ask
-from services.kit.config import Planner
+from services.cli.client import Clients, first
 from services.local.demo.demo_models import MODEL
 
 
@@ -40,15 +39,15 @@ class Reading:
     gpu_energy_j: Mapping[str, float]
 
 
-async def read(clients: Clients, planner: Planner, at: datetime, seconds: float) -> Reading:
+async def read(clients: Clients, at: datetime, seconds: float) -> Reading:
     """Ask a planner for its account and what its routes serve.
 
     Raises:
         ServiceError: It does not answer.
     """
-    call = clients.planner.GetFleet(planner_pb2.GetFleetRequest(), timeout=TIMEOUT_S)
-    fleet = await ask("planner", planner, call)
-    now = await ask("planner", planner, _first(clients))
+    fleet = await clients.planner.GetFleet(planner_pb2.GetFleetRequest())
+    snapshot = await first(clients.planner.Watch(planner_pb2.WatchRequest()))
+    now = snapshot or planner_pb2.WatchResponse()
     accounts = [account for node in fleet.nodes for account in node.energy]
     return Reading(
         at=at,
@@ -63,10 +62,9 @@ async def read(clients: Clients, planner: Planner, at: datetime, seconds: float)
     )
 
 
-async def plans_since(clients: Clients, planner: Planner, version: int) -> Sequence[plan_pb2.Plan]:
+async def plans_since(clients: Clients, version: int) -> Sequence[plan_pb2.Plan]:
     """Return the plans from `version` on, newest first."""
-    request = planner_pb2.ListPlansRequest(page_size=1000)
-    response = await ask("planner", planner, clients.planner.ListPlans(request, timeout=TIMEOUT_S))
+    response = await clients.planner.ListPlans(planner_pb2.ListPlansRequest(page_size=1000))
     return [plan for plan in response.plans if plan.version >= version]
 
 
@@ -86,13 +84,3 @@ def slices_of(plan: plan_pb2.Plan) -> dict[tuple[str, str], int]:
     return dict(
         Counter((segment.spec.variant, segment.spec.placement.profile) for segment in plan.segments)
     )
-
-
-async def _first(clients: Clients) -> planner_pb2.WatchResponse:
-    call = clients.planner.Watch(planner_pb2.WatchRequest(), timeout=TIMEOUT_S)
-    try:
-        async for snapshot in call:
-            return snapshot
-    finally:
-        call.cancel()
-    return planner_pb2.WatchResponse()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 from rich.console import Console, Group
@@ -14,16 +11,9 @@ from rich.text import Text
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
-from services.cli.client import TIMEOUT_S, ask
-from services.cli.console.proto_json import document, print_json
+from services.cli.client import ask
+from services.cli.console.proto_json import show
 from services.cli.desired.desired_state import name_of, read, written
-from services.kit.config import Node
-from services.kit.config.loader import load
-from services.kit.rpc import dial
-
-if TYPE_CHECKING:
-    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
 
 APPLY_S = 900.0
 """Workers may take a minute each to load, and slices are changed one after another."""
@@ -31,46 +21,29 @@ APPLY_S = 900.0
 
 async def export(config: Path, node: str) -> None:
     """Print the document that asks for a node as it is."""
-    async with _agent(config, node) as (stub, endpoint):
-        call = stub.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
-        found = (await ask("gpuagent", endpoint, call)).node
-    text = yaml.safe_dump(written(found), sort_keys=False, default_flow_style=None, width=100)
+    request = pb.GetNodeRequest()
+    found = await ask(config, lambda clients: clients.agents[node].GetNode(request))
+    document = written(found.node)
+    text = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=100)
     Console().out(text.rstrip(), highlight=False)
 
 
 async def diff(config: Path, node: str, file: Path, *, as_json: bool) -> bool:
     """Print what would be done; return whether there is anything."""
     request = pb.ReconfigureRequest(gpus=read(file), dry_run=True)
-    async with _agent(config, node) as (stub, endpoint):
-        call = stub.Reconfigure(request, timeout=TIMEOUT_S)
-        found = await ask("gpuagent", endpoint, call)
-    _tell(found, "Would be done", as_json=as_json)
+    found = await ask(config, lambda clients: clients.agents[node].Reconfigure(request))
+    show(found, lambda answer: rendered(answer, "Would be done"), as_json=as_json)
     return bool(found.change.groups)
 
 
 async def apply(config: Path, node: str, file: Path, *, allow_gap: bool, as_json: bool) -> None:
-    """Do it; ctrl-c takes it back."""
+    """Bring the node's GPUs to the desired state; ctrl-c takes everything back."""
     request = pb.ReconfigureRequest(gpus=read(file), allow_gap=allow_gap)
-    async with _agent(config, node) as (stub, endpoint):
-        call = stub.Reconfigure(request, timeout=APPLY_S)
-        found = await ask("gpuagent", endpoint, call)
-    _tell(found, f"Done in {found.elapsed_s:.1f} s", as_json=as_json)
-
-
-@asynccontextmanager
-async def _agent(config: Path, node: str) -> AsyncIterator[tuple[GpuAgentServiceAsyncStub, Node]]:
-    """Yield a node's agent and its endpoint."""
-    deployment = load(config)
-    endpoint = deployment.nodes[node]
-    async with dial(endpoint.dial, deployment.tls) as channel:
-        yield GpuAgentServiceStub(channel), endpoint
-
-
-def _tell(found: pb.ReconfigureResponse, title: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(document(found))
-    else:
-        Console().print(rendered(found, title))
+    found = await ask(
+        config, lambda clients: clients.agents[node].Reconfigure(request, timeout=APPLY_S)
+    )
+    title = f"Done in {found.elapsed_s:.1f} s"
+    show(found, lambda answer: rendered(answer, title), as_json=as_json)
 
 
 def rendered(found: pb.ReconfigureResponse, title: str) -> Group | Table | Text:

@@ -7,17 +7,14 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import grpc
 from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
-from services.cli.client import Clients, connected, explain
+from services.cli.client import Clients, connected
 from services.cli.infer.answer import Answer
 from services.cli.infer.render import render
 from services.cli.tensors import parameters_of, texts_of
-from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import from_status
 
@@ -42,12 +39,11 @@ async def generate(
     Raises:
         ServiceError: The router's answer, in one sentence.
     """
-    deployment = load(config)
     console, text = Console(), ""
     answer = Answer(model, 0.0, {}, {})
     began_s = time.perf_counter()
-    async with connected(deployment) as clients:
-        async for response in _responses(clients, deployment, request(model, prompt, sampling)):
+    async with connected(load(config)) as clients:
+        async for response in _responses(clients, request(model, prompt, sampling)):
             said = "".join(texts_of(response, OUTPUT))
             text += said
             if not as_json:
@@ -76,19 +72,11 @@ def request(model: str, prompt: str, sampling: Sampling) -> oip.ModelInferReques
 
 
 async def _responses(
-    clients: Clients, deployment: Deployment, asked: oip.ModelInferRequest
+    clients: Clients, message: oip.ModelInferRequest
 ) -> AsyncIterator[oip.ModelInferResponse]:
     """Yield the parts of the answer to one request."""
-    call: Any = clients.inference.ModelStreamInfer()
-    try:
-        await call.write(asked)
-        await call.done_writing()
-        async for part in call:
-            if part.error_message:
-                status = part.infer_response.parameters["cinquefoil_status"].string_param
-                raise from_status(status or "UNKNOWN", f"router: {part.error_message} ({status})")
-            yield part.infer_response
-    except grpc.aio.AioRpcError as error:
-        raise explain("router", deployment.router.dial, error) from error
-    finally:
-        call.cancel()
+    async for part in clients.inference.ModelStreamInfer(iter([message]), timeout=None):
+        if part.error_message:
+            status = part.infer_response.parameters["cinquefoil_status"].string_param
+            raise from_status(status or "UNKNOWN", f"router: {part.error_message} ({status})")
+        yield part.infer_response

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
-from services.cli.client import TIMEOUT_S, Clients, ask, connected
+from services.cli.client import Clients, connected
 from services.cli.infer.answer import Answer
 from services.cli.infer.render import drawing, render
 from services.cli.tensors import outputs_of, parameters_of, request_of
-from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument
 
@@ -32,7 +31,7 @@ async def send(config: Path, model: str, *, image: int, source: Path | None, as_
     deployment = load(config)
     array, truth = (read(source), None) if source else _digit(image)
     async with connected(deployment) as clients:
-        answer = await request(clients, deployment, model, array, truth)
+        answer = await request(clients, deployment.router.default_timeout_s, model, array, truth)
     console = Console()
     if as_json:
         console.print_json(json.dumps(asdict(answer)))
@@ -43,27 +42,17 @@ async def send(config: Path, model: str, *, image: int, source: Path | None, as_
 
 
 async def request(
-    clients: Clients, deployment: Deployment, model: str, array: NDArray[Any], truth: int | None
+    clients: Clients, timeout_s: float, model: str, array: NDArray[Any], truth: int | None
 ) -> Answer:
     """Ask what the model takes, then send it `array`."""
-    described = await ask(
-        "router",
-        deployment.router,
-        clients.inference.ModelMetadata(
-            oip.ModelMetadataRequest(name=model), timeout=TIMEOUT_S, wait_for_ready=False
-        ),
-    )
+    described = await clients.inference.ModelMetadata(oip.ModelMetadataRequest(name=model))
     if len(described.inputs) != 1:
         names = ", ".join(tensor.name for tensor in described.inputs)
         raise InvalidArgument(f"{model} takes the inputs {names}; this command sends one tensor")
     tensor = described.inputs[0]
     message = request_of(model, tensor.name, tensor.datatype, array)
     began_s = time.perf_counter()
-    response = await ask(
-        "router",
-        deployment.router,
-        clients.inference.ModelInfer(message, timeout=deployment.router.default_timeout_s),
-    )
+    response = await clients.inference.ModelInfer(message, timeout=timeout_s)
     return Answer(
         model=model,
         latency_s=time.perf_counter() - began_s,

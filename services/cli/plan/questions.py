@@ -1,4 +1,4 @@
-"""Asks the planner, and shows its answers."""
+"""Asks the planner for explanations, differences and proposals, and shows them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from pathlib import Path
 from rich.console import Console
 
 from cinquefoil.planner.v1 import planner_pb2
-from services.cli.client import TIMEOUT_S, ask, connected
-from services.cli.console.proto_json import document, print_json
+from services.cli.client import ask, connected
+from services.cli.console.proto_json import document, print_json, show
 from services.cli.plan.render_explanation import difference, explanation, proposal
 from services.kit.config.loader import load
 from services.kit.errors import FailedPrecondition
 
-THINKING_S = 120.0
+SOLVE_S = 120.0
 """Solving takes seconds on large fleets, and a runner-up takes some more."""
 
 
 async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_json: bool) -> None:
-    """Print what would be decided; apply it where that is asked for.
+    """Print the plan for some circumstances; carry it out where that is asked for.
 
     Raises:
-        FailedPrecondition: It is to be applied, and cannot be: its circumstances were made up.
+        FailedPrecondition: The plan is to be carried out, and its circumstances are not the
+            present ones.
     """
-    deployment = load(config)
-    async with connected(deployment) as clients:
-        asked = planner_pb2.DryRunRequest(what_if=what_if)
-        call = clients.planner.DryRun(asked, timeout=THINKING_S)
-        answer = await ask("planner", deployment.planner, call)
+    async with connected(load(config)) as clients:
+        request = planner_pb2.DryRunRequest(what_if=what_if)
+        answer = await clients.planner.DryRun(request, timeout=SOLVE_S)
         applied = None
         if apply:
             if not answer.proposal_id:
@@ -36,8 +35,7 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
                     "present ones; nothing was changed. Leave those options out to apply a plan."
                 )
             order = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
-            made = clients.planner.Apply(order, timeout=TIMEOUT_S)
-            applied = (await ask("planner", deployment.planner, made)).plan
+            applied = (await clients.planner.Apply(order)).plan
     if as_json:
         print_json(document(answer) | ({"applied": document(applied)} if applied else {}))
     else:
@@ -46,25 +44,13 @@ async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_
 
 async def explain(config: Path, *, version: int, as_json: bool) -> None:
     """Print why a plan is as it is."""
-    deployment = load(config)
     request = planner_pb2.ExplainRequest(version=version)
-    async with connected(deployment) as clients:
-        call = clients.planner.Explain(request, timeout=THINKING_S)
-        answer = (await ask("planner", deployment.planner, call)).explanation
-    if as_json:
-        print_json(document(answer))
-    else:
-        Console().print(explanation(answer))
+    answer = await ask(config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S))
+    show(answer.explanation, explanation, as_json=as_json)
 
 
 async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:
     """Print how two plans differ."""
-    deployment = load(config)
     request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
-    async with connected(deployment) as clients:
-        call = clients.planner.Diff(request, timeout=TIMEOUT_S)
-        answer = (await ask("planner", deployment.planner, call)).diff
-    if as_json:
-        print_json(document(answer))
-    else:
-        Console().print(difference(answer))
+    answer = await ask(config, lambda clients: clients.planner.Diff(request))
+    show(answer.diff, difference, as_json=as_json)

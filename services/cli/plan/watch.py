@@ -6,20 +6,17 @@ import asyncio
 import json
 from pathlib import Path
 
-import grpc
 from rich.console import Console
 from rich.text import Text
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import Clients, connected, explain
+from services.cli.client import Clients, connected
 from services.cli.console.proto_json import document
 from services.cli.console.quantities import carbon
 from services.cli.plan.render import state
 from services.kit.backoff import Backoff
-from services.kit.config import Deployment
 from services.kit.config.loader import load
-
-_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+from services.kit.errors import Cancelled, Unavailable
 
 
 async def follow(config: Path, *, after: int | None, as_json: bool) -> None:
@@ -33,16 +30,15 @@ async def follow(config: Path, *, after: int | None, as_json: bool) -> None:
     Raises:
         ServiceError: The planner refuses, or does not answer at first; later that is waited out.
     """
-    deployment = load(config)
     reader = _Reader(after, as_json=as_json)
     backoff = Backoff(initial_s=0.2, maximum_s=5.0)
-    async with connected(deployment) as clients:
+    async with connected(load(config)) as clients:
         while True:
             try:
                 await reader.read(clients)
-            except grpc.aio.AioRpcError as error:
-                if not reader.connected or error.code() not in _AWAY:
-                    raise _explained(deployment, error) from error
+            except (Unavailable, Cancelled):
+                if not reader.connected:
+                    raise
             await asyncio.sleep(backoff.next_s())
 
 
@@ -58,9 +54,8 @@ class _Reader:
 
     async def read(self, clients: Clients) -> None:
         """Print what a stream says, until it ends."""
-        async for response in clients.planner.Watch(
-            planner_pb2.WatchRequest(after_version=self._after)
-        ):
+        request = planner_pb2.WatchRequest(after_version=self._after)
+        async for response in clients.planner.Watch(request, timeout=None):
             self.connected = True
             if response.HasField("plan"):
                 self._take(response.plan)
@@ -84,7 +79,3 @@ def _line(plan: plan_pb2.Plan) -> Text:
         f" ({plan.strategy}, {expected.power_w:.0f} W, "
         f"{carbon(expected.carbon_gco2e_per_h)}/h): {plan.failure or plan.reason}",
     )
-
-
-def _explained(deployment: Deployment, error: grpc.aio.AioRpcError) -> Exception:
-    return explain("planner", deployment.planner.dial, error)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
-from services.cli.client import TIMEOUT_S, ask
+from services.cli.client import explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
 from services.cli.profile.progress import Progress
@@ -54,8 +54,8 @@ async def profile(config: Path, node: str, request: Request) -> None:
     wanted, endpoint = targets(request, deployment), deployment.nodes[node]
     async with dial(endpoint.dial, deployment.tls) as channel:
         agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
-        call = agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
-        found = (await ask("gpuagent", endpoint, call)).node
+        client = explaining(agent, "gpuagent", endpoint.dial)
+        found = (await client.GetNode(pb.GetNodeRequest())).node
         gpu_uuid = chosen_gpu(request.gpu, found.gpus)
 
         def waiting(segments: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ import typer
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
-from services.cli.client import TIMEOUT_S, ask
+from services.cli.client import explaining
 from services.cli.profile.request import chosen_gpu
 from services.gpuagent.profiling.core.operator_bucket import Bucket
 from services.gpuagent.profiling.profiler.rig import reserved
@@ -64,8 +64,8 @@ async def measured(
     endpoint = deployment.nodes[place.node]
     async with dial(endpoint.dial, deployment.tls) as channel:
         agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
-        call = agent.GetNode(pb.GetNodeRequest(), timeout=TIMEOUT_S)
-        gpu = _gpu((await ask("gpuagent", endpoint, call)).node, place)
+        client = explaining(agent, "gpuagent", endpoint.dial)
+        gpu = _gpu((await client.GetNode(pb.GetNodeRequest())).node, place)
         device, top_mhz = gpu.type.name, gpu.type.max_clock_mhz
         wanted = missing(graph, lambda bucket: database.find(bucket, device, "measured"))
         if not wanted:

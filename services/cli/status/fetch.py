@@ -6,27 +6,24 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import grpc
-
 from cinquefoil.carbon.v1 import carbon_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.router.v1 import router_pb2
-from services.cli.client import TIMEOUT_S, Clients, ask, explain
+from services.cli.client import Clients, first
 from services.cli.status import convert, view
-from services.kit.config import Deployment
 from services.kit.errors import NotFound, ServiceError
 
 T = TypeVar("T")
 
 
-async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
+async def fetch(clients: Clients) -> view.Status:
     """Return the deployment's status, with a sentence for each service that does not answer."""
     problems: list[str] = []
 
-    async def attempt(work: Callable[[Clients, Deployment], Awaitable[T]]) -> T | None:
+    async def attempt(work: Callable[[Clients], Awaitable[T]]) -> T | None:
         try:
-            return await work(clients, deployment)
+            return await work(clients)
         except ServiceError as error:
             problems.append(error.message)
             return None
@@ -51,31 +48,15 @@ async def fetch(clients: Clients, deployment: Deployment) -> view.Status:
     )
 
 
-async def _zones(clients: Clients, deployment: Deployment) -> tuple[view.Zone, ...]:
-    call = clients.carbon.Watch(carbon_pb2.WatchRequest(), timeout=TIMEOUT_S)
-    try:
-        async for snapshot in call:
-            return tuple(convert.zone(value) for value in snapshot.intensities)
-    except grpc.aio.AioRpcError as error:
-        raise explain("carbon", deployment.carbon.dial, error) from error
-    finally:
-        call.cancel()
-    return ()
+async def _zones(clients: Clients) -> tuple[view.Zone, ...]:
+    snapshot = await first(clients.carbon.Watch(carbon_pb2.WatchRequest()))
+    return tuple(convert.zone(value) for value in snapshot.intensities) if snapshot else ()
 
 
-async def _fleet(clients: Clients, deployment: Deployment) -> view.Fleet:
-    planner = clients.planner
-    fleet = await ask(
-        "planner",
-        deployment.planner,
-        planner.GetFleet(planner_pb2.GetFleetRequest(), timeout=TIMEOUT_S),
-    )
+async def _fleet(clients: Clients) -> view.Fleet:
+    fleet = await clients.planner.GetFleet(planner_pb2.GetFleetRequest())
     try:
-        newest = await ask(
-            "planner",
-            deployment.planner,
-            planner.GetPlan(planner_pb2.GetPlanRequest(), timeout=TIMEOUT_S),
-        )
+        newest = await clients.planner.GetPlan(planner_pb2.GetPlanRequest())
         plan = convert.plan(newest.plan)
     except NotFound:
         plan = None
@@ -89,19 +70,13 @@ async def _fleet(clients: Clients, deployment: Deployment) -> view.Fleet:
     )
 
 
-async def _models(clients: Clients, deployment: Deployment) -> tuple[view.Model, ...]:
-    status = await ask(
-        "router",
-        deployment.router,
-        clients.router.GetStatus(router_pb2.GetStatusRequest(), timeout=TIMEOUT_S),
-    )
+async def _models(clients: Clients) -> tuple[view.Model, ...]:
+    status = await clients.router.GetStatus(router_pb2.GetStatusRequest())
     return tuple(convert.model(model) for model in status.models)
 
 
-async def _lengths(clients: Clients, deployment: Deployment) -> tuple[view.Lengths, ...]:
-    if clients.predictor is None or deployment.predictor is None:
+async def _lengths(clients: Clients) -> tuple[view.Lengths, ...]:
+    if clients.predictor is None:
         return ()
-    request = predictor_pb2.GetStatisticsRequest()
-    call = clients.predictor.GetStatistics(request, timeout=TIMEOUT_S)
-    found = await ask("predictor", deployment.predictor, call)
+    found = await clients.predictor.GetStatistics(predictor_pb2.GetStatisticsRequest())
     return tuple(convert.lengths(model) for model in found.models)

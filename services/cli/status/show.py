@@ -19,9 +19,8 @@ from services.kit.config.loader import load
 
 async def show(config: Path, *, as_json: bool) -> bool:
     """Print the status once; return whether every service answered."""
-    deployment = load(config)
-    async with connected(deployment) as clients:
-        status = await fetch(clients, deployment)
+    async with connected(load(config)) as clients:
+        status = await fetch(clients)
     console = Console()
     if as_json:
         console.print_json(_json(status))
@@ -32,12 +31,11 @@ async def show(config: Path, *, as_json: bool) -> bool:
 
 async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
     """Print the status again and again until cancelled: a live table, or a line of JSON each."""
-    deployment = load(config)
     console = Console()
-    async with connected(deployment) as clients:
+    async with connected(load(config)) as clients:
         with Live(console=console, auto_refresh=False, screen=False) as live:
             while True:
-                status = await fetch(clients, deployment)
+                status = await fetch(clients)
                 if as_json:
                     console.out(_json(status), highlight=False)
                 else:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import RenderableType
 from rich.text import Text
 
 from services.cli.console.tables import table
-from services.kit.config import Deployment, Endpoint
+from services.kit.config import Deployment
+from services.local.endpoints import endpoints
 from services.local.up.process import State
 from services.local.up.suite import Suite
 
@@ -27,12 +26,13 @@ print(triton.InferenceServerClient("{router}").infer("{model}", [text]).as_numpy
 """
 
 
-def endpoints(deployment: Deployment) -> RenderableType:
+def endpoint_table(deployment: Deployment) -> RenderableType:
     """Return where each service is."""
     rows = table("Serving", "service", "gRPC", "metrics")
-    for name, endpoint in _endpoints(deployment):
-        metrics = f"http://{endpoint.metrics}/metrics" if endpoint.metrics else "-"
-        rows.add_row(name, endpoint.dial, metrics)
+    for service in endpoints(deployment):
+        metrics = service.endpoint.metrics
+        url = f"http://{metrics}/metrics" if metrics else "-"
+        rows.add_row(service.name, service.endpoint.dial, url)
     return rows
 
 
@@ -55,13 +55,3 @@ def processes(suite: Suite) -> RenderableType:
         state = Text(member.state, style=_STYLES.get(member.state, ""))
         rows.add_row(name, state, str(member.pid or "-"), str(member.restarts))
     return rows
-
-
-def _endpoints(deployment: Deployment) -> Iterator[tuple[str, Endpoint]]:
-    yield "carbon", deployment.carbon
-    yield "planner", deployment.planner
-    for name, node in deployment.nodes.items():
-        yield f"gpuagent-{name}", node
-    if deployment.predictor is not None:
-        yield "predictor", deployment.predictor
-    yield "router", deployment.router

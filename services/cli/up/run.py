@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from services.cli.up.render import endpoints, hints, processes
+from services.cli.up.render import endpoint_table, hints, processes
 from services.kit.config.loader import load
 from services.local.demo import demo_models
 from services.local.up.health import until_answering
@@ -37,7 +37,7 @@ async def up(config: Path, logs: Path) -> None:
         async with suite:
             with console.status("Waiting for the first plan"):
                 await until_answering(deployment.router.dial, deployment.tls)
-            console.print(endpoints(deployment))
+            console.print(endpoint_table(deployment))
             console.print(Text(hints(deployment)), soft_wrap=True)
             await _stay(console, suite)
     except asyncio.CancelledError:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.kit.config import Deployment, Endpoint, Tls
+from services.kit.config import Deployment, Tls
+from services.local.endpoints import ServiceEndpoint, endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,18 @@ class Program:
 
 
 def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
-    """Return the deployment's services in order of start; they stop in reverse.
+    """Return a process per service, in order of start; they stop in reverse.
 
-    Names: "carbon", "planner", "gpuagent-<node>" for each node, "predictor" where there is one,
-    "router".
+    Names are those of `endpoints`, for example "carbon" and "gpuagent-node-0".
     """
-    return tuple(_programs(deployment, config))
+    return tuple(
+        _program(service, config.resolve(), deployment.tls) for service in endpoints(deployment)
+    )
 
 
-def _programs(deployment: Deployment, config: Path) -> Iterator[Program]:
-    def serve(name: str, service: str, endpoint: Endpoint, *more: str) -> Program:
-        # -P: a folder `services` of the user's, where the suite is started, is not ours.
-        command = (sys.executable, "-P", "-m", "services.cli", service, "serve", "--with-parent")
-        argv = (*command, "--config", str(config.resolve()), *more)
-        return Program(name, argv, endpoint.dial, deployment.tls)
-
-    yield serve("carbon", "carbon", deployment.carbon)
-    yield serve("planner", "planner", deployment.planner)
-    for node, endpoint in deployment.nodes.items():
-        yield serve(f"gpuagent-{node}", "gpuagent", endpoint, "--node", node)
-    if deployment.predictor is not None:
-        yield serve("predictor", "predictor", deployment.predictor)
-    yield serve("router", "router", deployment.router)
+def _program(service: ServiceEndpoint, config: Path, tls: Tls | None) -> Program:
+    # -P: a folder `services` of the user's, where the suite is started, is not ours.
+    command = (sys.executable, "-P", "-m", "services.cli", service.service, "serve")
+    node = ("--node", service.node) if service.node else ()
+    argv = (*command, "--with-parent", "--config", str(config), *node)
+    return Program(service.name, argv, service.endpoint.dial, tls)

@@ -144,7 +144,7 @@ async def test_health_tells_a_serving_service_from_one_that_is_away(config: Path
     assert away.status == 1
     assert "router at 127.0.0.1:" in away.err
     assert unknown.status == 1
-    assert "no service 'tarot'; this deployment has carbon, planner, router" in unknown.err
+    assert "no service 'tarot'; this deployment has carbon, planner, node-0, router" in unknown.err
 
 
 async def test_nothing_running_is_one_sentence(config: Path) -> None:

@@ -282,7 +282,7 @@ async def test_pin_holds_and_unpin_lets_go(cinquefoil: Shell) -> None:
 
     assert held.out == "Plan 1 is held. `cinquefoil plan unpin` lets go.\n"
     assert during == [("1", True)]
-    assert free.out == "No plan is held; the planner plans anew by itself.\n"
+    assert free.out == "No plan is held; the planner makes plans by itself.\n"
     assert await versions(cinquefoil) == [("1", False)]
 
 
