@@ -1,22 +1,121 @@
-"""The edit distance of CLOVER's configuration graphs (SC'23, Definition 1).
+"""CLOVER's configuration graph (SC'23, Definition 1), its edit distance and its neighbourhood.
 
-Such a graph is directed and bipartite: variant vertices, slice vertices, and edges whose weight is
-the number of instances. Vertices carry the model and the pool, and parallel edges the batch size
-and the number of processes, which the paper does not vary.
+A configuration graph is directed and bipartite: an edge leads from a variant to a slice type, and
+its weight is the number of instances of the variant on slices of that type. Here vertices also
+carry the model, the stage of a pipeline and the pool, and parallel edges differ in batch size,
+number of processes and clock, which the paper does not vary. An edge that does not exist in the
+graph of the catalog can have no weight: the variant does not fit on the slice, or is too slow.
+
+A search judges thousands of configurations, so that it keeps the weights in dictionaries by segment
+kind, on which `edit_distance` is `graph_edit_distance` of the graphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from services.planner.core.model import SegmentKind
 
+if TYPE_CHECKING:
+    import networkx as nx
 
-def edit_distance(one: Mapping[SegmentKind, int], other: Mapping[SegmentKind, int]) -> int:
-    """Return the graph edit distance on edge weights of two configurations (CLOVER 4.2).
+    Graph = nx.MultiDiGraph[Any]
 
-    All configuration graphs share their vertices, so that the distance is the sum of weight
-    differences: 2 for another variant on one slice, 2 for another slice of one instance.
+NEIGHBOURHOOD = 4
+"""Largest edit distance of a neighbour: two instances change their variant or slice (4.2)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class VariantVertex:
+    """A variant, or one stage of it. Attributes: model, variant, stage."""
+
+    model: str
+    variant: str
+    stage: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SliceVertex:
+    """A slice type of a pool. Attributes: gpu (its type), zone, pue, profile (slice profile)."""
+
+    gpu: str
+    zone: str
+    pue: float
+    profile: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edge:
+    """A connection of a variant to a slice type.
+
+    Attributes:
+        variant: Where it starts.
+        slice: Where it ends.
+        batch_size: Largest batch of the instances, items.
+        processes: Worker processes of each instance.
+        clock_mhz: SM clock of their GPUs, MHz; 0: not lowered.
     """
-    kinds = one.keys() | other.keys()
-    return sum(abs(one.get(kind, 0) - other.get(kind, 0)) for kind in kinds)
+
+    variant: VariantVertex
+    slice: SliceVertex
+    batch_size: int
+    processes: int
+    clock_mhz: int = 0
+
+
+def edge_of(kind: SegmentKind) -> Edge:
+    """Return the edge whose weight counts the segments of a kind."""
+    pool = kind.pool
+    return Edge(
+        VariantVertex(kind.model, kind.variant, kind.stage.index),
+        SliceVertex(pool.type.name, pool.zone, pool.pue, kind.profile),
+        kind.batch_size,
+        kind.processes,
+        kind.clock_mhz,
+    )
+
+
+def configuration_graph(weights: Mapping[Edge, int]) -> Graph:
+    """Return the configuration graph with these weights; an edge of weight 0 is left out.
+
+    Nodes have the attribute `bipartite`, 0 for variants and 1 for slices, as
+    `networkx.algorithms.bipartite` expects it; edges have the Edge as their key, and `weight`.
+    """
+    import networkx as nx  # noqa: PLC0415  # a third of a second that no service needs to start
+
+    graph: Graph = nx.MultiDiGraph()
+    for edge, weight in sorted(weights.items()):
+        if weight > 0:
+            graph.add_node(edge.variant, bipartite=0)
+            graph.add_node(edge.slice, bipartite=1)
+            graph.add_edge(edge.variant, edge.slice, key=edge, weight=weight)
+    return graph
+
+
+def graph_edit_distance(one: Graph, other: Graph) -> int:
+    """Return the edit distance of two configuration graphs (CLOVER 4.2).
+
+    Both are read as graphs over the same vertices, so that only edge weights are edited: another
+    variant for one instance costs 2, another slice for it costs 2.
+    """
+    import networkx as nx  # noqa: PLC0415
+
+    edges = nx.compose(one, other).edges(keys=True)
+    return sum(abs(_weight(one, *edge) - _weight(other, *edge)) for edge in edges)
+
+
+def edit_distance(one: Mapping[Any, int], other: Mapping[Any, int]) -> int:
+    """Return the edit distance of two configurations, given as weights by edge or segment kind."""
+    keys: set[Hashable] = one.keys() | other.keys()
+    return sum(abs(one.get(key, 0) - other.get(key, 0)) for key in keys)
+
+
+def are_neighbours(one: Mapping[Any, int], other: Mapping[Any, int]) -> bool:
+    """Return whether two configurations differ, and by no more than the neighbourhood's radius."""
+    return 0 < edit_distance(one, other) <= NEIGHBOURHOOD
+
+
+def _weight(graph: Graph, variant: VariantVertex, slice_: SliceVertex, edge: Edge) -> int:
+    return int(graph.get_edge_data(variant, slice_, edge, {}).get("weight", 0))

@@ -23,14 +23,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from services.planner.core.model import Configuration, Problem, SegmentKind
-from services.planner.core.problem.configuration_graph import edit_distance
+from services.planner.core.problem.configuration_graph import NEIGHBOURHOOD, are_neighbours
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.strategies.base import base
 from services.planner.core.strategies.candidates import Candidate, Judge, distinct, energy, trimmed
 
 __all__ = ["PAPER", "THOROUGH", "Schedule", "accept", "annealing", "energy", "neighbour", "search"]
 
-NEIGHBOURHOOD = 4
 HOTTEST, COLDEST, COOLING = 1.0, 0.1, 0.05
 TRIES = 50
 """Draws per neighbour before the neighbourhood counts as empty."""
@@ -122,9 +121,10 @@ def neighbour(
     segments: Mapping[SegmentKind, int],
     draw: random.Random,
 ) -> dict[SegmentKind, int] | None:
-    """Draw a placeable configuration within edit distance 4; None: none was met.
+    """Draw a placeable neighbour in the space of configuration graphs; None: none was found.
 
-    Of up to four unit edits, some take an instance away and the others add one of `kinds`.
+    Of up to four unit edits of edge weights, some take an instance away from an edge and the others
+    add one to an edge of `kinds`.
     """
     for _ in range(TRIES):
         drawn = Counter(segments)
@@ -136,8 +136,7 @@ def neighbour(
             edits -= 1
         if kinds:
             drawn.update(draw.choices(kinds, k=edits))
-        distance = edit_distance(segments, drawn)
-        if 0 < distance <= NEIGHBOURHOOD and gpus_needed(problem, drawn) is not None:
+        if are_neighbours(segments, drawn) and gpus_needed(problem, drawn) is not None:
             return dict(drawn)
     return None
 

@@ -1,8 +1,11 @@
-"""CLOVER's configuration graph, as networkx knows it, and the edit distance."""
+"""CLOVER's configuration graph, and the edit distance on it."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -10,49 +13,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.core.model import SegmentKind
-from services.planner.core.problem.configuration_graph import edit_distance
+from services.planner.core.problem.configuration_graph import (
+    NEIGHBOURHOOD,
+    configuration_graph,
+    edge_of,
+    edit_distance,
+    graph_edit_distance,
+)
+from services.planner.core.strategies.annealing import neighbour
 from tests.support.planner import fleets
 
 PROBLEM = fleets.problem(fleets.fleet((fleets.pool(), 2), (fleets.pool("t4"), 1)), [fleets.model()])
 segments = st.dictionaries(st.sampled_from(PROBLEM.catalog), st.integers(1, 5), max_size=6)
 
 
-def to_graph(segments: Mapping[SegmentKind, int]) -> nx.MultiDiGraph[Any]:
-    """Return the configuration graph of `segments`; counts of 0 make no edge."""
-    graph: nx.MultiDiGraph[Any] = nx.MultiDiGraph()
-    for kind, count in segments.items():
-        if count > 0:
-            variant, slice_ = _vertices(kind)
-            graph.add_node(variant, bipartite=0)
-            graph.add_node(slice_, bipartite=1)
-            graph.add_edge(
-                variant,
-                slice_,
-                key=(kind.batch_size, kind.processes),
-                weight=count,
-                kind=kind,
-            )
-    return graph
-
-
-def from_graph(graph: nx.MultiDiGraph[Any]) -> dict[SegmentKind, int]:
-    """Return the segments that a configuration graph stands for."""
-    return {data["kind"]: data["weight"] for _, _, data in graph.edges(data=True)}
-
-
-def _vertices(kind: SegmentKind) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    pool = kind.pool
-    variant = ("variant", kind.model, kind.variant)
-    return variant, ("slice", pool.type.name, pool.zone, str(pool.pue), kind.profile)
+def to_graph(chosen: Mapping[SegmentKind, int]) -> nx.MultiDiGraph[Any]:
+    return configuration_graph({edge_of(kind): count for kind, count in chosen.items()})
 
 
 @given(segments)
-def test_a_graph_stands_for_exactly_its_segments(chosen: dict[SegmentKind, int]) -> None:
-    """There and back, bipartite, and the weights sum to the instances (Definition 1)."""
+def test_a_graph_is_bipartite_and_its_weights_are_the_instances(
+    chosen: dict[SegmentKind, int],
+) -> None:
+    """Definition 1: edges lead from variants to slices, and weigh the instances of each kind."""
     graph = to_graph(chosen)
-    assert from_graph(graph) == chosen
-    assert nx.is_bipartite(graph)
-    assert graph.size(weight="weight") == sum(chosen.values())
+    variants = {node for node, side in graph.nodes(data="bipartite") if side == 0}
+
+    assert nx.bipartite.is_bipartite_node_set(graph.to_undirected(), variants) or not chosen
+    assert all(start in variants and end not in variants for start, end in graph.edges())
+    weights = {edge: weight for *_, edge, weight in graph.edges(keys=True, data="weight")}
+    assert weights == {edge_of(kind): count for kind, count in chosen.items()}
+
+
+def test_kinds_of_a_catalog_are_different_edges() -> None:
+    """Two pools of one GPU type, two clocks: the graph distinguishes all that a plan does."""
+    pool = fleets.pool()
+    costly = replace(pool, pue=2.0)
+    kinds = [
+        replace(kind, pool=there, clock_mhz=clock)
+        for kind in PROBLEM.catalog
+        for there in (pool, costly, replace(pool, zone="elsewhere"))
+        for clock in (0, 900)
+    ]
+    kinds = list(dict.fromkeys(kinds))
+    assert to_graph(dict.fromkeys(kinds, 1)).size() == len(kinds)
 
 
 @given(segments, segments, segments)
@@ -66,25 +70,27 @@ def test_the_edit_distance_is_a_metric(
 
 
 @given(segments, segments)
-def test_the_edit_distance_is_that_of_the_graphs_weights(
+def test_the_edit_distance_of_counts_is_that_of_the_graphs(
     one: dict[SegmentKind, int], two: dict[SegmentKind, int]
 ) -> None:
-    weights = [
-        {
-            edge: data["weight"]
-            for *edge_, key, data in to_graph(each).edges(data=True, keys=True)
-            for edge in [(*edge_, key)]
-        }
-        for each in (one, two)
-    ]
-    edges = weights[0].keys() | weights[1].keys()
-    assert edit_distance(one, two) == sum(
-        abs(weights[0].get(edge, 0) - weights[1].get(edge, 0)) for edge in edges
-    )
+    assert edit_distance(one, two) == graph_edit_distance(to_graph(one), to_graph(two))
+
+
+@given(segments, st.integers(0, 2**32))
+def test_annealing_draws_neighbours_in_the_space_of_graphs(
+    center: dict[SegmentKind, int], seed: int
+) -> None:
+    """Within the radius, and only along edges of the catalog: the others have no weight."""
+    drawn = neighbour(PROBLEM, PROBLEM.catalog, center, random.Random(seed))
+
+    if drawn is not None:
+        assert 0 < graph_edit_distance(to_graph(center), to_graph(drawn)) <= NEIGHBOURHOOD
+        assert Counter(PROBLEM.catalog).keys() >= drawn.keys()
+        assert set(to_graph(drawn).edges) <= set(to_graph(dict.fromkeys(PROBLEM.catalog, 1)).edges)
 
 
 def test_the_edit_distances_of_the_paper() -> None:
-    """Figure 7: another variant costs 2, another slice costs 2, all edges anew the sum of both."""
+    """Figure 7: another variant costs 2, another slice costs 2, all new edges the sum of both."""
     kinds = {(k.variant, k.profile): k for k in PROBLEM.catalog if k.profile != "whole"}
     small, large = kinds["v0", "3g.20gb"], kinds["v1", "3g.20gb"]
     elsewhere = kinds["v0", "2g.10gb"]
