@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands import plan_orders, plan_questions, plan_solve
+from services.cli.commands import plan_graph, plan_orders, plan_questions, plan_solve
 from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config, Json
 
 app = typer.Typer(
@@ -84,6 +84,7 @@ def strategies(json: Json = False) -> None:
 app.command("dry-run")(plan_questions.dry_run)
 app.command()(plan_questions.explain)
 app.command()(plan_questions.diff)
+app.command()(plan_graph.graph)
 app.command()(plan_orders.apply)
 app.command()(plan_orders.pin)
 app.command()(plan_orders.unpin)

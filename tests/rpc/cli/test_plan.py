@@ -237,6 +237,26 @@ async def test_explain_as_json_is_the_explanation(asking: Shell) -> None:
     assert explanation["gap"] > 0, "BASE is not the best there is"
 
 
+async def test_graph_is_the_newest_plans_configuration_graph(asking: Shell, tmp_path: Path) -> None:
+    """The same plan as `show`; a picture is a file; text formats are what their tools read."""
+    plan = (await asking("show", "--json")).json
+    found = (await asking("graph")).json
+    assert sum(edge["weight"] for edge in found["edges"]) == len(plan["segments"])
+    assert {node["id"] for node in found["nodes"] if not node["bipartite"]} == {
+        f"{each['spec']['model']}/{each['spec']['variant']}" for each in plan["segments"]
+    }
+    assert (await asking("graph", "1", "--format", "graphml")).out.startswith("<graphml")
+    assert (await asking("graph", "--format", "dot")).out.startswith("digraph")
+    picture = tmp_path / "out" / "plan.png"
+    assert (await asking("graph", "--format", "png", "--out", str(picture))).status == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+async def test_a_picture_needs_a_file(asking: Shell) -> None:
+    ended = await asking("graph", "--format", "png")
+    assert (ended.status, "--out" in ended.err) == (2, True)
+
+
 async def test_diff_names_what_starts_and_what_stops(cinquefoil: Shell) -> None:
     await cinquefoil("dry-run", "--strategy", "co2opt", "--apply")
     ended = await cinquefoil("diff", "1", "2")

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from services.planner.core.model import SegmentKind
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    Graph = nx.MultiDiGraph[Any]
+Graph: TypeAlias = "nx.MultiDiGraph[Any]"
 
 NEIGHBOURHOOD = 4
 """Largest edit distance of a neighbour: two instances change their variant or slice (4.2)."""
