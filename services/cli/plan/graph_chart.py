@@ -10,7 +10,7 @@ import networkx as nx
 from matplotlib.figure import Figure
 
 from services.cli.plan.graph import name_of
-from services.planner.core.problem.configuration_graph import Graph
+from services.planner.core.problem.configuration_graph import Graph, SliceVertex, VariantVertex
 
 _VARIANT, _SLICE, _EDGE = "#4e79a7", "#f28e2b", "#888888"
 _INCHES_PER_VERTEX: Final = 0.7
@@ -19,7 +19,10 @@ _MAX_WIDTH: Final = 6.0
 
 def draw(graph: Graph, title: str, file: Path) -> None:
     """Write a PNG file; parallel edges are drawn as one, labelled with the number of instances."""
-    sides = [sorted(v for v, side in graph.nodes(data="bipartite") if side == n) for n in (0, 1)]
+    sides: list[list[Any]] = [
+        sorted(vertex for vertex in graph if isinstance(vertex, kind))
+        for kind in (VariantVertex, SliceVertex)
+    ]
     height = max(2.5, _INCHES_PER_VERTEX * max(len(sides[0]), len(sides[1])) + 1)
     figure = Figure(figsize=(9, height), layout="constrained")
     axes = figure.subplots()
@@ -40,8 +43,8 @@ def draw(graph: Graph, title: str, file: Path) -> None:
 
 def _draw(axes: Any, graph: Graph, sides: list[list[Any]], positions: dict[Any, Any]) -> None:
     counts: Counter[tuple[Any, Any]] = Counter()
-    for start, end, weight in graph.edges(data="weight"):
-        counts[start, end] += weight
+    for start, end, data in graph.edges(data=True):
+        counts[start, end] += data["weight"]
     simple: nx.DiGraph[Any] = nx.DiGraph(list(counts))
     widest = max(counts.values())
     widths = [1 + (_MAX_WIDTH - 1) * counts[edge] / widest for edge in simple.edges]

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from services.kit.config import Objective
 from services.kit.units import S_PER_H
 from services.planner.core.forecast.scenario_reduction import stage
-from services.planner.core.forecast.shortest_path import Worth, best_way
+from services.planner.core.forecast.shortest_path import Worth, best_path
 from services.planner.core.model import Configuration, Period, Pool, Problem, SegmentKind
 from services.planner.core.problem.load_split import with_load
 from services.planner.core.problem.packing import gpus_needed
@@ -82,7 +82,7 @@ def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
     worths = [[scene.worth(each) for each in candidates] for scene in scenes]
     zero = (0.0,) * len(worths[0][0])
     after = [_after(known, each) for each in candidates]
-    return best_way(
+    return best_path(
         [
             [tuple(period.length_s / S_PER_H * part for part in worth) for worth in worths[number]]
             for period, number in zip(forecast, play.order, strict=True)

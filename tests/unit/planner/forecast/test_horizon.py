@@ -16,7 +16,7 @@ from services.kit.config import Horizon, Objective
 from services.planner.core.forecast.forecast_periods import Step, periods
 from services.planner.core.forecast.horizon import best_first, plan_ahead
 from services.planner.core.forecast.scenario_reduction import stage
-from services.planner.core.forecast.shortest_path import best_way
+from services.planner.core.forecast.shortest_path import best_path
 from services.planner.core.model import Configuration, Period, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
@@ -73,7 +73,7 @@ WORTHS = st.integers(-20, 20).map(lambda number: number / 4)
 
 @given(data=st.data(), states=st.integers(1, 4), steps=st.integers(1, 5))
 @examples(0.5)
-def test_the_best_way_is_what_trying_all_ways_finds(
+def test_the_best_path_is_the_best_of_all_paths(
     data: st.DataObject, states: int, steps: int
 ) -> None:
     """Lexicographic worths of two numbers: no second number makes up for a first."""
@@ -89,7 +89,7 @@ def test_the_best_way_is_what_trying_all_ways_finds(
         return tuple(map(sum, zip(*parts, strict=True)))
 
     best = max(worth(way) for way in product(range(states), repeat=steps))
-    assert worth(best_way(stays, entries, moves)) == best
+    assert worth(best_path(stays, entries, moves)) == best
 
 
 # ---- scenes ------------------------------------------------------------------------------------

@@ -37,11 +37,11 @@ def test_a_graph_is_bipartite_and_its_weights_are_the_instances(
 ) -> None:
     """Definition 1: edges lead from variants to slices, and weigh the instances of each kind."""
     graph = to_graph(chosen)
-    variants = {node for node, side in graph.nodes(data="bipartite") if side == 0}
+    variants = {node for node, data in graph.nodes(data=True) if data["bipartite"] == 0}
 
     assert nx.bipartite.is_bipartite_node_set(graph.to_undirected(), variants) or not chosen
     assert all(start in variants and end not in variants for start, end in graph.edges())
-    weights = {edge: weight for *_, edge, weight in graph.edges(keys=True, data="weight")}
+    weights = {edge: data["weight"] for *_, edge, data in graph.edges(keys=True, data=True)}
     assert weights == {edge_of(kind): count for kind, count in chosen.items()}
 
 
