@@ -8,69 +8,126 @@ written to through those addresses.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
-from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode, Handle
 from services.gpuagent.devices.fake_nvml.rights import UNPRIVILEGED, Right
 from services.kit.telemetry import logs
 
-_Body = TypeVar("_Body", bound=Callable[..., None])
-_log = logs.get("simulator")
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+_log = logs.get("fake_nvml")
+_POINTER = ctypes.c_void_p
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """How one C argument becomes a Python one.
+class Input:
+    """What a function's body takes.
 
     Attributes:
-        ctype: Its C type.
-        decode: Turns the C value into what the function's body takes.
+        ctypes: The C types of its C arguments: one, or none.
+        decode: Turns the C value into what the body takes.
     """
 
-    ctype: Any
-    decode: Callable[[FakeNode, Any], Any]
+    ctypes: tuple[Any, ...]
+    decode: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a function's body returns.
+
+    Attributes:
+        ctypes: The C types of its C arguments: addresses to write to, and sizes.
+        write: Writes a value of the body to the C arguments.
+    """
+
+    ctypes: tuple[Any, ...]
+    write: Callable[..., None]
 
 
 def _value(_: FakeNode, value: Any) -> Any:
     return value
 
 
-UINT = Parameter(ctypes.c_uint, _value)
-INT = Parameter(ctypes.c_int, _value)
-STRING = Parameter(ctypes.c_char_p, _value)
-ADDRESS = Parameter(ctypes.c_void_p, _value)  # of an array, or None for NULL
-DEVICE = Parameter(ctypes.c_void_p, FakeNode.device)
-GPU = Parameter(ctypes.c_void_p, FakeNode.gpu)
-MIG_DEVICE = Parameter(ctypes.c_void_p, FakeNode.mig_device)
-GPU_INSTANCE = Parameter(ctypes.c_void_p, FakeNode.gpu_instance)
-COMPUTE_INSTANCE = Parameter(ctypes.c_void_p, FakeNode.compute_instance)
+NODE = Input((), lambda node: node)
+UINT = Input((ctypes.c_uint,), _value)
+INT = Input((ctypes.c_int,), _value)
+STRING = Input((ctypes.c_char_p,), _value)
+ADDRESS = Input((_POINTER,), _value)  # of an array, or None for NULL
+DEVICE = Input((_POINTER,), FakeNode.device)
+GPU = Input((_POINTER,), FakeNode.gpu)
+MIG_DEVICE = Input((_POINTER,), FakeNode.mig_device)
+GPU_INSTANCE = Input((_POINTER,), FakeNode.gpu_instance)
+COMPUTE_INSTANCE = Input((_POINTER,), FakeNode.compute_instance)
 
 
-def at(ctype: Any) -> Parameter:
-    """Return the parameter for a pointer to a `ctype`; NULL is INVALID_ARGUMENT."""
-
-    def decode(_: FakeNode, address: int | None) -> Any:
-        if not address:
-            raise Fault(Code.INVALID_ARGUMENT)
-        return ctype.from_address(address)
-
-    return Parameter(ctypes.c_void_p, decode)
+def pointer_to(ctype: Any) -> Input:
+    """Return the input for a pointer to a `ctype` that the body reads; NULL: INVALID_ARGUMENT."""
+    return Input((_POINTER,), lambda _, address: _at(ctype, address))
 
 
-UINT_AT = at(ctypes.c_uint)
-HANDLE_AT = at(ctypes.c_void_p)
+def number(ctype: Any) -> Output:
+    """Return the output for a number behind a pointer."""
+
+    def write(_: FakeNode, address: int | None, value: Any) -> None:
+        _at(ctype, address).value = value
+
+    return Output((_POINTER,), write)
 
 
-def write_string(address: int | None, size: int, text: str) -> None:
-    """Write a C string into a buffer.
+def struct(ctype: Any, version: int | None = None) -> Output:
+    """Return the output for a struct behind a pointer; the body returns its fields by name.
 
-    Raises:
-        Fault: INVALID_ARGUMENT for NULL, INSUFFICIENT_SIZE where it does not fit.
+    Args:
+        ctype: The struct.
+        version: What the caller must have put into its field `version`; None: it has none.
     """
+
+    def write(node: FakeNode, address: int | None, fields: Mapping[str, Any]) -> None:
+        info = _at(ctype, address)
+        if version is not None and info.version != version:
+            raise Fault(Code.ARGUMENT_VERSION_MISMATCH)
+        for name, value in fields.items():
+            if isinstance(value, Handle):  # ctypes knows the field as a pointer
+                field = _POINTER.from_buffer(info, getattr(ctype, name).offset)
+                field.value = node.handle(value)
+            else:
+                setattr(info, name, value)
+
+    return Output((_POINTER,), write)
+
+
+def array(ctype: Any, *, optional: bool = False) -> Output:
+    """Return the output for an array that the caller made large enough, and for its length.
+
+    Args:
+        ctype: Of the entries.
+        optional: The caller may give NULL, to have the length only.
+    """
+
+    def write(_: FakeNode, address: int | None, count: int | None, values: Sequence[Any]) -> None:
+        if address or not optional:
+            _write_array(address, ctype, values)
+        _at(ctypes.c_uint, count).value = len(values)
+
+    return Output((_POINTER, _POINTER), write)
+
+
+def _write_handle(node: FakeNode, address: int | None, handle: Handle) -> None:
+    _at(_POINTER, address).value = node.handle(handle)
+
+
+def _write_handles(
+    node: FakeNode, address: int | None, count: int | None, handles: Sequence[Handle]
+) -> None:
+    array(_POINTER).write(node, address, count, [node.handle(each) for each in handles])
+
+
+def _write_text(_: FakeNode, address: int | None, size: int, text: str) -> None:
     data = text.encode() + b"\0"
     if not address:
         raise Fault(Code.INVALID_ARGUMENT)
@@ -79,23 +136,34 @@ def write_string(address: int | None, size: int, text: str) -> None:
     ctypes.memmove(address, data, len(data))
 
 
-def write_array(address: int | None, ctype: Any, values: Sequence[Any]) -> None:
-    """Write values to an array that the caller made large enough, as nvml.h demands."""
+def _write_clocks(
+    _: FakeNode, count: int | None, address: int | None, clocks_mhz: Sequence[int]
+) -> None:
+    """Write a list of clocks, or how long it is where the array is too short for it."""
+    length = _at(ctypes.c_uint, count)
+    room = length.value if address else 0
+    length.value = len(clocks_mhz)
+    if room < len(clocks_mhz):
+        raise Fault(Code.INSUFFICIENT_SIZE)
+    _write_array(address, ctypes.c_uint, clocks_mhz)
+
+
+UINT_OUT = number(ctypes.c_uint)
+ULONGLONG_OUT = number(ctypes.c_ulonglong)
+TEXT_OUT = Output((_POINTER, ctypes.c_uint), _write_text)
+HANDLE_OUT = Output((_POINTER,), _write_handle)
+HANDLES_OUT = Output((_POINTER, _POINTER), _write_handles)
+CLOCKS_OUT = Output((_POINTER, _POINTER), _write_clocks)
+
+
+def _at(ctype: Any, address: int | None) -> Any:
     if not address:
         raise Fault(Code.INVALID_ARGUMENT)
-    (ctype * len(values)).from_address(address)[:] = values
+    return ctype.from_address(address)
 
 
-def write_handles(array: int | None, handles: Sequence[int], number: ctypes.c_uint) -> None:
-    """Write handles to an array, and how many there are."""
-    write_array(array, ctypes.c_void_p, handles)
-    number.value = len(handles)
-
-
-def write_handle(info: Any, field: str, handle: int) -> None:
-    """Write a handle into a struct, whose field ctypes knows as a pointer."""
-    offset = getattr(type(info), field).offset
-    ctypes.c_void_p.from_buffer(info, offset).value = handle
+def _write_array(address: int | None, ctype: Any, values: Sequence[Any]) -> None:
+    _at(ctype * len(values), address)[:] = values
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +173,22 @@ class Export:
     Attributes:
         symbol: Its C name.
         parameters: Its C parameters; it returns nvmlReturn_t.
-        body: What it does; raises Fault for any return but NVML_SUCCESS.
-        needs: Rights of which the caller must hold one; none: anybody may call it.
+        body: What it does: takes the inputs, returns the output, or a tuple of several; raises
+            Fault for any return but NVML_SUCCESS.
+        needs: Rights of which the caller must hold one; none: any caller may.
         before_init: It may be called before nvmlInit.
     """
 
     symbol: str
-    parameters: tuple[Parameter, ...]
-    body: Callable[..., None]
+    parameters: tuple[Input | Output, ...]
+    body: Callable[..., Any]
     needs: Right
     before_init: bool
 
     def bind(self, node: FakeNode) -> Any:
-        """Return the C function pointer for one machine."""
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *(entry.ctype for entry in self.parameters))
+        """Return the C function pointer for one node."""
+        types = [ctype for parameter in self.parameters for ctype in parameter.ctypes]
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int, *types)
         return prototype(lambda *arguments: self._call(node, arguments))
 
     def _call(self, node: FakeNode, arguments: Sequence[Any]) -> int:
@@ -135,13 +205,21 @@ class Export:
     def _run(self, node: FakeNode, arguments: Sequence[Any]) -> None:
         if not self.before_init:
             node.admit(self.needs)
-        decoded = [
-            parameter.decode(node, argument)
-            for parameter, argument in zip(self.parameters, arguments, strict=True)
-        ]
-        fault = node.injector.due(self.symbol, _gpu_uuid(decoded))
+        rest, inputs, outputs = iter(arguments), [], []
+        for parameter in self.parameters:
+            own = [next(rest) for _ in parameter.ctypes]
+            if isinstance(parameter, Input):
+                inputs.append(parameter.decode(node, *own))
+            elif own == [None]:
+                raise Fault(Code.INVALID_ARGUMENT)
+            else:
+                outputs.append((parameter.write, own))
+        fault = node.injector.due(self.symbol, _gpu_uuid(inputs))
         if fault is None or fault.after:
-            self.body(node, *decoded)
+            result = self.body(*inputs)
+            values = result if len(outputs) > 1 else (result,)
+            for (write, own), value in zip(outputs, values, strict=bool(outputs)):
+                write(node, *own, value)
         if fault is not None:
             raise Fault(fault.code)
 
@@ -155,7 +233,7 @@ class Exports:
     def function(
         self,
         symbol: str,
-        *parameters: Parameter,
+        *parameters: Input | Output,
         needs: Right = UNPRIVILEGED,
         before_init: bool = False,
     ) -> Callable[[_Body], _Body]:
@@ -168,9 +246,9 @@ class Exports:
         return add
 
 
-def _gpu_uuid(decoded: Sequence[Any]) -> str:
+def _gpu_uuid(inputs: Sequence[Any]) -> str:
     """Return the UUID of the GPU that a call is about, or "" where it is about none."""
-    for value in decoded:
+    for value in inputs:
         subject = value[0] if isinstance(value, tuple) else value
         if isinstance(subject, MigDevice):
             subject = subject.gpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from services.gpuagent.devices.fake_nvml.core.fault_injection import FaultInjector
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
@@ -15,6 +15,13 @@ from services.gpuagent.devices.fake_nvml.rights import ROOT, Right, permits
 
 HandleKind = Literal["device", "gpu instance", "compute instance"]
 _FIRST_HANDLE, _HANDLE_STEP = 0x5100_0000, 0x10  # look like addresses; nobody may follow them
+
+
+class Handle(NamedTuple):
+    """What a handle stands for. Attributes: kind, name (never used again)."""
+
+    kind: HandleKind
+    name: str
 
 
 class FakeNode:
@@ -37,8 +44,8 @@ class FakeNode:
         self.lock = threading.RLock()
         self._users = 0
         self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)
-        self._handles: dict[tuple[HandleKind, str], int] = {}
-        self._meanings: dict[int, tuple[HandleKind, str]] = {}
+        self._numbers_of: dict[Handle, int] = {}
+        self._handles: dict[int, Handle] = {}
 
     # ---- life
 
@@ -72,20 +79,19 @@ class FakeNode:
 
     # ---- handles
 
-    def handle(self, kind: HandleKind, name: str) -> int:
-        """Return the handle of a thing, the same one each time."""
-        key = (kind, name)
-        if key not in self._handles:
+    def handle(self, handle: Handle) -> int:
+        """Return the number of a handle, the same one each time."""
+        if handle not in self._numbers_of:
             number = next(self._numbers)
-            self._handles[key] = number
-            self._meanings[number] = key
-        return self._handles[key]
+            self._numbers_of[handle] = number
+            self._handles[number] = handle
+        return self._numbers_of[handle]
 
-    def _name(self, kind: HandleKind, handle: int | None) -> str:
-        meaning = self._meanings.get(handle or 0)
-        if meaning is None or meaning[0] != kind:
+    def _name(self, kind: HandleKind, number: int | None) -> str:
+        handle = self._handles.get(number or 0)
+        if handle is None or handle.kind != kind:
             raise Fault(Code.INVALID_ARGUMENT)
-        return meaning[1]
+        return handle.name
 
     def device(self, handle: int | None) -> FakeGpu | MigDevice:
         """Return what an nvmlDevice_t stands for."""

@@ -12,16 +12,11 @@ from uuid import UUID, uuid4, uuid5
 import pynvml
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.devices.fake_nvml import (
-    device_exports,
-    mig_device_exports,
-    mig_exports,
-    power_exports,
-)
 from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
+from services.gpuagent.devices.fake_nvml.exports import exports
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import ROOT, Right
@@ -31,12 +26,6 @@ from services.kit.errors import NotFound
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
 FELL_OFF_THE_BUS = 79
 """Xid 79, "GPU has fallen off the bus" (NVIDIA, Xid Errors)."""
-_EXPORTS = (
-    *device_exports.exports.functions,
-    *power_exports.exports.functions,
-    *mig_exports.exports.functions,
-    *mig_device_exports.exports.functions,
-)
 
 
 def gpu_uuid(node: str, index: int, gpu_type: str) -> str:
@@ -96,7 +85,7 @@ class FakeNvml:
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
         held = rights & Right.MONITOR if read_only else rights
         self._node = FakeNode(gpus, rights=held)
-        self._functions = {export.symbol: export.bind(self._node) for export in _EXPORTS}
+        self._functions = {export.symbol: export.bind(self._node) for export in exports.functions}
         self._functions["nvmlErrorString"] = _error_string()
 
     def __getattr__(self, symbol: str) -> Any:

@@ -1,0 +1,538 @@
+"""NVML's C functions by their C names: what each takes, what it does, who may call it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pynvml
+
+from services.gpuagent.devices.fake_nvml.c_abi import (
+    ADDRESS,
+    CLOCKS_OUT,
+    COMPUTE_INSTANCE,
+    DEVICE,
+    GPU,
+    GPU_INSTANCE,
+    HANDLE_OUT,
+    HANDLES_OUT,
+    INT,
+    MIG_DEVICE,
+    NODE,
+    STRING,
+    TEXT_OUT,
+    UINT,
+    UINT_OUT,
+    ULONGLONG_OUT,
+    Exports,
+    array,
+    pointer_to,
+    struct,
+)
+from services.gpuagent.devices.fake_nvml.core import mig_rules
+from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
+from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
+from services.gpuagent.devices.fake_nvml.fake_node import FakeNode, Handle
+from services.gpuagent.devices.fake_nvml.rights import MIG_CHANGE, MIG_READ, Right
+from services.kit.mig import SliceKind
+from services.kit.units import BYTES_PER_MIB
+
+DRIVER_VERSION = "580.95.05"
+CUDA_VERSION = 13_000
+"""As the driver reports it: 1000 x major + 10 x minor."""
+NVML_VERSION = f"{CUDA_VERSION // 1000}.{DRIVER_VERSION}"
+
+exports = Exports()
+_export = exports.function
+_Device = FakeGpu | MigDevice
+_Instance = tuple[FakeGpu, GpuInstance]
+_PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
+
+
+# ---- library and system ------------------------------------------------------------------------
+
+_export("nvmlInit_v2", NODE, before_init=True)(FakeNode.init)
+_export("nvmlInitWithFlags", NODE, UINT, before_init=True)(lambda node, _flags: node.init())
+_export("nvmlShutdown", NODE)(FakeNode.shutdown)
+_export("nvmlSystemGetDriverVersion", TEXT_OUT)(lambda: DRIVER_VERSION)
+_export("nvmlSystemGetCudaDriverVersion_v2", UINT_OUT)(lambda: CUDA_VERSION)
+_export("nvmlSystemGetNVMLVersion", TEXT_OUT)(lambda: NVML_VERSION)
+
+
+# ---- which device ------------------------------------------------------------------------------
+
+_export("nvmlDeviceGetCount_v2", NODE, UINT_OUT)(lambda node: len(node.gpus))
+_export("nvmlDeviceGetIndex", GPU, UINT_OUT)(lambda gpu: gpu.index)
+_export("nvmlDeviceGetCudaComputeCapability", GPU, UINT_OUT, UINT_OUT)(
+    lambda gpu: gpu.table.compute_capability
+)
+_export("nvmlDeviceGetNumGpuCores", GPU, UINT_OUT)(
+    lambda gpu: gpu.table.sm_count * gpu.table.cores_per_sm
+)
+
+
+@_export("nvmlDeviceGetHandleByIndex_v2", NODE, UINT, HANDLE_OUT)
+def _handle_by_index(node: FakeNode, index: int) -> Handle:
+    if index >= len(node.gpus):
+        raise Fault(Code.INVALID_ARGUMENT)
+    return Handle("device", node.present(node.gpus[index]).uuid)
+
+
+@_export("nvmlDeviceGetHandleByUUID", NODE, STRING, HANDLE_OUT)
+def _handle_by_uuid(node: FakeNode, uuid: bytes | None) -> Handle:
+    if not uuid:
+        raise Fault(Code.INVALID_ARGUMENT)
+    node.device_by_uuid(uuid.decode())
+    for gpu in node.gpus:  # nvml.h: "if any GPU has fallen off the bus"
+        node.present(gpu)
+    return Handle("device", uuid.decode())
+
+
+@_export("nvmlDeviceGetName", DEVICE, TEXT_OUT)
+def _name(device: _Device) -> str:
+    if isinstance(device, FakeGpu):
+        return device.table.product_name
+    profile = mig_rules.compute_profile(device.kind, device.compute.profile_id)
+    return f"{device.gpu.table.product_name} MIG {profile.name}"
+
+
+@_export("nvmlDeviceGetUUID", DEVICE, TEXT_OUT)
+def _uuid(device: _Device) -> str:
+    return device.uuid if isinstance(device, FakeGpu) else device.compute.uuid
+
+
+# ---- memory ------------------------------------------------------------------------------------
+
+
+@_export("nvmlDeviceGetMemoryInfo", DEVICE, struct(pynvml.c_nvmlMemory_t))
+def _memory_info(device: _Device) -> dict[str, int]:
+    """Return the memory; nothing of it is ever in use."""
+    described = device.table if isinstance(device, FakeGpu) else device.kind
+    total = described.memory_bytes
+    return {"total": total, "free": total, "used": 0}
+
+
+@_export(
+    "nvmlDeviceGetMemoryInfo_v2", DEVICE, struct(pynvml.c_nvmlMemory_v2_t, pynvml.nvmlMemory_v2)
+)
+def _memory_info_v2(device: _Device) -> dict[str, int]:
+    return {**_memory_info(device), "reserved": 0}
+
+
+@_export("nvmlDeviceGetUtilizationRates", GPU, ADDRESS)
+def _utilization(_gpu: FakeGpu, _rates: int) -> None:
+    # Not known of the model, and "not supported on MIG-enabled GPUs" (nvml.h).
+    raise Fault(Code.NOT_SUPPORTED)
+
+
+# ---- who may use it ----------------------------------------------------------------------------
+
+_COMPUTE_MODES = (
+    pynvml.NVML_COMPUTEMODE_DEFAULT,
+    pynvml.NVML_COMPUTEMODE_PROHIBITED,
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
+)
+
+
+def _user_of(device: _Device) -> tuple[FakeGpu, str]:
+    """Return the GPU and the UUID whose compute mode is meant.
+
+    nvml.h: "If MIG is enabled on a GPU, device must be MIG device handle."
+    """
+    if isinstance(device, MigDevice):
+        return device.gpu, device.compute.uuid
+    if device.state.mig_enabled:
+        raise Fault(Code.NOT_SUPPORTED)
+    return device, device.uuid
+
+
+@_export("nvmlDeviceGetComputeMode", DEVICE, UINT_OUT)
+def _compute_mode(device: _Device) -> int:
+    gpu, uuid = _user_of(device)
+    return gpu.compute_mode(uuid)
+
+
+@_export("nvmlDeviceSetComputeMode", DEVICE, UINT, needs=Right.ADMIN)
+def _set_compute_mode(device: _Device, mode: int) -> None:
+    gpu, uuid = _user_of(device)
+    if mode not in _COMPUTE_MODES:
+        raise Fault(Code.INVALID_ARGUMENT)
+    gpu.set_compute_mode(uuid, mode)
+
+
+# ---- power and energy --------------------------------------------------------------------------
+
+
+def _mw(power_w: float) -> int:
+    return round(power_w * 1000)
+
+
+def _average_power_w(gpu: FakeGpu) -> float:
+    if not gpu.table.averages_power:
+        raise Fault(Code.NOT_SUPPORTED)
+    return gpu.sensors.average_power_w(gpu.state)
+
+
+@_export("nvmlDeviceGetPowerUsage", GPU, UINT_OUT)
+def _power_usage(gpu: FakeGpu) -> int:
+    gpu.govern()
+    averaged = gpu.table.averages_power
+    return _mw(_average_power_w(gpu) if averaged else gpu.sensors.power_w())
+
+
+@_export("nvmlDeviceGetTotalEnergyConsumption", GPU, ULONGLONG_OUT)
+def _total_energy_mj(gpu: FakeGpu) -> int:
+    if not gpu.table.energy_counter:
+        raise Fault(Code.NOT_SUPPORTED)
+    return int(gpu.sensors.counter_j(gpu.state) * 1000)
+
+
+for _symbol in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
+    _export(_symbol, GPU, UINT_OUT)(lambda gpu: _mw(gpu.state.power_limit_w))
+_export("nvmlDeviceGetPowerManagementDefaultLimit", GPU, UINT_OUT)(
+    lambda gpu: _mw(gpu.table.max_power_w)
+)
+_export("nvmlDeviceGetPowerManagementLimitConstraints", GPU, UINT_OUT, UINT_OUT)(
+    lambda gpu: (_mw(gpu.table.min_power_limit_w), _mw(gpu.table.max_power_w))
+)
+_export("nvmlDeviceSetPowerManagementLimit", GPU, UINT, needs=Right.ADMIN)(
+    lambda gpu, limit_mw: gpu.set_power_limit_w(limit_mw / 1000)
+)
+
+
+@_export("nvmlDeviceGetFieldValues", GPU, INT, ADDRESS)
+def _field_values(gpu: FakeGpu, number: int, values: int | None) -> None:
+    if not values or number < 1:
+        raise Fault(Code.INVALID_ARGUMENT)
+    for value in (pynvml.c_nvmlFieldValue_t * number).from_address(values):
+        value.nvmlReturn = Code.SUCCESS
+        try:
+            _fill_field(gpu, value)
+        except Fault as fault:  # each field answers for itself
+            value.nvmlReturn = fault.code
+
+
+def _fill_field(gpu: FakeGpu, value: Any) -> None:
+    if value.fieldId in (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT):
+        if value.scopeId != pynvml.NVML_POWER_SCOPE_GPU:
+            raise Fault(Code.NOT_SUPPORTED)
+        averaged = value.fieldId == pynvml.NVML_FI_DEV_POWER_AVERAGE
+        power_w = _average_power_w(gpu) if averaged else gpu.sensors.power_w()
+        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        value.value.uiVal = _mw(power_w)
+    elif value.fieldId == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+        value.value.ullVal = _total_energy_mj(gpu)
+        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+    else:
+        raise Fault(Code.NOT_SUPPORTED)
+
+
+# ---- clocks ------------------------------------------------------------------------------------
+
+
+def _clock_mhz(gpu: FakeGpu, domain: int, sm_clock_mhz: int) -> int:
+    if domain in (pynvml.NVML_CLOCK_GRAPHICS, pynvml.NVML_CLOCK_SM):
+        return sm_clock_mhz
+    if domain == pynvml.NVML_CLOCK_MEM:
+        return gpu.table.memory_clock_mhz
+    known = domain < pynvml.NVML_CLOCK_COUNT
+    raise Fault(Code.NOT_SUPPORTED if known else Code.INVALID_ARGUMENT)
+
+
+@_export("nvmlDeviceGetClockInfo", GPU, UINT, UINT_OUT)
+def _clock_info(gpu: FakeGpu, domain: int) -> int:
+    gpu.govern()
+    return _clock_mhz(gpu, domain, gpu.clock_mhz)
+
+
+_export("nvmlDeviceGetMaxClockInfo", GPU, UINT, UINT_OUT)(
+    lambda gpu, domain: _clock_mhz(gpu, domain, gpu.table.max_clock_mhz)
+)
+_export("nvmlDeviceGetSupportedMemoryClocks", GPU, CLOCKS_OUT)(
+    lambda gpu: (gpu.table.memory_clock_mhz,)
+)
+_export("nvmlDeviceSetGpuLockedClocks", GPU, UINT, UINT, needs=Right.ADMIN)(FakeGpu.lock_clocks)
+_export("nvmlDeviceResetGpuLockedClocks", GPU, needs=Right.ADMIN)(FakeGpu.reset_clocks)
+
+
+@_export("nvmlDeviceGetSupportedGraphicsClocks", GPU, UINT, CLOCKS_OUT)
+def _graphics_clocks(gpu: FakeGpu, memory_mhz: int) -> tuple[int, ...]:
+    if memory_mhz != gpu.table.memory_clock_mhz:
+        raise Fault(Code.NOT_FOUND)
+    return gpu.table.clocks_mhz
+
+
+@_export("nvmlDeviceGetCurrentClocksEventReasons", GPU, ULONGLONG_OUT)
+@_export("nvmlDeviceGetCurrentClocksThrottleReasons", GPU, ULONGLONG_OUT)
+def _clock_reasons(gpu: FakeGpu) -> int:
+    gpu.govern()
+    idle = gpu.sensors.power_w() <= gpu.table.idle_power_w
+    reasons = pynvml.nvmlClocksEventReasonGpuIdle if idle else 0
+    capped = pynvml.nvmlClocksEventReasonSwPowerCap if gpu.state.throttled_mhz else 0
+    return int(reasons | capped)
+
+
+# ---- MIG mode ----------------------------------------------------------------------------------
+
+
+@_export("nvmlDeviceGetMigMode", GPU, UINT_OUT, UINT_OUT)
+def _mig_mode(gpu: FakeGpu) -> tuple[bool, bool]:
+    if not gpu.table.mig_capable:
+        raise Fault(Code.NOT_SUPPORTED)
+    return gpu.state.mig_enabled, gpu.state.mig_pending
+
+
+@_export("nvmlDeviceSetMigMode", GPU, UINT, UINT_OUT, needs=Right.ADMIN)
+def _set_mig_mode(gpu: FakeGpu, mode: int) -> Code:
+    if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
+        raise Fault(Code.INVALID_ARGUMENT)
+    return gpu.set_mig_mode(enabled=mode == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+# ---- GPU instance profiles ---------------------------------------------------------------------
+
+
+def _kind_by_enum(gpu: FakeGpu, profile: int) -> SliceKind:
+    if profile >= pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT:
+        raise Fault(Code.INVALID_ARGUMENT)
+    for kind in gpu.table.geometry.kinds:
+        if gpu.table.profile_enums.get(kind.name) == profile:
+            return kind
+    raise Fault(Code.NOT_SUPPORTED)
+
+
+def _kind_by_id(gpu: FakeGpu, profile_id: int) -> SliceKind:
+    if not gpu.table.mig_capable:
+        raise Fault(Code.NOT_SUPPORTED)
+    return mig_rules.kind_by_id(gpu.table, profile_id)
+
+
+@_export(
+    "nvmlDeviceGetGpuInstanceProfileInfo", GPU, UINT, struct(pynvml.c_nvmlGpuInstanceProfileInfo_t)
+)
+def _profile_info(gpu: FakeGpu, profile: int) -> dict[str, Any]:
+    """Return the fields of a slice kind. Engines other than SMs are not modelled: 0 of each."""
+    kind = _kind_by_enum(gpu, profile)
+    return {
+        "id": kind.gpu_instance_profile_id,
+        "isP2pSupported": 0,
+        "sliceCount": kind.compute_slices,
+        "instanceCount": kind.max_count,
+        "multiprocessorCount": kind.sm_count,
+        "memorySizeMB": kind.memory_bytes // BYTES_PER_MIB,
+    }
+
+
+@_export(
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    GPU,
+    UINT,
+    struct(pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, pynvml.nvmlGpuInstanceProfileInfo_v2),
+)
+def _profile_info_v2(gpu: FakeGpu, profile: int) -> dict[str, Any]:
+    name = f"MIG {_kind_by_enum(gpu, profile).name}".encode()
+    return {**_profile_info(gpu, profile), "name": name}
+
+
+@_export(
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+    GPU,
+    UINT,
+    array(_PLACEMENT, optional=True),
+    needs=MIG_READ,
+)
+def _possible_placements(gpu: FakeGpu, profile_id: int) -> list[Any]:
+    kind = _kind_by_id(gpu, profile_id)  # answers with MIG disabled, too
+    return [_PLACEMENT(start, kind.memory_slices) for start in kind.starts]
+
+
+@_export("nvmlDeviceGetGpuInstanceRemainingCapacity", GPU, UINT, UINT_OUT, needs=MIG_READ)
+def _remaining_capacity(gpu: FakeGpu, profile_id: int) -> int:
+    gpu.need_mig()
+    return mig_rules.remaining_capacity(gpu.table, gpu.state, _kind_by_id(gpu, profile_id))
+
+
+# ---- GPU instances -----------------------------------------------------------------------------
+
+
+@_export("nvmlDeviceCreateGpuInstance", GPU, UINT, HANDLE_OUT, needs=MIG_CHANGE)
+def _create_gpu_instance(gpu: FakeGpu, profile_id: int) -> Handle:
+    gpu.need_mig()
+    instance = gpu.create_instance(_kind_by_id(gpu, profile_id), None)
+    return Handle("gpu instance", instance.serial)
+
+
+@_export(
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    GPU,
+    UINT,
+    pointer_to(_PLACEMENT),
+    HANDLE_OUT,
+    needs=MIG_CHANGE,
+)
+def _create_gpu_instance_with_placement(gpu: FakeGpu, profile_id: int, placement: Any) -> Handle:
+    gpu.need_mig()
+    kind = _kind_by_id(gpu, profile_id)
+    if placement.size != kind.memory_slices:
+        raise Fault(Code.INVALID_ARGUMENT)
+    return Handle("gpu instance", gpu.create_instance(kind, placement.start).serial)
+
+
+@_export("nvmlDeviceGetGpuInstances", GPU, UINT, HANDLES_OUT, needs=MIG_READ)
+def _gpu_instances(gpu: FakeGpu, profile_id: int) -> list[Handle]:
+    gpu.need_mig()
+    name = _kind_by_id(gpu, profile_id).name
+    found = (each for each in gpu.state.instances if each.placement.profile == name)
+    return [Handle("gpu instance", instance.serial) for instance in found]
+
+
+@_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_OUT, needs=MIG_READ)
+def _gpu_instance_by_id(gpu: FakeGpu, number: int) -> Handle:
+    gpu.need_mig()
+    for instance in gpu.state.instances:
+        if instance.id == number:
+            return Handle("gpu instance", instance.serial)
+    raise Fault(Code.NOT_FOUND)
+
+
+@_export("nvmlGpuInstanceGetInfo", GPU_INSTANCE, struct(pynvml.c_nvmlGpuInstanceInfo_t))
+def _gpu_instance_info(found: _Instance) -> dict[str, Any]:
+    gpu, instance = found
+    kind = gpu.kind(instance)
+    return {
+        "device": Handle("device", gpu.uuid),
+        "id": instance.id,
+        "profileId": kind.gpu_instance_profile_id,
+        "placement": _PLACEMENT(instance.placement.start, kind.memory_slices),
+    }
+
+
+_export("nvmlGpuInstanceDestroy", GPU_INSTANCE, needs=MIG_CHANGE)(
+    lambda found: found[0].destroy_instance(found[1])
+)
+
+
+# ---- compute instances -------------------------------------------------------------------------
+
+
+@_export(
+    "nvmlGpuInstanceGetComputeInstanceProfileInfo",
+    GPU_INSTANCE,
+    UINT,
+    UINT,
+    struct(pynvml.c_nvmlComputeInstanceProfileInfo_t),
+)
+def _compute_profile_info(found: _Instance, profile: int, engines: int) -> dict[str, Any]:
+    if (
+        profile >= pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
+        or engines >= pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT
+    ):
+        raise Fault(Code.INVALID_ARGUMENT)
+    if profile >= len(mig_rules.COMPUTE_SLICES):
+        raise Fault(Code.NOT_SUPPORTED)
+    gpu, instance = found
+    compute = mig_rules.compute_profile(gpu.kind(instance), profile)
+    return {
+        "id": compute.id,
+        "sliceCount": compute.slices,
+        "instanceCount": compute.max_count,
+        "multiprocessorCount": compute.sm_count,
+    }
+
+
+@_export(
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    GPU_INSTANCE,
+    UINT,
+    UINT,
+    struct(pynvml.c_nvmlComputeInstanceProfileInfo_v2_t, pynvml.nvmlComputeInstanceProfileInfo_v2),
+)
+def _compute_profile_info_v2(found: _Instance, profile: int, engines: int) -> dict[str, Any]:
+    fields, (gpu, instance) = _compute_profile_info(found, profile, engines), found
+    name = mig_rules.compute_profile(gpu.kind(instance), profile).name
+    return {**fields, "name": f"MIG {name}".encode()}
+
+
+@_export(
+    "nvmlGpuInstanceGetComputeInstanceRemainingCapacity",
+    GPU_INSTANCE,
+    UINT,
+    UINT_OUT,
+    needs=MIG_READ,
+)
+def _compute_capacity(found: _Instance, profile_id: int) -> int:
+    gpu, instance = found
+    kind = gpu.kind(instance)
+    profile = mig_rules.compute_profile(kind, profile_id)
+    return mig_rules.compute_capacity(kind, instance, profile)
+
+
+@_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_OUT, needs=MIG_CHANGE)
+def _create_compute_instance(found: _Instance, profile_id: int) -> Handle:
+    gpu, instance = found
+    return Handle("compute instance", gpu.create_compute(instance, profile_id).uuid)
+
+
+@_export("nvmlGpuInstanceGetComputeInstances", GPU_INSTANCE, UINT, HANDLES_OUT, needs=MIG_READ)
+def _compute_instances(found: _Instance, profile_id: int) -> list[Handle]:
+    gpu, instance = found
+    mig_rules.compute_profile(gpu.kind(instance), profile_id)
+    uuids = [entry.uuid for entry in instance.compute if entry.profile_id == profile_id]
+    return [Handle("compute instance", uuid) for uuid in uuids]
+
+
+@_export(
+    "nvmlComputeInstanceGetInfo_v2", COMPUTE_INSTANCE, struct(pynvml.c_nvmlComputeInstanceInfo_t)
+)
+def _compute_instance_info(device: MigDevice) -> dict[str, Any]:
+    where = pynvml.c_nvmlComputeInstancePlacement_t(device.compute.start, device.compute.size)
+    return {
+        "device": Handle("device", device.gpu.uuid),
+        "gpuInstance": Handle("gpu instance", device.instance.serial),
+        "id": device.compute.id,
+        "profileId": device.compute.profile_id,
+        "placement": where,
+    }
+
+
+_export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, needs=MIG_CHANGE)(
+    lambda device: device.gpu.destroy_compute(device)
+)
+
+
+# ---- MIG devices -------------------------------------------------------------------------------
+
+_export("nvmlDeviceIsMigDeviceHandle", DEVICE, UINT_OUT)(
+    lambda device: isinstance(device, MigDevice)
+)
+_export("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", MIG_DEVICE, HANDLE_OUT)(
+    lambda device: Handle("device", device.gpu.uuid)
+)
+_export("nvmlDeviceGetGpuInstanceId", MIG_DEVICE, UINT_OUT)(lambda device: device.instance.id)
+_export("nvmlDeviceGetComputeInstanceId", MIG_DEVICE, UINT_OUT)(lambda device: device.compute.id)
+
+
+@_export("nvmlDeviceGetMaxMigDeviceCount", GPU, UINT_OUT)
+def _max_mig_devices(gpu: FakeGpu) -> int:
+    enabled = gpu.table.mig_capable and gpu.state.mig_enabled
+    return max(kind.max_count for kind in gpu.table.geometry.kinds) if enabled else 0
+
+
+@_export("nvmlDeviceGetMigDeviceHandleByIndex", GPU, UINT, HANDLE_OUT)
+def _mig_device_by_index(gpu: FakeGpu, index: int) -> Handle:
+    gpu.need_mig()
+    devices = gpu.mig_devices()
+    if index >= len(devices):
+        raise Fault(Code.NOT_FOUND)
+    return Handle("device", devices[index].compute.uuid)
+
+
+@_export("nvmlDeviceGetAttributes_v2", MIG_DEVICE, struct(pynvml.c_nvmlDeviceAttributes))
+def _attributes(device: MigDevice) -> dict[str, int]:
+    profile = mig_rules.compute_profile(device.kind, device.compute.profile_id)
+    return {
+        "multiprocessorCount": profile.sm_count,
+        "gpuInstanceSliceCount": device.kind.compute_slices,
+        "computeInstanceSliceCount": device.compute.size,
+        "memorySizeMB": device.kind.memory_bytes // BYTES_PER_MIB,
+    }
