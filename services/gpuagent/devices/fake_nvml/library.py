@@ -20,7 +20,7 @@ from services.gpuagent.devices.fake_nvml.exports import exports
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
 from services.gpuagent.devices.fake_nvml.rights import ROOT, Right
-from services.gpuagent.devices.fake_nvml.store import FileStore, Kept, MemoryStore, Store
+from services.gpuagent.devices.fake_nvml.store import Kept, Store
 from services.kit.errors import NotFound
 
 _NAMESPACE = UUID("6b1c8f0e-5d0b-4a8e-9a53-2d6c1f6f4d0e")
@@ -177,10 +177,8 @@ def _replace(library: Any) -> Any:
 
 
 def _kept(state_dir: Path | None, name: str, kind: type[Kept]) -> Store[Kept]:
-    if state_dir is None:
-        return MemoryStore()
-    store = FileStore(state_dir / name, kind)
-    store.load()  # a broken file is an error here, where it can be told; C has no words
+    store = Store(state_dir and state_dir / name, kind)
+    store.load()  # a broken file is an error here, where it can be reported; C has no words
     return store
 
 

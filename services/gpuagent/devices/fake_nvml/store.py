@@ -4,115 +4,71 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Final, Generic, TypeVar
 
+from pydantic import TypeAdapter
+
+from services.gpuagent.state_files import write_json
 from services.kit.errors import FailedPrecondition
 
+VERSION: Final = 1
+
+Kept = TypeVar("Kept")
 _Stamp = tuple[int, int, int]
 
 
-class Value(Protocol):
-    """What can be kept: an immutable value that knows its JSON."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        ...
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return what `to_json` gave; raise KeyError, TypeError or ValueError for all else."""
-        ...
-
-
-Kept = TypeVar("Kept", bound=Value)
-
-
-class Store(Protocol[Kept]):
-    """Keeps one value of one GPU."""
-
-    def load(self) -> Kept | None:
-        """Return the latest value, or None before the first."""
-        ...
-
-    def save(self, value: Kept) -> None:
-        """Keep a new value; it is kept when this returns."""
-        ...
-
-
-class MemoryStore(Generic[Kept]):
-    """Hardware that is forgotten with the process."""
-
-    def __init__(self) -> None:
-        self._value: Kept | None = None
-
-    def load(self) -> Kept | None:
-        """Return what was saved last."""
-        return self._value
-
-    def save(self, value: Kept) -> None:
-        """Keep it in memory."""
-        self._value = value
-
-
-class FileStore(Generic[Kept]):
-    """Hardware that outlives the process: one JSON file, replaced as a whole.
+class Store(Generic[Kept]):
+    """One value of one GPU: in memory, or in a JSON file that is replaced as a whole.
 
     One process writes; any number may read, and see each value either before or after a change.
 
     Args:
-        path: The file.
-        kind: What is kept in it.
+        path: The file; None: the value ends with the process.
+        kind: The dataclass of the value.
     """
 
-    def __init__(self, path: Path, kind: type[Kept]) -> None:
+    def __init__(self, path: Path | None, kind: type[Kept]) -> None:
         self._path = path
-        self._kind = kind
+        self._json = TypeAdapter(kind)
         self._value: Kept | None = None
         self._stamp: _Stamp | None = None
 
     def load(self) -> Kept | None:
-        """Return the file's value; the file is read again only where it was replaced.
+        """Return the value, None before the first; a file is read again only once it is replaced.
 
         Raises:
-            FailedPrecondition: The file is not such a value.
+            FailedPrecondition: The file does not hold such a value.
         """
+        if self._path is None:
+            return self._value
         try:
             with self._path.open(encoding="utf-8") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 if stamp != self._stamp:
-                    self._value, self._stamp = self._kind.from_json(json.load(file)), stamp
+                    self._value, self._stamp = self._parsed(json.load(file)), stamp
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, ValueError) as error:
             raise FailedPrecondition(
-                f"{self._path} is no state of a simulated GPU ({error}); remove it to start anew"
+                f"{self._path} is not the state of a simulated GPU ({error}); remove it to start "
+                "over"
             ) from error
         return self._value
 
+    def _parsed(self, data: dict[str, object]) -> Kept:
+        if data.get("version") != VERSION:
+            raise ValueError(f"version must be {VERSION}")
+        return self._json.validate_python(data)
+
     def save(self, value: Kept) -> None:
-        """Write beside the file, then replace it, so that no crash leaves half a value."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_suffix(".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump(value.to_json(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-            stamp = _stamp(os.fstat(file.fileno()))
-        fresh.replace(self._path)
-        _sync_folder(self._path.parent)
-        self._value, self._stamp = value, stamp
+        """Keep a new value; the disk has it when this returns."""
+        self._value = value
+        if self._path is not None:
+            fields = self._json.dump_python(value, mode="json")
+            write_json(self._path, {"version": VERSION, **fields})
+            self._stamp = _stamp(self._path.stat())
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
     return status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the replacement itself durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

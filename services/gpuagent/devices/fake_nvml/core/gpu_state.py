@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from services.kit.mig import Placement
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +76,6 @@ class GpuState:
     active_base_j: float = 0.0
     active_seen_j: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        return {"version": VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the state that `to_json` gave.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is not such a state.
-        """
-        fields = dict(data)
-        if fields.pop("version") != VERSION:
-            raise ValueError(f"version must be {VERSION}")
-        locked = fields.pop("locked_mhz")
-        instances = fields.pop("instances")
-        modes = fields.pop("compute_modes", ())
-        return cls(
-            **fields,
-            locked_mhz=(locked[0], locked[1]) if locked else None,
-            compute_modes=tuple((uuid, mode) for uuid, mode in modes),
-            instances=tuple(map(_instance, instances)),
-        )
-
     def after_reset(self, resets: int, power_limit_w: float) -> Self:
         """Return what a reset leaves: the pending MIG mode in force, and nothing that was set.
 
@@ -133,28 +106,3 @@ class Incident:
 
     xid: int = 0
     resets: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the mishap as JSON values."""
-        return {"version": VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Return the mishap that `to_json` gave.
-
-        Raises:
-            KeyError, TypeError, ValueError: It is not such a mishap.
-        """
-        fields = dict(data)
-        if fields.pop("version") != VERSION:
-            raise ValueError(f"version must be {VERSION}")
-        return cls(**fields)
-
-
-def _instance(data: Mapping[str, Any]) -> GpuInstance:
-    return GpuInstance(
-        id=data["id"],
-        serial=data["serial"],
-        placement=Placement(**data["placement"]),
-        compute=tuple(ComputeInstance(**entry) for entry in data["compute"]),
-    )
