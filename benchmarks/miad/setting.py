@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import load
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import shape_of, tabulate
 from services.kit.config import Node
 from services.kit.mig import WHOLE, Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import SegmentSpec
 
 GPU = "v100"
 GMACS_PER_ITEM = 60.0

@@ -9,12 +9,12 @@ from dataclasses import astuple, dataclass
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.gpuagent.core.model import SegmentState
 from services.gpuagent.energy.metrics import energy_metrics
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.slice_sharing import Sharing
+from services.kit.segment import SegmentState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class AgentCollector(Collector):
         segments = self.segments.list()
         count = Counter(segment.state for segment in segments)
         for state in SegmentState:
-            states.add_metric([state.value], count[state])
+            states.add_metric([state.name.lower()], count[state])
         for segment in segments:
             labels = [segment.spec.segment_id, segment.spec.model, segment.spec.variant]
             quarantined.add_metric(labels, segment.state is SegmentState.QUARANTINED)

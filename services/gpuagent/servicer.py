@@ -10,7 +10,7 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
-from services.gpuagent.planner_link import convert_transaction
+from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 
@@ -38,11 +38,11 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
         self, request: pb.ReconfigureRequest, context: Context
     ) -> pb.ReconfigureResponse:
         """Bring GPUs to a desired state."""
-        desired = convert_transaction.desired(request)
+        desired = convert.desired(request)
         done = await self._reconfigurer.apply(
             desired, dry_run=request.dry_run, allow_gap=request.allow_gap
         )
-        return convert_transaction.reconfigured(done)
+        return convert.reconfigured(done)
 
     async def Reserve(
         self, request: pb.ReserveRequest, context: Context

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.core.model import SegmentSpec as AgentSpec
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
+from services.kit.segment import SegmentSpec as AgentSpec
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
 from services.planner.core.model import GpuType, Model, Variant
 from services.planner.core.placement.actions import (

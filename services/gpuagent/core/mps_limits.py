@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from services.gpuagent.core.model import MpsLimit, SegmentSpec
+from services.kit.segment import MpsLimit, SegmentSpec
 from services.kit.units import BYTES_PER_MIB
 
 ALL_THREADS: Final = 100

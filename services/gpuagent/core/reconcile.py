@@ -25,7 +25,6 @@ from services.gpuagent.core.model import (
     DestroySlice,
     LockClock,
     Node,
-    SegmentSpec,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -33,6 +32,7 @@ from services.gpuagent.core.model import (
 )
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
+from services.kit.segment import SegmentSpec
 
 STOP_GRACE_S: Final = 10.0
 """Time that accepted requests may take when a segment stops, s."""

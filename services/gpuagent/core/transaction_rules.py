@@ -18,8 +18,6 @@ from services.gpuagent.core.model import (
     DestroySlice,
     LockClock,
     Node,
-    SegmentSpec,
-    SegmentState,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -27,6 +25,7 @@ from services.gpuagent.core.model import (
 )
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import WHOLE, Placement
+from services.kit.segment import SegmentSpec, SegmentState
 
 UNDO_GRACE_S: Final = 1.0
 """For segments that a change started: nobody was told of them yet."""

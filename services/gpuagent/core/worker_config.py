@@ -9,10 +9,10 @@ from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_spec import External, Generative
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
+from services.kit.segment import SegmentSpec
 
 CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 """Clocks at which the profile is asked; in between, costs are linear."""

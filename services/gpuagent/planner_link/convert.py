@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Final, cast
 
+from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
-from cinquefoil.gpuagent.v1 import steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.clock_loop.core.governor import ScaleOut
 from services.gpuagent.core.gpu_info import GpuInfo
@@ -17,29 +19,30 @@ from services.gpuagent.core.model import (
     CreateSlice,
     DestroySlice,
     LockClock,
-    MpsLimit,
     Node,
     Outcome,
     Segment,
-    SegmentSpec,
-    SegmentState,
     SetMigMode,
     StartSegment,
     StopSegment,
     Transaction,
 )
+from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
+from services.gpuagent.reconfigure.reconfigurer import Reconfigured
 from services.kit.errors import InvalidArgument
-from services.kit.mig import Placement, SliceKind
+from services.kit.mig import Placement
+from services.kit.segment import MpsLimit, SegmentSpec
 
-_STATES: Final = {
-    SegmentState.STARTING: pb.SEGMENT_STATE_STARTING,
-    SegmentState.READY: pb.SEGMENT_STATE_READY,
-    SegmentState.DEGRADED: pb.SEGMENT_STATE_DEGRADED,
-    SegmentState.DRAINING: pb.SEGMENT_STATE_DRAINING,
-    SegmentState.QUARANTINED: pb.SEGMENT_STATE_QUARANTINED,
+_ACTIONS: Final = {
+    CreateSlice: "create_slice",
+    DestroySlice: "destroy_slice",
+    LockClock: "lock_clock",
+    SetMigMode: "set_mig_mode",
+    StartSegment: "start_segment",
 }
+"""Actions whose fields are those of their messages."""
 
 
 def node(value: Node) -> pb.Node:
@@ -111,7 +114,7 @@ def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
 
 def scale_out(value: ScaleOut) -> pb.ScaleOut:
     """Return the message of a GPU whose clock can rise no more."""
-    return pb.ScaleOut(gpu_uuid=value.gpu_uuid, models=value.models, reason=value.reason)
+    return pb.ScaleOut(**asdict(value))
 
 
 def placement(message: pb.Placement) -> Placement:
@@ -125,8 +128,12 @@ def placement(message: pb.Placement) -> Placement:
     return Placement(message.profile, message.start)
 
 
-def spec(message: pb.SegmentSpec) -> SegmentSpec:
+def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
     """Return what a segment shall be.
+
+    Args:
+        message: The segment's.
+        gpu_uuid: The GPU where the message names none.
 
     Raises:
         InvalidArgument: A value that cannot be.
@@ -137,7 +144,7 @@ def spec(message: pb.SegmentSpec) -> SegmentSpec:
         variant=message.variant,
         batch_size=message.batch_size,
         processes=message.processes,
-        gpu_uuid=message.gpu_uuid,
+        gpu_uuid=message.gpu_uuid or gpu_uuid,
         placement=placement(message.placement),
         limits=tuple(
             MpsLimit(each.thread_percentage, each.memory_bytes) for each in message.limits
@@ -170,7 +177,10 @@ def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
         index=gpu.index,
         type=_type(gpu.model),
         mig_enabled=gpu.mig_enabled,
-        slices=[pb.Slice(placement=placed(place), uuid=uuid) for place, uuid in gpu.slices],
+        slices=[
+            pb.Slice(placement=pb.Placement(**asdict(place)), uuid=uuid)
+            for place, uuid in gpu.slices
+        ],
         clock_mhz=gpu.clock_mhz,
         locked_clock_mhz=clocks.held_mhz.get(gpu.uuid, 0),
         clock_lockable=clocks.may_lock,
@@ -183,7 +193,7 @@ def _type(model: GpuModel) -> pb.GpuType:
         product_name=model.product_name,
         memory_slices=model.geometry.memory_slices,
         sm_count=model.sm_count,
-        profiles=[_profile(kind) for kind in model.geometry.kinds],
+        profiles=[pb.SliceProfile(**asdict(kind)) for kind in model.geometry.kinds],
         idle_power_w=model.idle_power_w,
         max_power_w=model.max_power_w,
         max_clock_mhz=model.max_clock_mhz,
@@ -191,46 +201,10 @@ def _type(model: GpuModel) -> pb.GpuType:
     )
 
 
-def _profile(kind: SliceKind) -> pb.SliceProfile:
-    return pb.SliceProfile(
-        name=kind.name,
-        gpu_instance_profile_id=kind.gpu_instance_profile_id,
-        compute_slices=kind.compute_slices,
-        memory_slices=kind.memory_slices,
-        starts=kind.starts,
-        max_count=kind.max_count,
-        sm_count=kind.sm_count,
-        memory_bytes=kind.memory_bytes,
-    )
-
-
-def placed(value: Placement) -> pb.Placement:
-    """Return a placement's message."""
-    return pb.Placement(profile=value.profile, start=value.start)
-
-
-def spec_message(value: SegmentSpec) -> pb.SegmentSpec:
-    """Return a segment spec's message."""
-    return pb.SegmentSpec(
-        segment_id=value.segment_id,
-        model=value.model,
-        variant=value.variant,
-        batch_size=value.batch_size,
-        processes=value.processes,
-        gpu_uuid=value.gpu_uuid,
-        placement=placed(value.placement),
-        limits=[
-            pb.MpsLimit(thread_percentage=each.thread_percentage, memory_bytes=each.memory_bytes)
-            for each in value.limits
-        ],
-        stage=value.stage,
-    )
-
-
 def _segment(segment: Segment) -> pb.Segment:
     return pb.Segment(
-        spec=spec_message(segment.spec),
-        state=_STATES[segment.state],
+        spec=pb.SegmentSpec(**asdict(segment.spec)),
+        state=cast("pb.SegmentState.ValueType", segment.state),
         endpoints=segment.endpoints,
         restarts=segment.restarts,
         reason=segment.reason,
@@ -247,22 +221,52 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
         method=account.method,
         error_ratio=account.error_ratio,
         segments=[
-            pb.SegmentEnergy(
-                segment_id=segment_id,
-                model=entry.model,
-                variant=entry.variant,
-                active_j=entry.active_j,
-                requests=entry.requests,
-                busy_s=entry.busy_s,
-                batches=entry.batches,
-                idle_share_j=entry.idle_share_j,
-                granted_j=entry.granted_j,
-                slice=entry.slice,
-                stage=entry.stage,
-            )
+            pb.SegmentEnergy(segment_id=segment_id, **asdict(entry))
             for segment_id, entry in account.segments.items()
         ],
     )
     if account.since_s:
         message.since.FromNanoseconds(round(account.since_s * 1e9))
     return message
+
+
+# ---- desired states and transactions -------------------------------------------------------------
+
+
+def desired(request: gpuagent_pb2.ReconfigureRequest) -> tuple[DesiredGpu, ...]:
+    """Return what a request asks for.
+
+    Raises:
+        InvalidArgument: A value that cannot be.
+    """
+    return tuple(_desired_gpu(gpu) for gpu in request.gpus)
+
+
+def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
+    """Return the message of what was done."""
+    groups = [
+        steps_pb2.ActionGroup(actions=[_action(each) for each in group])
+        for group in value.change.groups
+    ]
+    return gpuagent_pb2.ReconfigureResponse(
+        change=steps_pb2.Change(groups=groups), gaps=value.gaps, elapsed_s=value.elapsed_s
+    )
+
+
+def _desired_gpu(message: gpuagent_pb2.DesiredGpu) -> DesiredGpu:
+    return DesiredGpu(
+        gpu_uuid=message.gpu_uuid,
+        slices=tuple(placement(each) for each in message.slices),
+        segments=tuple(spec(each, message.gpu_uuid) for each in message.segments),
+        mig_enabled=message.mig_enabled if message.HasField("mig_enabled") else None,
+        clock_mhz=message.clock_mhz if message.HasField("clock_mhz") else None,
+    )
+
+
+def _action(action: Action) -> steps_pb2.Action:
+    if isinstance(action, StopSegment):
+        message = steps_pb2.Action()
+        message.stop_segment.segment_id = action.segment_id
+        message.stop_segment.grace.FromTimedelta(timedelta(seconds=action.grace_s))
+        return message
+    return steps_pb2.Action(**{_ACTIONS[type(action)]: asdict(action)})

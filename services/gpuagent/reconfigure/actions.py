@@ -15,7 +15,6 @@ from services.gpuagent.core.model import (
     CreateSlice,
     DestroySlice,
     LockClock,
-    SegmentSpec,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -33,6 +32,7 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.mig import WHOLE
+from services.kit.segment import SegmentSpec
 
 NO_ANSWER: Final = "NO_ANSWER"
 _PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8)

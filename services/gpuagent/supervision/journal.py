@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from services.gpuagent.core.model import MpsLimit, SegmentSpec
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.state_files import read_json, remove, write_json
 from services.kit.mig import Placement
+from services.kit.segment import MpsLimit, SegmentSpec
 
 VERSION: Final = 1
 

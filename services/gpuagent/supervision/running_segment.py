@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from services.gpuagent.core.model import Segment, SegmentSpec, SegmentState
+from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.supervision.worker_supervisor import WorkerSupervisor
+from services.kit.segment import SegmentSpec, SegmentState
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from services.gpuagent.core.model import Segment, SegmentSpec, SegmentState
+from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal
@@ -19,6 +19,7 @@ from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec, SegmentState
 from services.kit.telemetry import logs
 
 _log = logs.get("segments")

@@ -11,12 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.devices.mps.driver_port import MpsDaemon, MpsDriver
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
+from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
 
 _log = logs.get("mps")

@@ -13,13 +13,13 @@ import yaml
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.devices.fake_nvml import FakeNvml, gpu_uuid, install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 from tests.support.paths import ROOT
 
 NODE, TYPES = "node-0", ["a100-40gb", "t4"]

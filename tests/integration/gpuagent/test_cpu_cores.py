@@ -15,7 +15,6 @@ from services.gpuagent.core import cpu_geometry
 from services.gpuagent.core.device_port import IN_USE, Devices
 from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.gpu_types import GpuModel
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import opening, speed
@@ -31,6 +30,7 @@ from services.kit.errors import (
 )
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import SegmentSpec
 
 CORES = (2, 3, 5, 7)
 UUID = "CPU-test"

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.state_files import held, read_json, write_json
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 
 SPECS = tuple(
     SegmentSpec(f"s-{number}", "m", "v", 4, 2, "GPU-1", Placement("1g.5gb", number))

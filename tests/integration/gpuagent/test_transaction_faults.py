@@ -19,7 +19,6 @@ from services.gpuagent.core.model import (
     DestroySlice,
     LockClock,
     Node,
-    SegmentSpec,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -28,6 +27,7 @@ from services.gpuagent.core.model import (
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
 from services.gpuagent.devices.fake_nvml import Code, InjectedFault
 from services.kit.mig import WHOLE, Placement, layouts
+from services.kit.segment import SegmentSpec
 from tests.support.examples import examples
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine
 

@@ -14,7 +14,6 @@ from services.gpuagent.core.model import (
     CreateSlice,
     DestroySlice,
     LockClock,
-    SegmentSpec,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -24,6 +23,7 @@ from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, u
 from services.gpuagent.devices.fake_nvml import Code, InjectedFault
 from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 from tests.support.gpuagent.transactions import Agent, World, live, machine
 
 LEFT, RIGHT = Placement("2g.12gb", 0), Placement("2g.12gb", 2)

@@ -15,12 +15,12 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.devices.mps import process_table
 from services.gpuagent.devices.mps.control_program import LegacyMps
 from services.gpuagent.devices.mps.driver_port import MpsDaemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
+from services.kit.segment import MpsLimit
 from tests.support.gpuagent.agent_process import agent_process, killed
 from tests.support.gpuagent.agent_service import (
     NODE,

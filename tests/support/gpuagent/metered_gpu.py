@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from services.gpuagent.core.energy_meter import MeterReading
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.core.worker_spec import WorkerSpec
@@ -19,6 +18,7 @@ from services.gpuagent.supervision.worker_supervisor import SupervisionContext, 
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost
+from services.kit.segment import SegmentSpec
 
 IDLE_W = 50.0
 

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from services.gpuagent.core.model import Node, Outcome, SegmentSpec, Transaction
+from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -38,6 +38,7 @@ from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import SegmentSpec
 
 TYPES = ("a30", "a100-40gb")
 CHANGING = frozenset(

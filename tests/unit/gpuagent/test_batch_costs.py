@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import (
     CLOCK_RATIOS,
     Variant,
@@ -25,6 +24,7 @@ from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.profiles.core.profile import BatchCost, SliceShape
+from services.kit.segment import SegmentSpec
 
 A100 = GpuInfo(
     uuid="GPU-1",

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core.model import MpsLimit, SegmentSpec
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of, memory_value
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
+from services.kit.segment import MpsLimit, SegmentSpec
 
 LIMITS = st.builds(MpsLimit, st.integers(1, 100), st.integers(0, 80 * 2**30))
 

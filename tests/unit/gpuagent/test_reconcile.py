@@ -18,8 +18,6 @@ from services.gpuagent.core.model import (
     LockClock,
     Node,
     Segment,
-    SegmentSpec,
-    SegmentState,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -28,6 +26,7 @@ from services.gpuagent.core.model import (
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.mig import Placement, layouts
+from services.kit.segment import SegmentSpec, SegmentState
 
 MODEL = gpu_types.load("a30")
 LAYOUTS = sorted(

@@ -16,11 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from services.gpuagent.core.model import MpsLimit
 from services.gpuagent.core.mps_limits import memory_value
 from services.gpuagent.devices.mps import process_table
 from services.gpuagent.devices.mps.driver_port import MpsDaemon
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
+from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
 
 _log = logs.get("mps")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from services.gpuagent.core.model import MpsLimit
+from services.kit.segment import MpsLimit
 
 
 @dataclass(frozen=True, slots=True)

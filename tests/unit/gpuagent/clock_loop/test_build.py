@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from services.gpuagent.clock_loop.build import promises
 from services.gpuagent.clock_loop.core.governor import GovernedSegment
-from services.gpuagent.core.model import SegmentSpec
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.kit.config import Deployment
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 
 SLO_S = 0.3
 
