@@ -13,7 +13,7 @@ from services.gpuagent.energy.metrics import energy_metrics
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.segments import Segments
-from services.gpuagent.supervision.slice_sharing import Sharing
+from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.kit.segment import SegmentState
 
 
@@ -23,7 +23,7 @@ class AgentCollector(Collector):
 
     accounts: NodeAccounts
     segments: Segments
-    sharing: Sharing
+    sharing: SliceSharing
     watch: DriftWatch
 
     def collect(self) -> Iterable[Metric]:

@@ -10,7 +10,7 @@ from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.core.worker_spec import External, Generative, TlsFiles
 from services.gpuagent.devices.mps.control_program import LegacyMps
 from services.gpuagent.energy.metering import MeteredGpu
-from services.gpuagent.supervision.slice_sharing import MpsSharing, Sharing, Unshared
+from services.gpuagent.supervision.slice_sharing import MpsSharing, SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerDefaults
 from services.kit import config
 from services.kit.clock import Clock
@@ -112,12 +112,12 @@ def home_of(deployment: Deployment, node: Node, folder: Path) -> WorkerDefaults:
     )
 
 
-def sharing_of(node: Node, folder: Path, clock: Clock) -> Sharing:
+def sharing_of(node: Node, folder: Path, clock: Clock) -> SliceSharing:
     """Return how processes share a slice, with the files of MPS in `folder`."""
     mps = node.mps
     if mps is None:
         if node.simulated is not None or node.cpu is not None:
-            return Unshared()
+            return SliceSharing()
         mps = Mps()
     driver = LegacyMps(mps.control_binary, mps.timeout_s)
     return MpsSharing(driver, folder, clock, mps.check_interval_s)

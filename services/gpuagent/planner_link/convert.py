@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
@@ -269,4 +269,5 @@ def _action(action: Action) -> steps_pb2.Action:
         message.stop_segment.segment_id = action.segment_id
         message.stop_segment.grace.FromTimedelta(timedelta(seconds=action.grace_s))
         return message
-    return steps_pb2.Action(**{_ACTIONS[type(action)]: asdict(action)})
+    fields: dict[str, Any] = {_ACTIONS[type(action)]: asdict(action)}
+    return steps_pb2.Action(**fields)

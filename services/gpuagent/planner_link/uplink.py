@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -15,15 +16,13 @@ from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.report_outbox import ReportOutbox
 from services.gpuagent.reconfigure.step_executor import StepExecutor
-from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
-from services.kit.telemetry import logs
+from services.kit.rpc.reconnect import Reconnector
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
-_log = logs.get("uplink")
 _STEADY_S: Final = 5.0
 
 
@@ -50,32 +49,15 @@ class Uplink:
         self._outbox = outbox
         self._view = view
         self._steps = steps
-        self._clock = clock
+        self._reconnector = Reconnector(
+            "planner", clock, steady_s=_STEADY_S, errors=(grpc.aio.AioRpcError, ServiceError)
+        )
         self._stream = 0
-        self._reason = ""
 
     async def run(self) -> None:
-        """Keep a stream open for ever; steps outlive the stream that asked for them."""
-        backoff = Backoff()
+        """Keep a stream open until cancelled; steps outlive the stream that requested them."""
         async with asyncio.TaskGroup() as executing:
-            while True:
-                began_s = self._clock.monotonic()
-                try:
-                    await self._join(executing.create_task)
-                except* (grpc.aio.AioRpcError, ServiceError) as errors:
-                    self._note(errors.exceptions[0])
-                _honour_cancellation()
-                if self._clock.monotonic() - began_s > _STEADY_S:
-                    backoff.reset()
-                await self._clock.sleep(backoff.next_s())
-
-    def _note(self, error: BaseException) -> None:
-        """Log why a stream ended, once for as long as the reason stays the same."""
-        reason = str(error.code()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
-        if reason != self._reason:
-            details = error.details() if isinstance(error, grpc.aio.AioRpcError) else reason
-            _log.warning("no stream to the planner; trying again", reason=reason, details=details)
-        self._reason = reason
+            await self._reconnector.run(partial(self._join, executing.create_task))
 
     async def _join(self, execute: Callable[..., asyncio.Task[None]]) -> None:
         """Open a stream and serve it until it ends."""
@@ -86,7 +68,7 @@ class Uplink:
             async with asyncio.TaskGroup() as tasks:
                 telling = tasks.create_task(self._tell(call), name="uplink.tell")
                 while isinstance(response := await call.read(), pb.JoinResponse):
-                    self._reason = ""
+                    self._reconnector.connected()
                     step = response.step
                     execute(self._execute(step, self._stream), name=f"step {step.step_id}")
                 telling.cancel()
@@ -121,13 +103,3 @@ class Uplink:
             outcome = Outcome(error, 0.0)
         if stream == self._stream:  # a planner that joined anew has planned anew
             self._outbox.put(convert.result(step.step_id, outcome))
-
-
-def _honour_cancellation() -> None:
-    """Raise where this task is being cancelled.
-
-    A TaskGroup that is cancelled while one of its tasks fails raises that task's error only.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

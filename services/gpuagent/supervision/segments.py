@@ -14,7 +14,7 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.gpuagent.supervision.running_segment import RunningSegment
-from services.gpuagent.supervision.slice_sharing import Sharing, Unshared
+from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError, Unavailable
@@ -48,9 +48,9 @@ class Segments:
         journal: SegmentJournal,
         context: SupervisionContext,
         tasks: asyncio.TaskGroup,
-        sharing: Sharing | None = None,
+        sharing: SliceSharing | None = None,
     ) -> None:
-        self._sharing = sharing or Unshared()
+        self._sharing = sharing or SliceSharing()
         self._allocator = allocator
         self._journal = journal
         self._context = context

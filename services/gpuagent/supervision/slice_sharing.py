@@ -8,12 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of
 from services.gpuagent.core.worker_config import WorkerConfig
-from services.gpuagent.devices.mps.driver_port import MpsDaemon, MpsDriver
+from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.segment import MpsLimit
@@ -32,17 +31,19 @@ Rest = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 """Runs some work while no worker runs on a slice, given by UUID."""
 
 
-class Sharing(Protocol):
-    """What segments need of it."""
+class SliceSharing:
+    """Processes of a segment that share nothing but their slice.
 
-    @property
-    def restarts(self) -> Mapping[str, int]:
-        """How often what is shared was started again, by slice UUID."""
-        ...
+    Attributes:
+        restarts: How often what is shared was started again, by slice UUID.
+    """
+
+    def __init__(self) -> None:
+        self.restarts: Counter[str] = Counter()
 
     def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
         """Return each process's environment."""
-        ...
+        return (config.environment,) * config.spec.processes
 
     async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Make ready for a segment.
@@ -54,45 +55,19 @@ class Sharing(Protocol):
         Raises:
             ServiceError: Its processes cannot share the slice.
         """
-        ...
 
     async def leave(self, config: WorkerConfig) -> None:
         """Note that a segment's last process has ended."""
-        ...
 
     async def sweep(self) -> None:
         """End what an agent before this one left and no segment needs."""
-        ...
 
     async def run(self, rest: Rest) -> None:
-        """Look after what is shared for ever.
+        """Look after what is shared until cancelled.
 
         Args:
             rest: Runs a repair while no worker runs on a slice.
         """
-        ...
-
-
-class Unshared:
-    """Processes that know nothing of one another."""
-
-    restarts: Mapping[str, int] = MappingProxyType({})
-
-    def environments(self, config: WorkerConfig) -> tuple[Mapping[str, str], ...]:
-        """Return each process's environment."""
-        return (config.environment,) * config.spec.processes
-
-    async def host(self, config: WorkerConfig, clear: Clear) -> None:
-        """Do nothing."""
-
-    async def leave(self, config: WorkerConfig) -> None:
-        """Do nothing."""
-
-    async def sweep(self) -> None:
-        """Do nothing."""
-
-    async def run(self, rest: Rest) -> None:
-        """Do nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +80,7 @@ class _DaemonInUse:
     missed: int = 0
 
 
-class MpsSharing:
+class MpsSharing(SliceSharing):
     """One control daemon for each slice on which several processes run.
 
     It starts before its first client, and ends after its last. One that does not answer is
@@ -116,19 +91,16 @@ class MpsSharing:
         folder: Where their files go; one agent's.
         clock: Time.
         check_interval_s: How often they are checked, s.
-
-    Attributes:
-        restarts: Daemons started again, by slice UUID.
     """
 
     def __init__(
-        self, driver: MpsDriver, folder: Path, clock: Clock, check_interval_s: float
+        self, driver: LegacyMps, folder: Path, clock: Clock, check_interval_s: float
     ) -> None:
+        super().__init__()
         self._driver = driver
         self._folder = folder
         self._clock = clock
         self._check_interval_s = check_interval_s
-        self.restarts: Counter[str] = Counter()
         self._in_use: dict[str, _DaemonInUse] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 

@@ -16,8 +16,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from services.gpuagent.devices.mps import process_table
-from services.gpuagent.devices.mps.control_program import LegacyMps
-from services.gpuagent.devices.mps.driver_port import MpsDaemon
+from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.segment import MpsLimit

@@ -12,13 +12,13 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
 from services.gpuagent.core.mps_limits import memory_value
 from services.gpuagent.devices.mps import process_table
-from services.gpuagent.devices.mps.driver_port import MpsDaemon
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
@@ -34,8 +34,31 @@ _DEVICE: Final = "0"
 """A daemon sees one device."""
 
 
+@dataclass(frozen=True, slots=True)
+class MpsDaemon:
+    """The place of one control daemon: a slice has its own, and so has a GPU without MIG.
+
+    Attributes:
+        device_uuid: "MIG-..." or "GPU-...": all that its clients see.
+        folder: Its files; nobody else's.
+    """
+
+    device_uuid: str
+    folder: Path
+
+    @property
+    def pipes(self) -> Path:
+        """Its CUDA_MPS_PIPE_DIRECTORY."""
+        return self.folder / "pipe"
+
+    @property
+    def logs(self) -> Path:
+        """Its CUDA_MPS_LOG_DIRECTORY."""
+        return self.folder / "log"
+
+
 class LegacyMps:
-    """The driver for one control program.
+    """Control daemons, by one control program. Every call ends within a bounded time.
 
     Args:
         binary: The program.
@@ -47,7 +70,16 @@ class LegacyMps:
         self._timeout_s = timeout_s
 
     async def start(self, daemon: MpsDaemon, ceiling: MpsLimit) -> None:
-        """See `MpsDriver.start`."""
+        """Start a daemon, in place of one that does not answer, and bound its clients to come.
+
+        Args:
+            daemon: Where.
+            ceiling: What no client may exceed.
+
+        Raises:
+            FailedPrecondition: It cannot run here.
+            Unavailable: It does not answer.
+        """
         await self._end(daemon, 0.0)
         self._prepare(daemon)
         await self._launch(daemon)
@@ -59,28 +91,39 @@ class LegacyMps:
         _log.info("started an MPS control daemon", device=daemon.device_uuid)
 
     async def check(self, daemon: MpsDaemon) -> None:
-        """See `MpsDriver.check`."""
+        """Make sure that a daemon answers.
+
+        Raises:
+            Unavailable: It does not.
+        """
         await self._default_percentage(daemon)
 
     async def servers(self, daemon: MpsDaemon) -> tuple[int, ...]:
-        """See `MpsDriver.servers`."""
+        """Return the ids of its server processes; one comes with the first client.
+
+        Raises:
+            Unavailable: It does not answer.
+        """
         answer = await self._tell(daemon, "get_server_list")
         return tuple(int(line) for line in answer.split() if line.isdigit())
 
     async def stop(self, daemon: MpsDaemon) -> None:
-        """See `MpsDriver.stop`."""
+        """End a daemon, by force where it does not listen; one that does not run is no error."""
         with suppress(ServiceError):
             await self._tell(daemon, "quit")
         await self._end(daemon, self._timeout_s)
         await asyncio.to_thread(shutil.rmtree, daemon.folder, ignore_errors=True)
 
     async def running(self, root: Path) -> frozenset[Path]:
-        """See `MpsDriver.running`."""
+        """Return the folders below `root` whose daemons run, whoever started them."""
         found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
         return frozenset(pipes.parent for pipes in found)
 
     def environment(self, daemon: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
-        """See `MpsDriver.environment`."""
+        """Return what makes a process a client, with its limit.
+
+        A client names no device: it sees its daemon's.
+        """
         memory = memory_value(limit)
         return {
             **_places(daemon),
