@@ -122,7 +122,7 @@ class _Agent:
         """Take over the workers and clocks of an agent before this one; undo its last change."""
         actuators = self.actuators
         await actuators.clocks.restore()
-        await actuators.segments.adopt(actuators.actions.config)
+        await actuators.segments.adopt(actuators.actions.worker_config)
         if actuators.steps.permissions.granted:
             await actuators.changes.repair()
         await self.observers.accounts.read()

@@ -44,7 +44,7 @@ def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment
             percentile=model.slo.percentile,
             objective_s=part * model.slo.latency_s,
             sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
-            costs=config.costs,
+            costs=config.worker.costs,
             processes=spec.processes,
         )
 

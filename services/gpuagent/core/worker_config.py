@@ -1,4 +1,4 @@
-"""From a segment that is asked for to what its workers must be told."""
+"""From a segment's spec to the configuration of its workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.worker_spec import External, Generative
+from services.gpuagent.core.worker_spec import External, Generative, WorkerSpec
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec
@@ -45,40 +45,27 @@ class WorkerConfig:
 
     Attributes:
         spec: The segment.
-        slice_uuid: Its slice, which exists.
-        file: ONNX file, or what an external server makes of it.
-        costs: What the profile says of batches; None: nothing.
-        provider: ONNX Runtime execution provider.
+        worker: Every worker's spec, but for its address, its slot and the node's settings.
         environment: Added to the workers' environment.
         idle_power_w: Each worker's share of the GPU's idle power, W: by the slice's SMs.
         sm_count: The slice's streaming multiprocessors.
-        external: Who runs the network; None: the workers themselves.
-        charged: The device is simulated: batches take and cost what `costs` says.
-        cores: CPU cores of the slice, by number; (): it is a GPU's.
-        threads: Threads that compute one batch, where the CPU does.
-        generative: How text is generated; None: the model is no language model.
-        passes_on: Answers are the requests of a next stage.
     """
 
     spec: SegmentSpec
-    slice_uuid: str
-    file: Path
-    costs: Costs | None
-    provider: str
+    worker: WorkerSpec
     environment: Mapping[str, str]
     idle_power_w: float
     sm_count: int
-    external: External | None = None
-    charged: bool = True
-    cores: tuple[int, ...] = ()
-    threads: int = 1
-    generative: Generative | None = None
-    passes_on: bool = False
+
+    @property
+    def slice_uuid(self) -> str:
+        """The slice that the segment runs on."""
+        return self.worker.slice_uuid
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfigBuilder:
-    """Draws blueprints.
+    """Builds the configurations of workers.
 
     Attributes:
         variants: By (model, variant).
@@ -109,8 +96,8 @@ class WorkerConfigBuilder:
             )
         return stages[spec.stage]
 
-    def draw(self, spec: SegmentSpec, gpu: GpuInfo) -> WorkerConfig:
-        """Return the blueprint of a segment.
+    def build(self, spec: SegmentSpec, gpu: GpuInfo) -> WorkerConfig:
+        """Return the configuration of a segment's workers.
 
         Raises:
             NotFound: The deployment has no such model and variant.
@@ -128,21 +115,25 @@ class WorkerConfigBuilder:
         # InfAdapter's containers: as many threads as cores. Processes share them out.
         threads = max(len(cores) // spec.processes, 1)
         on_gpu = not (self.simulated or cores)
-        return WorkerConfig(
-            spec=spec,
-            slice_uuid=slice_uuid,
+        worker = WorkerSpec(
+            segment_id=spec.segment_id,
+            model=spec.model,
+            variant=spec.variant,
             file=variant.file,
+            batch_size=spec.batch_size,
+            slice_uuid=slice_uuid,
             costs=self._costs(variant, shape, spec),
             charged=self.simulated,
             provider="CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider",
-            environment=_environment(slice_uuid, threads, on_gpu=on_gpu),
-            idle_power_w=gpu.model.idle_power_w * share,
-            sm_count=shape.sm_count,
             external=variant.external,
             generative=variant.generative,
             passes_on=variant.passes_on,
             cores=cores,
             threads=threads,
+        )
+        environment = _environment(slice_uuid, threads, on_gpu=on_gpu)
+        return WorkerConfig(
+            spec, worker, environment, gpu.model.idle_power_w * share, shape.sm_count
         )
 
     def _costs(self, variant: Variant, shape: SliceShape, spec: SegmentSpec) -> Costs | None:
@@ -156,7 +147,7 @@ class WorkerConfigBuilder:
 
 
 def _environment(slice_uuid: str, threads: int, *, on_gpu: bool) -> dict[str, str]:
-    """Return what a worker, and what it starts, must be told beside its spec."""
+    """Return the environment of a worker, and of what it starts."""
     if on_gpu:  # a process sees a MIG slice only by its UUID, and no more than one
         return {"CUDA_VISIBLE_DEVICES": slice_uuid}
     return {"OMP_NUM_THREADS": str(threads)} if threads > 1 else {}

@@ -61,31 +61,31 @@ class Generative:
     resource: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
     """One process of one segment.
 
     Attributes:
         segment_id, model, variant: What it serves.
-        file: ONNX file, or GGUF.
+        file: ONNX file, GGUF file, or what an external server makes of it.
         batch_size: Largest batch, items, >= 1.
-        listen: "host:port".
-        ledger: The GPU's ledger file.
-        slot: Its slot there.
-        siblings: Slots of all the segment's processes, its own included.
         slice_uuid: Where it runs.
         costs: What the profile says of batches; None: nothing.
+        charged: The device is simulated: batches take and cost what `costs` says.
         provider: ONNX Runtime execution provider.
+        external: Who computes; None: this process.
+        generative: How text is generated, by llama.cpp; None: the model is no language model.
+        passes_on: Answers are the requests of a pipeline's next stage: they have every output,
+            whichever outputs of the last stage the client requested.
+        cores: CPU cores to run on, by number; (): any.
+        threads: Threads that compute one batch, where the CPU does.
+        listen: "host:port".
+        ledger: The file of the GPU's shared counters.
+        slot: Its slot there.
+        siblings: Slots of all the segment's processes, its own included.
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
         tls: Certificates; None: plaintext.
-        external: Who computes; None: this process, with ONNX Runtime.
-        charged: The device is simulated: batches take and cost what `costs` says.
-        cores: CPU cores to run on, by number; (): any.
-        threads: Threads that compute one batch, where the CPU does.
-        generative: How text is generated, by llama.cpp; None: the model is no language model.
-        passes_on: Answers are the requests of a pipeline's next stage: they have every output,
-            whichever the client, who knows the last stage's, has asked for.
     """
 
     segment_id: str
@@ -93,22 +93,22 @@ class WorkerSpec:
     variant: str
     file: Path
     batch_size: int
-    listen: str
-    ledger: Path
-    slot: int
-    siblings: tuple[int, ...]
     slice_uuid: str
     costs: Costs | None
+    charged: bool = True
     provider: str = "CPUExecutionProvider"
+    external: External | None = None
+    generative: Generative | None = None
+    passes_on: bool = False
+    cores: tuple[int, ...] = ()
+    threads: int = 1
+    listen: str = ""
+    ledger: Path = Path()
+    slot: int = 0
+    siblings: tuple[int, ...] = ()
     orphan_timeout_s: float = 60.0
     log_level: str = "info"
     tls: TlsFiles | None = None
-    external: External | None = None
-    charged: bool = True
-    cores: tuple[int, ...] = ()
-    threads: int = 1
-    generative: Generative | None = None
-    passes_on: bool = False
 
     @property
     def slots(self) -> int:

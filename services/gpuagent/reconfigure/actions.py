@@ -82,7 +82,7 @@ class Actions:
                     await self.clocks.hold(action)
             case StartSegment(spec):
                 async with self._locks[spec.gpu_uuid]:
-                    running = await self.segments.begin(await self.config(spec))
+                    running = await self.segments.begin(await self.worker_config(spec))
                 await self.segments.wait(running)
             case StopSegment(segment_id, grace_s):
                 await self.segments.stop(segment_id, grace_s)
@@ -96,7 +96,7 @@ class Actions:
                 stopped then, and its keepers go on trying. The reason is `NO_ANSWER`.
         """
         async with self._locks[spec.gpu_uuid]:
-            running = await self.segments.begin(await self.config(spec))
+            running = await self.segments.begin(await self.worker_config(spec))
         if not await self.segments.answers(running, timeout_s):
             raise Unavailable(
                 f"segment {spec.segment_id} was started again and does not answer yet",
@@ -121,7 +121,7 @@ class Actions:
                     reason="CLOCKS_NOT_ALLOWED",
                 )
 
-    async def config(self, spec: SegmentSpec) -> WorkerConfig:
+    async def worker_config(self, spec: SegmentSpec) -> WorkerConfig:
         """Return a segment's blueprint on the GPU as it is now.
 
         Raises:
@@ -129,7 +129,7 @@ class Actions:
             FailedPrecondition: The slice does not exist, or the segment does not fit.
         """
         gpu = await self._gpu(spec.gpu_uuid)
-        return await asyncio.to_thread(self.config_builder.draw, spec, gpu)
+        return await asyncio.to_thread(self.config_builder.build, spec, gpu)
 
     async def _patiently(self, gpu_uuid: str, work: Callable[[], Awaitable[None]]) -> None:
         """Work on one GPU; try again for a while where the driver says that it is in use."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -141,27 +141,13 @@ class WorkerAllocator:
     def _spec(
         self, config: WorkerConfig, listen: str, slot: int, siblings: tuple[int, ...]
     ) -> WorkerSpec:
-        spec, home = config.spec, self._home
-        return WorkerSpec(
-            segment_id=spec.segment_id,
-            model=spec.model,
-            variant=spec.variant,
-            file=config.file,
-            batch_size=spec.batch_size,
+        return replace(
+            config.worker,
             listen=listen,
-            ledger=self._gpu_counters[spec.gpu_uuid].path,
+            ledger=self._gpu_counters[config.spec.gpu_uuid].path,
             slot=slot,
             siblings=siblings,
-            slice_uuid=config.slice_uuid,
-            costs=config.costs,
-            charged=config.charged,
-            provider=config.provider,
-            orphan_timeout_s=home.orphan_timeout_s,
-            log_level=home.log_level,
-            tls=home.tls,
-            external=config.external,
-            generative=config.generative,
-            passes_on=config.passes_on,
-            cores=config.cores,
-            threads=config.threads,
+            orphan_timeout_s=self._home.orphan_timeout_s,
+            log_level=self._home.log_level,
+            tls=self._home.tls,
         )

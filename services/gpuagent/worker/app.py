@@ -60,7 +60,7 @@ class _Core:
 
     model: Reader[Any]
     device: WorkerDevice
-    executor: Intake[Any]
+    executor: Intake[Any, Any]
 
 
 async def run(spec: WorkerSpec, stop: asyncio.Event) -> None:

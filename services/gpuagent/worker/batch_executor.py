@@ -5,43 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from services.gpuagent.worker.core.batcher import Batcher, Pending
-from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.gpu_slot import Batch, Ran, WorkerDevice
-from services.gpuagent.worker.intake import INTAKE_BYTES, Intake, Job
+from services.gpuagent.worker.core.batcher import Pending
+from services.gpuagent.worker.gpu_slot import Batch, Ran
+from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Model, ModelFailed, R
 from services.gpuagent.worker.session import Answer, Cost
-from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
 _log = logs.get("worker")
 
 
-class BatchExecutor(Intake[R]):
-    """Runs the work of all streams on one device, batch by batch.
-
-    Args:
-        batcher: The queue.
-        device: Where batches run.
-        model: Computes.
-        credits_: How many requests may be in flight, and on which streams.
-        clock: The device's clock.
-        intake_bytes: What the streams may hold together: requests and unsent responses.
-    """
-
-    def __init__(  # noqa: PLR0913 - the worker's parts, put together once
-        self,
-        batcher: Batcher[Job[R]],
-        device: WorkerDevice,
-        model: Model[R],
-        credits_: Credits,
-        clock: Clock,
-        *,
-        intake_bytes: int = INTAKE_BYTES,
-    ) -> None:
-        super().__init__(batcher, device, model, credits_, clock, intake_bytes=intake_bytes)
-        self._model = model
+class BatchExecutor(Intake[R, Model[R]]):
+    """Runs the work of all streams on one device, batch by batch."""
 
     async def run(self) -> None:
         """Run batches for ever."""

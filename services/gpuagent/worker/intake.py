@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
@@ -15,6 +15,8 @@ from services.gpuagent.worker.model_port import R, Reader
 from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
 from services.kit.errors import Cancelled, DeadlineExceeded, ServiceError, Unavailable
+
+M = TypeVar("M", bound=Reader[Any])
 
 INTAKE_BYTES: Final = 256 * 2**20
 """Of all streams of a worker together, bytes; each may hold its credits' part."""
@@ -52,13 +54,13 @@ class Job(Generic[R]):
     in_parts: bool = False
 
 
-class Intake(Generic[R]):
+class Intake(Generic[R, M]):
     """Takes work in and sends answers; what lies between is a subclass's `run`.
 
     Args:
         batcher: The queue.
         device: Where work runs.
-        model: Reads requests.
+        model: Reads requests, and computes.
         credits_: How many requests may be in flight, and on which streams.
         clock: The device's clock.
         intake_bytes: What the streams may hold together: requests and unsent responses.
@@ -68,7 +70,7 @@ class Intake(Generic[R]):
         self,
         batcher: Batcher[Job[R]],
         device: WorkerDevice,
-        model: Reader[R],
+        model: M,
         credits_: Credits,
         clock: Clock,
         *,
@@ -77,7 +79,7 @@ class Intake(Generic[R]):
         self._batcher = batcher
         self._credits = credits_
         self._device = device
-        self._reader = model
+        self._model = model
         self._clock = clock
         self._credit_bytes = intake_bytes // credits_.total
         self._arrived = asyncio.Event()
@@ -148,7 +150,7 @@ class Intake(Generic[R]):
         self._divide(now_s)
         try:
             deadline_s = now_s + timing.remaining_s if timing.remaining_s else math.inf
-            read = self._reader.read(request, deadline_s)
+            read = self._model.read(request, deadline_s)
             job = Job(session, work_id, read, now_s - timing.waited_s, in_parts)
             self._batcher.add(Pending(job, read.kind, read.items, now_s, deadline_s))
         except ServiceError as error:

@@ -26,7 +26,7 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         executor: Does the work.
     """
 
-    def __init__(self, hello: pb.Hello, executor: Intake[Any]) -> None:
+    def __init__(self, hello: pb.Hello, executor: Intake[Any, Any]) -> None:
         self._hello = hello
         self._executor = executor
 

@@ -205,9 +205,9 @@ def test_a_worker_is_told_the_cores_of_its_slice(machine: Machine, tmp_path: Pat
         (found,) = device.list()
     for processes, threads in ((1, 2), (2, 1)):
         spec = SegmentSpec("s", "m", "v", 1, processes, UUID, TWO)
-        config = WorkerConfigBuilder(variants).draw(spec, found)
-        assert (config.cores, config.threads) == ((3, 5), threads)
-        assert (config.provider, config.charged) == ("CPUExecutionProvider", False)
+        config = WorkerConfigBuilder(variants).build(spec, found)
+        assert (config.worker.cores, config.worker.threads) == ((3, 5), threads)
+        assert (config.worker.provider, config.worker.charged) == ("CPUExecutionProvider", False)
         assert "CUDA_VISIBLE_DEVICES" not in config.environment
         assert config.sm_count == 2
 

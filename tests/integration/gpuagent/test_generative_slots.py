@@ -72,9 +72,17 @@ def test_all_slots_are_busy_as_long_as_enough_requests_are_open(
 
 async def serve(ledger_file: Path, slots: int, requests: int, order: list[int]) -> None:
     spec = WorkerSpec(
-        "s", "m", "v", ledger_file, 1, "", ledger_file, 0, (0,), "slice", None,
+        segment_id="s",
+        model="m",
+        variant="v",
+        file=ledger_file,
+        batch_size=1,
+        slice_uuid="slice",
+        costs=None,
         generative=Generative(slots=slots),
-    )  # fmt: skip
+        ledger=ledger_file,
+        siblings=(0,),
+    )
     model, answered = Held(), list[int]()
     with opened(ledger_file) as counters:
         clock = RealClock()

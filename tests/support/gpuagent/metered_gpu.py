@@ -32,11 +32,22 @@ def _running(
 ) -> RunningSegment:
     """A segment on paper: its workers are whoever writes the slots."""
     spec = SegmentSpec(name, "m", "v", 4, len(slots), "GPU-1", Placement("3g.20gb", 0))
-    config = WorkerConfig(spec, "MIG-1", Path("v.onnx"), None, "", {}, 5.0, sm_count)
+    worker = WorkerSpec(
+        segment_id=name,
+        model="m",
+        variant="v",
+        file=Path("v.onnx"),
+        batch_size=4,
+        slice_uuid="MIG-1",
+        costs=None,
+        ledger=counters.path,
+        siblings=slots,
+    )
+    config = WorkerConfig(spec, worker, {}, 5.0, sm_count)
     world = SupervisionContext(RealClock(), _never, lambda: None)
     supervisors = tuple(
         WorkerSupervisor(
-            WorkerSpec(name, "m", "v", Path("v.onnx"), 4, "", counters.path, slot, slots, "", None),
+            replace(worker, slot=slot),
             counters.path,
             counters,
             {},

@@ -313,7 +313,7 @@ async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
             agent = _wired(world, device, keeping)
             clocks = agent.inventory.clocks
             await clocks.restore()
-            await agent.segments.adopt(agent.changes._actions.config)
+            await agent.segments.adopt(agent.changes._actions.worker_config)
             await agent.changes.repair()
             await body(agent)
             for segment in agent.segments._running.values():

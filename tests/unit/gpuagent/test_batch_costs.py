@@ -121,11 +121,11 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
         {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=True
     )
 
-    config = config_builder.draw(_spec(), A100)
+    config = config_builder.build(_spec(), A100)
 
     assert config.slice_uuid == "MIG-1"
     assert config.idle_power_w == pytest.approx(A100.model.idle_power_w * 42 / 108 / 2)
-    assert (config.provider, config.environment) == ("CPUExecutionProvider", {})
+    assert (config.worker.provider, config.environment) == ("CPUExecutionProvider", {})
 
 
 def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
@@ -133,10 +133,10 @@ def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
         {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
     )
 
-    config = config_builder.draw(_spec(), A100)
+    config = config_builder.build(_spec(), A100)
 
     assert config.environment == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
-    assert (config.provider, config.charged) == ("CUDAExecutionProvider", False)
+    assert (config.worker.provider, config.worker.charged) == ("CUDAExecutionProvider", False)
 
 
 def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
@@ -145,8 +145,8 @@ def test_a_real_gpu_runs_what_its_profile_does_not_know() -> None:
         {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
     )
 
-    assert config_builder.draw(_spec(batch_size=2), A100).costs is not None
-    assert config_builder.draw(_spec(batch_size=3), A100).costs is None
+    assert config_builder.build(_spec(batch_size=2), A100).worker.costs is not None
+    assert config_builder.build(_spec(batch_size=3), A100).worker.costs is None
 
 
 def test_what_is_not_there_is_refused_by_name() -> None:
@@ -155,9 +155,9 @@ def test_what_is_not_there_is_refused_by_name() -> None:
     )
 
     with pytest.raises(NotFound, match="no variant 'w' of model 'm'"):
-        config_builder.draw(_spec(variant="w"), A100)
+        config_builder.build(_spec(variant="w"), A100)
     with pytest.raises(FailedPrecondition, match=r"no slice 3g\.20gb@4"):
-        config_builder.draw(_spec(placement=Placement("3g.20gb", 4)), A100)
+        config_builder.build(_spec(placement=Placement("3g.20gb", 4)), A100)
 
 
 @pytest.mark.parametrize("changes", [{"batch_size": 0}, {"processes": 0}, {"model": ""}])

@@ -29,7 +29,7 @@ _log = logs.get("worker")
 _LONGEST_S: Final = 1e6  # a timer's; a request without a deadline has none
 
 
-class SlotExecutor(Intake[Prompt]):
+class SlotExecutor(Intake[Prompt, LanguageModel]):
     """Runs the work of all streams, each request on a slot of its own.
 
     Args:
@@ -50,7 +50,6 @@ class SlotExecutor(Intake[Prompt]):
     ) -> None:
         super().__init__(batcher, device, model, credits_, clock)
         self._shared = device
-        self._model = model
         self._slots = asyncio.Semaphore(credits_.total)
         self._running: dict[Job[Prompt], Generation] = {}
 

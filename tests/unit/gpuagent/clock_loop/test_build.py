@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from services.gpuagent.clock_loop.build import promises
 from services.gpuagent.clock_loop.core.governor import GovernedSegment
 from services.gpuagent.core.worker_config import WorkerConfig
+from services.gpuagent.core.worker_spec import WorkerSpec
 from services.kit.config import Deployment
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
@@ -45,7 +46,16 @@ def promised(shares: list[float]) -> list[GovernedSegment]:
 
 def _config(variant: str, stage: int = 0) -> WorkerConfig:
     spec = SegmentSpec("s-1", "m", variant, 1, 1, "GPU-1", Placement("whole", 0), stage=stage)
-    return WorkerConfig(spec, "GPU-1", Path("v.onnx"), None, "", {}, 5.0, 40)
+    worker = WorkerSpec(
+        segment_id="s-1",
+        model="m",
+        variant=variant,
+        file=Path("v.onnx"),
+        batch_size=1,
+        slice_uuid="GPU-1",
+        costs=None,
+    )
+    return WorkerConfig(spec, worker, {}, 5.0, 40)
 
 
 @given(st.lists(st.floats(0.01, 10.0), min_size=2, max_size=5))
