@@ -72,7 +72,7 @@ class Policy:
 
 DEFAULT = Policy()
 MIAD = Policy(RULES)
-PRINTED = Policy(replace(RULES, margin=0.0, growth=0.0, forget_s=0.0, thrifty=False))
+PRINTED = Policy(replace(RULES, margin=0.0, growth=0.0, forget_s=0.0, energy_floor=False))
 """Without what we added to Alg. 3; with one segment its other faults do not show."""
 
 

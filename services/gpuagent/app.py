@@ -128,7 +128,7 @@ class _Agent:
         await self.observers.accounts.read()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
-        """Report and execute until `stop`; then drain the workers, and tell that too."""
+        """Report and execute until `stop`; then drain the workers, and report that too."""
         actuators, observers = self.actuators, self.observers
         uplink = Uplink(planner, self.outbox, self.view, actuators.steps, self.clock)
         async with asyncio.TaskGroup() as tasks:
@@ -153,7 +153,7 @@ class _Agent:
 
 
 async def _beat(gpu_counters: Mapping[str, SharedCounters]) -> None:
-    """Tell the workers, for ever, that an agent looks after them; no driver can hold this up."""
+    """Write the agent's heartbeat for the workers until cancelled; no driver can hold this up."""
     while True:
         for counters in gpu_counters.values():
             counters.beat()

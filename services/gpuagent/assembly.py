@@ -63,9 +63,9 @@ class Context:
         deployment: The whole deployment.
         place: The node.
         hardware: Its GPUs.
-        outbox: Takes what the planner is to be told.
+        outbox: Takes what the planner is sent.
         clock: Time.
-        keeping: Owns the workers' keepers.
+        keeping: Owns the tasks of the workers' supervisors.
     """
 
     deployment: Deployment

@@ -1,4 +1,4 @@
-"""The agent's metrics, read from its parts when they are asked for."""
+"""The agent's metrics, read at each scrape."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def metered_gpu_of(node: Node, gpu: GpuModel) -> MeteredGpu:
 
 
 def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder:
-    """Return what draws the blueprints of the deployment's variants. Reads profiles: blocks."""
+    """Return the builder of the workers' configurations. Reads profiles: blocks."""
     variants = {
         (model_name, name): Variant(
             variant.file.absolute(),

@@ -51,9 +51,9 @@ def read_json(path: Path, *, version: int) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise FailedPrecondition(f"{path} is damaged ({error}); remove it to start anew") from error
+        raise FailedPrecondition(f"{path} is damaged ({error}); remove it to start over") from error
     if not isinstance(data, dict) or data.get("version") != version:
-        raise FailedPrecondition(f"{path} is not of version {version}; remove it to start anew")
+        raise FailedPrecondition(f"{path} is not of version {version}; remove it to start over")
     return data
 
 

@@ -1,6 +1,6 @@
 """A node's GPUs as an operator sees them: read from NVML itself, with an agent or without.
 
-Simulated GPUs are looked at through the files that their agent writes, and nothing is written.
+Simulated GPUs are read through the files that their agent writes, and nothing is written.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class SurveyedGpu:
 
     Attributes:
         index: NVML's.
-        uuid, name: As the driver tells them; "": it is lost.
+        uuid, name: From the driver; "": the GPU is lost.
         gauges: What its sensors show; None: it is lost.
         profiles: Sizes of GPU instance.
         instances: GPU instances.

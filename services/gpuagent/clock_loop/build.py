@@ -21,7 +21,7 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
 
 
 def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment]:
-    """Return what tells of a segment what its requests were promised; reads profiles.
+    """Return the function that gives a segment's latency objective; reads profiles.
 
     A request's latency counts from when it came to the router. At a stage of a pipeline it may so
     be as long as all stages up to there may take, by the planner's split of the objective: else the

@@ -32,7 +32,7 @@ class ClockLoop:
         clocks: Holds clocks.
         clock: Time.
         scale_out: Called when the highest clock is not enough for a GPU's load.
-        reserved: GPUs on which somebody measures: their clocks are as plans say.
+        reserved: GPUs on which an operator measures: their clocks follow the plans.
     """
 
     governors: Mapping[str, Governor]
@@ -45,13 +45,13 @@ class ClockLoop:
     _refused: set[str] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Govern for ever."""
+        """Govern until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for gpu_uuid in self.governors:
                 tasks.create_task(self._govern(gpu_uuid), name=f"clock {gpu_uuid}")
 
     async def look(self, gpu_uuid: str) -> None:
-        """Look at one GPU, and give it the clock that it shall have."""
+        """Look at one GPU, and set the clock that its governor wants."""
         governor = self.governors[gpu_uuid]
         ceiling_mhz = self.clocks.state.held_mhz.get(gpu_uuid, 0)
         governor.look(self.clock.monotonic(), ceiling_mhz, self._counts(gpu_uuid))

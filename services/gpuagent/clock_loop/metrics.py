@@ -1,4 +1,4 @@
-"""The clock loop's metrics, read when they are asked for."""
+"""The clock loop's metrics, read at each scrape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ClockCollector(Collector):
         """Yield the figures as they are now."""
         clock = GaugeMetricFamily(
             "cinquefoil_gpu_clock_hertz",
-            "SM clock that the clock loop asks for.",
+            "SM clock that the clock loop requests, hertz.",
             labels=["gpu_uuid"],
         )
         decisions = CounterMetricFamily(

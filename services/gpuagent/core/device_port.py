@@ -23,7 +23,7 @@ class Devices(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def reopen(self) -> None:
-        """Open the driver anew; a device that came back is seen only then."""
+        """Reopen the driver; a device that came back is seen only then."""
         ...
 
     def list(self) -> tuple[GpuInfo, ...]:

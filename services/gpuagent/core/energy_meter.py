@@ -1,4 +1,4 @@
-"""What a device tells of its energy."""
+"""Readings of a device's energy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol
 Method = Literal["counter", "integrated", "rapl", "model"]
 
 NO_METER: Final = "NO_METER"
-"""Reason of the error that says: this device tells neither energy nor power, and never will."""
+"""Reason of the error of a device that reports neither energy nor power, and never will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +17,10 @@ class MeterReading:
 
     Attributes:
         energy_j: Energy since the driver was loaded ("counter", "model") or since the first
-            reading ("integrated", "rapl"), J. It may start anew when the driver or the agent does.
-        power_w: Power now, W. None: only energy is told.
+            reading ("integrated", "rapl"), J. It may restart with the driver or the agent.
+        power_w: Power now, W. None: the device reports energy only.
         method: "counter": the GPU counts; "integrated": from power samples; "rapl": the CPU
-            counts; "model": nobody measured.
+            counts; "model": not measured.
         busy_core_s: CPU only: how long the cores whose energy this is were busy since the machine
             started, with whatever, summed, s.
     """

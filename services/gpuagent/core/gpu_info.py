@@ -17,11 +17,11 @@ class GpuInfo:
         index: Its index now; no identity.
         model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
         mig_enabled: MIG mode is in force.
-        mig_pending: MIG mode that was asked for; it comes with the next reset.
+        mig_pending: MIG mode that was requested; it comes with the next reset.
         slices: Slices that exist, with their UUIDs, in order of start.
         clock_mhz: SM clock now, MHz.
         leftovers: GPU instances without compute instance, as a crash leaves them.
-        divided: GPU instances that somebody else divided; never touched.
+        divided: GPU instances that another program divided; never touched.
         cores: Numbers of the CPU cores that its memory slices stand for; (): it is a GPU.
     """
 

@@ -1,6 +1,6 @@
 """Facts about GPU types, one TOML file each in `gpus/`.
 
-The tables describe the hardware that is simulated, and tell of real hardware what NVML does not:
+The tables describe the hardware that is simulated, and give of real hardware what NVML does not:
 its idle power and the name we give its type. Everything else about real hardware is read from NVML.
 """
 
@@ -25,7 +25,7 @@ _GA100 = (8, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
-    """A GPU type, as a table tells it or as read from a driver.
+    """A GPU type, from a table or from a driver.
 
     Attributes:
         name: Table name, for example "a100-40gb".
@@ -121,7 +121,7 @@ class GpuTable(GpuModel):
 
     @property
     def averages_power(self) -> bool:
-        """Whether the driver tells power as the mean of a second.
+        """Whether the driver reports power as the mean of a second.
 
         nvml.h: "On Ampere (except GA100) or newer GPUs, the API returns power averaged over 1 sec
         interval. On GA100 and older architectures, instantaneous power is returned."

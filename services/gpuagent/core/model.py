@@ -1,4 +1,4 @@
-"""The agent's words: what is asked of a node, and what it is."""
+"""The agent's values: what a node is, and the actions that change it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Segment:
     """A segment that runs.
 
     Attributes:
-        spec: What was asked for.
+        spec: What was requested.
         state: What is.
         endpoints: "host:port", one per process.
         restarts: Of its workers, so far.
@@ -142,7 +142,7 @@ class Outcome:
     """What came of a step.
 
     Attributes:
-        error: None: the node is as the step asked, read back.
+        error: None: the node is as the step requested, read back.
         elapsed_s: Wall-clock time taken, s.
         not_restored: After an error, what could not be brought back to how it was before.
     """

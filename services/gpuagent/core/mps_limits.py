@@ -12,7 +12,7 @@ ALL_THREADS: Final = 100
 
 
 def limits_of(spec: SegmentSpec) -> tuple[MpsLimit, ...]:
-    """Return one limit per process: those asked for, or equal shares without bound on memory.
+    """Return one limit per process: those requested, or equal shares without bound on memory.
 
     Shares are rounded down, as NVIDIA's device plugin does (`100/replicas`).
     """

@@ -15,7 +15,7 @@ class Permissions:
 
     Attributes:
         granted: It may.
-        setting: The key that grants it, for whoever is refused.
+        setting: The key that grants it, for the error message.
     """
 
     granted: bool = True

@@ -1,9 +1,9 @@
-"""From what a node is to what it shall be: the order in which nobody is in the way. Pure.
+"""From a node's state to the desired state: actions in an order without conflicts. Pure.
 
 What is as desired, a slice by size and start, a segment by all of its spec, is in no action. The
 rest goes through these groups, all GPUs together:
 
-1. clocks rise; slices on which nothing runs, and nothing shall, go
+1. clocks rise; slices on which nothing runs, and nothing will, go
 2. new slices come where there is room, new segments start there: make before break
 3. old segments stop, their slices go, MIG modes change
 4. the remaining slices come, the remaining segments start
@@ -40,12 +40,12 @@ STOP_GRACE_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DesiredGpu:
-    """How one GPU shall be.
+    """The desired state of one GPU.
 
     Attributes:
         gpu_uuid: The GPU.
-        slices: All slices it shall have; of no meaning without MIG.
-        segments: All segments that shall run on it.
+        slices: All slices it should have; ignored without MIG.
+        segments: All segments that should run on it.
         mig_enabled: MIG mode; None: as it is.
         clock_mhz: SM clock to hold, MHz; 0: none; None: as it is.
     """

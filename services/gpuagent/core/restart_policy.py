@@ -25,7 +25,7 @@ class RestartPolicy:
 
 @dataclass(slots=True)
 class FailureHistory:
-    """A worker's failures of late.
+    """A worker's recent failures.
 
     Attributes:
         patience: How many are borne.
@@ -57,6 +57,6 @@ class FailureHistory:
         return len(self._at_s) >= self.patience.max_failures
 
     def reset(self) -> None:
-        """Start anew."""
+        """Forget all failures."""
         self.last, self.count = "", 0
         self._at_s.clear()

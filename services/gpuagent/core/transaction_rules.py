@@ -1,6 +1,6 @@
 """What a change may say, what it touches, and what takes it back. Pure.
 
-Every action asks for a state, not for a move: "exists", "runs", "is held at". So the way back from
+Every action requests a state, not a move: "exists", "runs", "is held at". So the way back from
 anywhere inside a change is itself a change, made of what it touches as that was before, and can be
 tried again and again.
 """
@@ -28,7 +28,7 @@ from services.kit.mig import WHOLE, Placement
 from services.kit.segment import SegmentSpec, SegmentState
 
 UNDO_GRACE_S: Final = 1.0
-"""For segments that a change started: nobody was told of them yet."""
+"""For segments that a transaction started: no client knows them yet."""
 
 SlicePlace = tuple[str, Placement]
 """A place for a slice: (GPU, placement)."""
@@ -57,7 +57,7 @@ def check(change: Transaction, node: Node) -> None:
     Raises:
         InvalidArgument: It names a thing twice, or a clock that the GPU does not have.
         NotFound: The node has no such GPU.
-        FailedPrecondition: A slice is divided by somebody else.
+        FailedPrecondition: A slice was divided by another program.
     """
     named = Counter(_thing(action) for action in change.actions)
     twice = next((thing for thing, count in named.items() if count > 1), None)
@@ -81,7 +81,7 @@ def check(change: Transaction, node: Node) -> None:
 
 
 def outstanding(change: Transaction, node: Node) -> Transaction:
-    """Return what is still to be done; empty where the node is as the change asks."""
+    """Return what is still to be done; empty where the node is as the transaction requests."""
     there = _slots(node)
     running = {each.spec.segment_id for each in node.segments}
     answering = (each for each in node.segments if each.state is SegmentState.READY)
@@ -159,7 +159,7 @@ def gpu_of(action: Action) -> str:
 
 
 def _thing(action: Action) -> tuple[object, ...]:
-    """Return what an action is about; a change says of each thing once what it shall be."""
+    """Return what an action is about; a transaction names each thing once."""
     match action:
         case CreateSlice(uuid, placement) | DestroySlice(uuid, placement):
             return "slice", placement, "of", uuid

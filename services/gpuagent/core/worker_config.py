@@ -15,7 +15,7 @@ from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec
 
 CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-"""Clocks at which the profile is asked; in between, costs are linear."""
+"""Clocks at which the profile is sampled; in between, costs are linear."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

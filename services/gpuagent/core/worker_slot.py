@@ -1,4 +1,4 @@
-"""What a worker says of itself, and what the agent tells it."""
+"""What a worker reports in its slot, and what the agent writes there for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Slot:
     """What one worker says of itself.
 
     Attributes:
-        pid: Its process; 0: nobody's.
+        pid: Its process; 0: none.
         slice_uuid: Where it runs.
         segment_id: What it belongs to.
         busy_since_s: When its present batch began; 0: idle.
@@ -93,7 +93,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the agent tells one worker.
+    """What the agent writes for one worker.
 
     Attributes:
         busy_power_w: Active power attributed to it while it is busy, W; 0: not known yet. Where

@@ -1,4 +1,4 @@
-"""What the agent tells a worker process: a JSON file."""
+"""The specification of a worker process: a JSON file that the agent writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class External:
         environment: Added to the program's environment.
         address: "host:port" of one that runs already.
         model_name: The name that it knows the model by.
-        model_version: The version asked of it; "": its choice.
+        model_version: The version requested of it; "": its choice.
     """
 
     command: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ VERSION: Final = 1
 class ClockLocks:
     """Holds clocks, and knows over a crash which ones it held.
 
-    A clock is on disk as held before the driver is asked to hold it, so that an agent that comes
+    A clock is on disk as held before the driver is called to hold it, so that an agent that comes
     back gives back no less than what its predecessor took.
 
     Args:
@@ -132,7 +132,7 @@ class ClockLocks:
         async with self._gpus[gpu_uuid]:
             try:
                 await self._tell(LockClock(gpu_uuid, 0))
-            except ServiceError as error:  # still on disk: whoever comes next tries again
+            except ServiceError as error:  # still on disk: the next agent tries again
                 _log.warning("clock could not be given back", gpu=gpu_uuid, error=error.message)
             else:
                 await self._write(gpu_uuid, 0, None)

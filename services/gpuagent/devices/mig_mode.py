@@ -1,4 +1,4 @@
-"""MIG modes that were switched on purpose: the agent turns it on at its start, save where told."""
+"""MIG mode: the agent turns it on at its start, except on GPUs where it was switched off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION: Final = 1
 
 
 class MigModes:
-    """Switches MIG mode, and remembers where it shall stay off.
+    """Switches MIG mode, and remembers where it has to stay off.
 
     Args:
         device: The GPUs.

@@ -41,7 +41,7 @@ class NvmlGpus:
     Args:
         allowed: UUIDs of the GPUs that may be touched; None: all.
         permissions: Whether they may be changed.
-        simulated: The library below is the simulator: energy is a model's.
+        simulated: The library below is the stand-in: energy is modelled.
         monotonic: Seconds, for integrating power.
     """
 
@@ -69,7 +69,7 @@ class NvmlGpus:
             pynvml.nvmlShutdown()
 
     def reopen(self) -> None:
-        """Start NVML anew; a GPU that came back after a reset is seen only then."""
+        """Restart NVML; a GPU that came back after a reset is seen only then."""
         with suppress(Unavailable):  # it was not even started
             self.__exit__()
         self.__enter__()
@@ -140,7 +140,7 @@ class NvmlGpus:
 
         Raises:
             FailedPrecondition: The GPU has no MIG mode, is in use, or needs a reset first; the
-                mode then stays pending until the former one is asked for.
+                mode then stays pending until the former one is requested.
         """
         handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
         with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
@@ -158,7 +158,7 @@ class NvmlGpus:
         """Return energy and power of the whole GPU, its slices and its idle power included.
 
         Raises:
-            FailedPrecondition: It tells neither; the reason is NO_METER.
+            FailedPrecondition: The GPU reports neither; the reason is NO_METER.
         """
         told = self._energy.read(gpu_uuid, self._handle(gpu_uuid))
         return replace(told, method="model") if self._simulated else told

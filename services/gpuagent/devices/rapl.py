@@ -1,11 +1,11 @@
-"""Energy of a machine's CPU packages, as the kernel's power capping tree tells it.
+"""Energy of a machine's CPU packages, from the kernel's power capping tree.
 
 Source: kernel `Documentation/power/powercap/powercap.rst`. Below the root lies a folder per zone,
 `intel-rapl:0` and so on, AMD's too, with `name`, `energy_uj` and `max_energy_range_uj`. Zones named
 `package-*` are summed: their `core` and `uncore` are part of them, `dram` and `psys` are left out,
 and `intel-rapl-mmio:*` is the same package seen another way.
 
-Since CVE-2020-8694 (the counter tells secrets of other processes) only root reads `energy_uj`.
+Since CVE-2020-8694 (the counter leaks secrets of other processes) only root reads `energy_uj`.
 """
 
 from __future__ import annotations

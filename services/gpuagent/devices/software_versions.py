@@ -18,7 +18,7 @@ _RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """Versions; "" where one cannot be told. Attributes: driver, cuda, onnxruntime."""
+    """Versions; "" where one is not known. Attributes: driver, cuda, onnxruntime."""
 
     driver: str = ""
     cuda: str = ""

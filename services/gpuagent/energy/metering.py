@@ -99,7 +99,7 @@ class GpuMeter:
     def read(
         self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
     ) -> None:
-        """Bring the account up to date and tell the workers their figures.
+        """Bring the account up to date and write the workers' power figures.
 
         Args:
             meter: The device's; None: it has none, and its energy is modelled.
@@ -206,7 +206,7 @@ class GpuMeter:
         self.account = account.compacted(frozenset(r.spec.segment_id for r in segments))
 
     def _grant(self, running: RunningSegment, powers_w: Mapping[int, float], method: str) -> None:
-        """Tell a segment's workers what they draw; those of which nothing new is known keep it."""
+        """Write what a segment's workers draw; workers without new figures keep theirs."""
         for supervisor in running.supervisors:
             slot = supervisor.spec.slot
             known = self._counters.grant(slot)
@@ -233,7 +233,7 @@ def _of_others(
 ) -> Mapping[str, float]:
     """Return the activity on a CPU of what is no segment's: the system, other programs, this agent.
 
-    It draws its share too, and nobody's segment pays for it.
+    They draw their share too, and no segment pays for it.
     """
     if told.busy_core_s is None or last.busy_core_s is None:
         return {}

@@ -27,7 +27,7 @@ def _of_gpus(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     total_j = CounterMetricFamily(
         "cinquefoil_gpu_energy_joules",
         "Energy of a whole GPU, idle energy included. Method: counter (the GPU counts it), "
-        "integrated (from power samples), rapl (the CPU counts it), model (nobody measured).",
+        "integrated (from power samples), rapl (the CPU counts it), model (not measured).",
         labels=(*_GPU, "method"),
     )
     idle_j = CounterMetricFamily(
@@ -37,7 +37,7 @@ def _of_gpus(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     )
     unattributed_j = CounterMetricFamily(
         "cinquefoil_gpu_unattributed_energy_joules",
-        "Part of a GPU's active energy drawn while no segment was busy: somebody else's work, or "
+        "Part of a GPU's active energy drawn while no segment was busy: work of other programs, or "
         "an idle power that differs from its type's.",
         labels=_GPU,
     )
@@ -66,7 +66,7 @@ def _of_segments(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     )
     granted_j = CounterMetricFamily(
         "cinquefoil_segment_receipt_joules",
-        "Energy that a segment's workers told in receipts; it follows the active energy "
+        "Energy that a segment's workers stated in receipts; it follows the active energy "
         "attributed to the segment, a window later.",
         labels=_SEGMENT,
     )
@@ -88,7 +88,7 @@ def _checks(accounts: Mapping[str, Account]) -> Iterator[Metric]:
     )
     receipts = GaugeMetricFamily(
         "cinquefoil_receipt_energy_ratio",
-        "Energy told in receipts / active energy attributed, since the account began; 1: they "
+        "Energy stated in receipts / active energy attributed, since the account began; 1: they "
         "add up.",
         labels=_GPU,
     )

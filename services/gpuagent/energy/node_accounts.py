@@ -1,4 +1,4 @@
-"""The node's energy accounts, kept up to date for ever."""
+"""The node's energy accounts, kept up to date."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NodeAccounts:
         return {uuid: meter.account for uuid, meter in self._meters.items()}
 
     async def run(self) -> None:
-        """Read the meters for ever."""
+        """Read the meters until cancelled."""
         while True:
             await self.read()
             await self._clock.sleep(PERIOD_S)

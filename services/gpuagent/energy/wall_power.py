@@ -60,7 +60,7 @@ class WallPower:
 
     @property
     def pue(self) -> float | None:
-        """As measured; None: nobody measures."""
+        """As measured; None: not measured."""
         return self._told
 
     def loops(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
@@ -85,7 +85,7 @@ class WallPower:
             self._meter.wall(power_w, self._clock.monotonic())
 
     async def run(self) -> None:
-        """Compare it with what the devices take, for ever."""
+        """Compare it with what the devices take until cancelled."""
         while True:
             self.compare()
             await self._clock.sleep(_EVERY_S)

@@ -63,7 +63,7 @@ def energy(accounts: Mapping[str, Account]) -> list[pb.GpuEnergy]:
 
 
 def step(message: steps_pb2.Step) -> Action | Transaction:
-    """Return what a step asks for.
+    """Return the actions of a step.
 
     Raises:
         InvalidArgument: Nothing, or something that cannot be.
@@ -75,7 +75,7 @@ def step(message: steps_pb2.Step) -> Action | Transaction:
 
 
 def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
-    """Return what a single action asks for.
+    """Return the action of a message.
 
     Raises:
         InvalidArgument: Nothing, or something that cannot be.
@@ -129,7 +129,7 @@ def placement(message: pb.Placement) -> Placement:
 
 
 def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
-    """Return what a segment shall be.
+    """Return a segment's spec.
 
     Args:
         message: The segment's.
@@ -234,7 +234,7 @@ def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
 
 
 def desired(request: gpuagent_pb2.ReconfigureRequest) -> tuple[DesiredGpu, ...]:
-    """Return what a request asks for.
+    """Return the GPUs' desired states.
 
     Raises:
         InvalidArgument: A value that cannot be.

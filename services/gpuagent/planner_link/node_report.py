@@ -1,4 +1,4 @@
-"""What the agent tells of its node, as messages."""
+"""What the agent reports of its node, as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be told to the planner: of reports only the newest, of results every one."""
+"""What the planner is to be sent: of reports only the newest, of results every one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from services.gpuagent.clock_loop.core.governor import ScaleOut
 
 @dataclass(frozen=True, slots=True)
 class PendingReports:
-    """What to tell next.
+    """What to send next.
 
     Attributes:
-        node, energy: Tell them anew.
+        node, energy: Send them again.
         results: Of steps.
         scale_outs: GPUs whose clock can rise no more.
-        drifts: Tell anew which profiles are wrong.
+        drifts: Send the profiles that are wrong again.
     """
 
     node: bool
@@ -39,7 +39,7 @@ class ReportOutbox:
         self._scale_outs: dict[str, ScaleOut] = {}
 
     def node_changed(self) -> None:
-        """The node is not as it was told."""
+        """The node has changed since the last report."""
         self._node = True
         self._filled.set()
 
@@ -71,7 +71,7 @@ class ReportOutbox:
         self.node_changed()
 
     async def take(self) -> PendingReports:
-        """Wait for something to tell, and take all of it."""
+        """Wait for something to send, and take all of it."""
         await self._filled.wait()
         self._filled.clear()
         scale_outs = tuple(self._scale_outs.values())

@@ -1,4 +1,4 @@
-"""The stream to the planner: reports up, steps down, reconnecting for ever."""
+"""The stream to the planner: reports up, steps down, reconnecting."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Uplink:
 
     Args:
         planner: Where to dial.
-        outbox: What is to be told.
+        outbox: What is to be sent.
         view: The node and its energy.
-        steps: Executes what the planner asks for.
+        steps: Executes the planner's steps.
         clock: Time.
     """
 
@@ -76,7 +76,7 @@ class Uplink:
             call.cancel()
 
     async def _tell(self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, Any]) -> None:
-        """Send what there is to tell, for ever: the node before the results that changed it."""
+        """Send reports until cancelled: the node before the results that changed it."""
         while True:
             mail = await self._outbox.take()
             report = pb.JoinRequest()

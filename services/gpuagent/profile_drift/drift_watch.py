@@ -42,7 +42,7 @@ class DriftWatch:
         accounts: What it drew.
         clocks: What clocks are held.
         simulated: The GPUs are; their clocks are in the ledgers already.
-        reserved: GPUs on which somebody measures anew.
+        reserved: GPUs on which an operator measures.
         clock: Time.
         changed: Called when a profile has become wrong, or right.
         tracks: What is known, by kind of segment.
@@ -67,7 +67,7 @@ class DriftWatch:
         return {kind: track for kind, track in sorted(self.tracks.items()) if track.wrong}
 
     async def run(self) -> None:
-        """Watch for ever."""
+        """Watch until cancelled."""
         while True:
             self.look()
             await self.clock.sleep(PERIOD_S)
@@ -89,12 +89,12 @@ class DriftWatch:
             self.changed()
 
     def _learn(self, kind: SegmentKind, new: BatchTotals) -> bool:
-        """Take in batches of one kind; tell whether its profile has become wrong, or right."""
+        """Take in batches of one kind; return whether its profile has become wrong, or right."""
         before = self.tracks.get(kind, DriftTrack())
         after = self.tracks[kind] = before.after(new)
         if before.wrong != after.wrong:
             _log.warning(
-                "profile is wrong: measure it anew" if after.wrong else "profile is right again",
+                "profile is wrong: measure it again" if after.wrong else "profile is right again",
                 model=kind.model, variant=kind.variant, gpu=kind.gpu, slice=kind.profile,
                 batch_size=kind.batch_size, processes=kind.processes,
                 latency_ratio=round(after.seen.latency_ratio, 3),

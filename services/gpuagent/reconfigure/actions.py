@@ -46,7 +46,7 @@ class Actions:
     Attributes:
         device: The GPUs.
         segments: What runs on them.
-        config_builder: Draws blueprints.
+        config_builder: Builds the configurations of workers.
         clocks: Holds SM clocks.
         modes: Switches MIG mode.
         clock: Time.
@@ -93,7 +93,7 @@ class Actions:
         Raises:
             ServiceError: It does not run.
             Unavailable: It does not answer within `timeout_s`; unlike one that is new, it is not
-                stopped then, and its keepers go on trying. The reason is `NO_ANSWER`.
+                stopped then, and its supervisors keep trying. The reason is `NO_ANSWER`.
         """
         async with self._locks[spec.gpu_uuid]:
             running = await self.segments.begin(await self.worker_config(spec))
@@ -122,7 +122,7 @@ class Actions:
                 )
 
     async def worker_config(self, spec: SegmentSpec) -> WorkerConfig:
-        """Return a segment's blueprint on the GPU as it is now.
+        """Return the configuration of a segment's workers on the GPU as it is now.
 
         Raises:
             NotFound: No such GPU, model or variant.

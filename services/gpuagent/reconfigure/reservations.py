@@ -55,7 +55,7 @@ class Reservations:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The GPUs that somebody waits for: the planner is asked to move what runs there."""
+        """The GPUs that an operator waits for: the planner is requested to move what runs there."""
         return frozenset(+self._waited_for)
 
     async def hold(self, gpu_uuid: str, *, wait: bool) -> AsyncGenerator[tuple[str, ...], None]:
@@ -67,7 +67,7 @@ class Reservations:
 
         Yields:
             The segments that are waited for, again after each change; then (), once: the GPU is
-            the caller's, and it goes on for ever.
+            the caller's, until the iterator is closed.
 
         Raises:
             NotFound: No such GPU.
@@ -116,7 +116,7 @@ class Reservations:
         """Take a GPU if nothing runs on it; return the segments that do."""
         if gpu_uuid in self._taken:
             raise FailedPrecondition(
-                f"{gpu_uuid} is being measured by somebody else", reason="GPU_RESERVED"
+                f"{gpu_uuid} is being measured by another operator", reason="GPU_RESERVED"
             )
         running = tuple(each.spec.segment_id for each in self.segments.on(gpu_uuid))
         if running and not wait:

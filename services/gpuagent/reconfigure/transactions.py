@@ -16,13 +16,13 @@ from services.kit.clock import Clock
 from services.kit.errors import Cancelled, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
-_log = logs.get("changes")
+_log = logs.get("transactions")
 
 _UNDO_PAUSES_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6)
 """Between tries of an action that takes something back."""
 
 _RESUME_S: Final = 30.0
-"""Time a segment has to answer that runs again, s; later it may, with nobody waiting."""
+"""Time a segment has to answer that runs again, s; later it may, without a caller waiting."""
 
 Failure = tuple[Action, ServiceError]
 
@@ -56,7 +56,7 @@ class Transactions:
         inventory: Reads the node.
         journal: Remembers over a crash what the change in progress touches.
         clock: Time.
-        tasks: Owns changes in progress: they outlive whoever asks for them.
+        tasks: Owns transactions in progress: they outlive their callers.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Transactions:
         """Carry out group after group; stop after the first with a failure, and return it."""
         for group in change.groups:
             if gone.is_set():
-                return [(group[0], Cancelled("whoever asked for it has gone"))]
+                return [(group[0], Cancelled("the caller has gone"))]
             failures = await self._at_once(group)
             if failures:
                 return failures

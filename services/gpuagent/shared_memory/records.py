@@ -1,7 +1,7 @@
 """Fixed-size records in shared memory that one process writes and any process reads.
 
 A record is kept twice. The writer overwrites the older copy, so that a reader always finds a whole
-one, even where the writer was killed in the middle; a checksum tells a whole copy from a torn one
+one, even where the writer was killed in the middle; a checksum shows a whole copy from a torn one
 without relying on the machine's memory ordering.
 """
 

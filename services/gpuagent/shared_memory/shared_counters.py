@@ -94,7 +94,7 @@ class SharedCounters:
         return Header(clock[0] if clock else 1.0, heartbeat[0] if heartbeat else 0.0)
 
     def beat(self) -> None:
-        """Tell the workers that an agent looks after them."""
+        """Write the agent's heartbeat: it looks after the workers."""
         self._heartbeat.write(self._now_s())
 
     def set_clock_ratio(self, ratio: float) -> None:
@@ -164,7 +164,7 @@ class SharedCounters:
         return Grant(busy_power_w, idle_power_w, _text(method))
 
     def set_grant(self, number: int, grant: Grant) -> None:
-        """Tell one worker its figures."""
+        """Write the power figures of one worker."""
         self._grants[number].write(grant.busy_power_w, grant.idle_power_w, grant.method.encode())
 
     # ---- latencies: the worker that owns the slot writes ---------------------------------------
@@ -186,7 +186,7 @@ class SharedCounters:
         return sum(slot.power_at(now_s) for slot in self.slots())
 
     def busy(self, slice_uuid: str) -> bool:
-        """Tell whether a live process holds the slice."""
+        """Return whether a live process holds the slice."""
         return any(slot.pid and slot.slice_uuid == slice_uuid for slot in self.slots())
 
     def busy_among(self, numbers: Iterable[int]) -> int:

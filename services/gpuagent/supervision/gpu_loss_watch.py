@@ -1,8 +1,8 @@
 """GPUs that fall off the bus, and GPUs that come back.
 
 A lost GPU (NVML_ERROR_GPU_IS_LOST, Xid 79) takes every process on it along. Its segments are ended
-here too, so that nothing is promised that cannot be kept; the node is told anew without the GPU,
-and the planner moves the load. After a reset it is told with the GPU again, its slices gone.
+here too, so that nothing is promised that cannot be kept; the node is reported without the GPU,
+and the planner moves the load. After a reset it is reported with the GPU again, without slices.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
 
-_log = logs.get("presence")
+_log = logs.get("gpu_loss_watch")
 
 PERIOD_S: Final = 1.0
 REOPEN_S: Final = 10.0
-"""How often NVML is started anew while a GPU is lost: others wait meanwhile."""
+"""How often NVML is restarted while a GPU is lost: other calls wait meanwhile."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class GpuLossWatch:
         self._there = self.known
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Look until cancelled."""
         while True:
             await self.look()
             await self.clock.sleep(PERIOD_S)

@@ -1,7 +1,7 @@
 """Worker processes: start them, find those that an earlier agent started, end them.
 
 A worker is known by the spec file it was started with, which only one ever has. So the process
-table itself tells which workers run, and no note of a process id can be stale.
+table itself shows which workers run, and no note of a process id can be stale.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WorkerProcess:
         return None if self._child is None else self._child.returncode
 
     def alive(self) -> bool:
-        """Tell whether it runs; one that ended and waits for its parent does not."""
+        """Return whether it runs; one that ended and waits for its parent does not."""
         if self._child is not None:
             return self._child.poll() is None
         try:
@@ -77,7 +77,7 @@ class WorkerProcess:
             await asyncio.sleep(_POLL_S)
 
     async def end(self, grace_s: float) -> None:
-        """Ask it to drain, wait up to `grace_s`, then kill it; return when it has ended."""
+        """Request a drain, wait up to `grace_s`, then kill it; return when it has ended."""
         with suppress(psutil.NoSuchProcess):
             self._process.terminate()
         try:
@@ -96,7 +96,7 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
     with log.open("ab") as errors:
         # A child that outlives us is the point: nobody waits for it here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            # -P: a folder `services` of whoever started the agent must not come before ours.
+            # -P: a folder `services` where the agent was started must not come before ours.
             [sys.executable, "-P", "-m", _MODULE, str(spec)],
             stdin=subprocess.DEVNULL,
             stdout=errors,

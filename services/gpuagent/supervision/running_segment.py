@@ -1,4 +1,4 @@
-"""A segment that runs: its workers' keepers, and how others see it."""
+"""A segment that runs: its workers' supervisors, and its state as reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.kit.segment import SegmentSpec, SegmentState
 
 @dataclass(slots=True, eq=False)
 class RunningSegment:
-    """A segment with its keepers."""
+    """A segment with its workers' supervisors."""
 
     config: WorkerConfig
     supervisors: tuple[WorkerSupervisor, ...]
@@ -22,7 +22,7 @@ class RunningSegment:
 
     @property
     def spec(self) -> SegmentSpec:
-        """What was asked for."""
+        """What was requested."""
         return self.config.spec
 
     def view(self) -> Segment:

@@ -37,8 +37,8 @@ class Segments:
     Args:
         allocator: Gives workers their addresses and slots.
         journal: Remembers segments over a crash.
-        context: For the keepers.
-        tasks: Owns the keepers' tasks.
+        context: For the supervisors.
+        tasks: Owns the supervisors' tasks.
         sharing: How the processes of a segment share their slice.
     """
 
@@ -116,8 +116,8 @@ class Segments:
     def _check_room(self, spec: SegmentSpec) -> None:
         """Make sure that a slice takes one more segment: the first, or a successor.
 
-        A variant's successor starts beside it and takes over (make before break). Whoever plans
-        that has made sure that both fit.
+        A variant's successor starts beside it and takes over (make before break). The planner
+        has made sure that both fit.
         """
         here = [r.spec for r in self.on(spec.gpu_uuid) if r.spec.placement == spec.placement]
         if len(here) > 1 or any(each.model != spec.model for each in here):
@@ -146,7 +146,7 @@ class Segments:
             raise
 
     async def answers(self, running: RunningSegment, timeout_s: float) -> bool:
-        """Wait until every worker answers, failures on the way included; tell whether all do."""
+        """Wait until every worker answers, failures on the way included; return whether all do."""
         waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
         try:
             async with asyncio.timeout(timeout_s):
@@ -181,13 +181,13 @@ class Segments:
                 tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
 
     async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
-        """Take over what an agent before this one left, as its journal tells.
+        """Take over what an agent before this one left, according to its journal.
 
         Workers that run are kept, those that do not are started; segments that cannot be any more
         (their slice is gone) are dropped, and workers that no entry knows are ended.
 
         Args:
-            draw: Gives the blueprint of a segment, or raises ServiceError.
+            draw: Gives the configuration of a segment's workers, or raises ServiceError.
         """
         found = await asyncio.to_thread(processes.running, self._allocator.folder)
         adopted: set[Path] = set()
@@ -248,7 +248,7 @@ class Segments:
             )
         )
         tasks = tuple(
-            self._tasks.create_task(supervisor.run(), name=f"keeper {supervisor.path.stem}")
+            self._tasks.create_task(supervisor.run(), name=f"supervisor {supervisor.path.stem}")
             for supervisor in supervisors
         )
         running = RunningSegment(config, supervisors, tasks)
@@ -282,7 +282,7 @@ class Segments:
     async def _end_strays(self, strays: Mapping[Path, WorkerProcess]) -> None:
         async with asyncio.TaskGroup() as tasks:
             for path, process in strays.items():
-                _log.warning("ending a worker that nobody knows", spec=path.name)
+                _log.warning("ending a worker of no known segment", spec=path.name)
                 tasks.create_task(process.end(STRAY_GRACE_S), name=f"stray {path.stem}")
 
     async def _remember(self, *beginning: SegmentSpec) -> None:

@@ -72,7 +72,7 @@ class SliceSharing:
 
 @dataclass(slots=True, eq=False)
 class _DaemonInUse:
-    """A seat in use. Attributes: daemon, ceiling, segments (segments), missed (checks in a row)."""
+    """A daemon in use. Attributes: daemon, ceiling, segments (ids), missed (checks in a row)."""
 
     daemon: MpsDaemon
     ceiling: MpsLimit
@@ -116,7 +116,7 @@ class MpsSharing(SliceSharing):
     async def host(self, config: WorkerConfig, clear: Clear) -> None:
         """Make sure that the segment's daemon runs; one of an earlier agent is kept.
 
-        Where there is none, whoever runs on the slice is client of one that is gone.
+        Where there is none, processes on the slice are clients of one that is gone.
 
         Raises:
             FailedPrecondition: There is no MPS here.
@@ -151,11 +151,11 @@ class MpsSharing(SliceSharing):
         """End daemons that an agent before this one left and no segment needs."""
         ours = {used.daemon.folder for used in self._in_use.values()}
         for folder in await self._driver.running(self._folder) - ours:
-            _log.warning("ending an MPS control daemon that nobody needs", folder=folder.name)
+            _log.warning("ending an MPS control daemon that no segment uses", folder=folder.name)
             await self._driver.stop(MpsDaemon("", folder))
 
     async def run(self, rest: Rest) -> None:
-        """Check the daemons for ever; see `Sharing.run`."""
+        """Check the daemons for ever; see `SliceSharing.run`."""
         while True:
             await self._clock.sleep(self._check_interval_s)
             async with asyncio.TaskGroup() as tasks:

@@ -17,7 +17,7 @@ from services.kit.errors import ResourceExhausted
 from services.kit.net import free_port
 
 Used = Collection[tuple[str, int]]
-"""Slots that belong to somebody: (GPU, slot)."""
+"""Slots in use: (GPU, slot)."""
 
 _UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError)
 
@@ -94,7 +94,7 @@ class WorkerAllocator:
         )
 
     def settle(self, used: Used) -> None:
-        """Close the accounts of slots that belong to nobody."""
+        """Close the accounts of slots that belong to no worker."""
         for gpu_uuid, counters in self._gpu_counters.items():
             for slot in range(SLOTS):
                 if (gpu_uuid, slot) not in used:
@@ -132,7 +132,7 @@ class WorkerAllocator:
             yield f"{self._home.host}:{self._port()}", slot
 
     def _port(self) -> int:
-        """Return a free port that was not given to somebody who has yet to bind it."""
+        """Return a free port that was not given to a worker that has yet to bind it."""
         while (port := free_port(self._home.host)) in self._recent_ports:
             pass
         self._recent_ports.append(port)

@@ -1,7 +1,7 @@
 """Keeps one worker process alive, on the endpoint it was announced with.
 
 One that ends, does not answer in time, or takes too much memory is started again, later each time;
-one that fails too often is left alone until somebody asks for it anew.
+one that fails too often is left alone until its segment is started again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from services.kit.net import free_port, split_address
 from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
 
-_log = logs.get("keeper")
+_log = logs.get("supervisor")
 _STEADY_S = 10.0
 _MEMORY_PERIOD_S = 1.0
 _RECYCLE_GRACE_S = 10.0
 _START_TRIES = 2
-"""Failures before its first answer of which whoever waits for it is told: a rollout hangs on it."""
+"""Failures before its first answer after which callers that wait are notified: rollouts do."""
 
 Probe = Callable[[str, str], Awaitable[None]]
 """Waits until a worker answers; called with its endpoint and its segment's id."""
@@ -37,12 +37,12 @@ Probe = Callable[[str, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class SupervisionContext:
-    """What every keeper needs.
+    """What every supervisor needs.
 
     Attributes:
         clock: Time.
         probe: Waits until a worker answers.
-        changed: Called after each change of what a keeper would say.
+        changed: Called after each change of what a supervisor reports.
         patience: What is borne of a worker.
     """
 
@@ -57,11 +57,11 @@ class WorkerSupervisor:
     """One worker's supervisor.
 
     Attributes:
-        spec: What the worker is told; its address changes only where somebody else took it.
+        spec: The worker's; its address changes only where another process took it.
         path: The spec file; the log lies beside it.
         counters: Of the worker's GPU.
         environment: Added to the worker's.
-        context: What every keeper needs.
+        context: What every supervisor needs.
         process: The worker, where an earlier agent started it.
         ready: It answers.
         was_ready: It answered once.

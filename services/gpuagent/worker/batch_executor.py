@@ -20,7 +20,7 @@ class BatchExecutor(Intake[R, Model[R]]):
     """Runs the work of all streams on one device, batch by batch."""
 
     async def run(self) -> None:
-        """Run batches for ever."""
+        """Run batches until cancelled."""
         while True:
             await self._execute(await self._next())
             self._divide(self._clock.monotonic())
@@ -51,11 +51,11 @@ class BatchExecutor(Intake[R, Model[R]]):
         )
         requests = [pending.work.request for pending in batch]
 
-        async def tell(place: int, part: bytes) -> bool:
+        async def send(place: int, part: bytes) -> bool:
             job = batch[place].work
-            return await job.session.tell_part(Answer(job.id, response=part, more=True))
+            return await job.session.send_part(Answer(job.id, response=part, more=True))
 
-        ran = await self._device.run(size, lambda: self._model.compute(requests, tell))
+        ran = await self._device.run(size, lambda: self._model.compute(requests, send))
         return [
             _answer(pending, outcome, ran, size.items)
             for pending, outcome in zip(batch, ran.outputs(), strict=True)

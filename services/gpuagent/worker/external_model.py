@@ -20,7 +20,7 @@ from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.gpuagent.core.worker_spec import External, WorkerSpec
 from services.gpuagent.worker.external_server import Server, started
-from services.gpuagent.worker.model_port import Answers, ModelFailed, Tell
+from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.kit.clock import Clock
 from services.kit.errors import (
@@ -50,13 +50,13 @@ _LONGEST_S: Final = 300.0
 _TRY_ELSEWHERE: Final = frozenset({"ABORTED", "CANCELLED", "RESOURCE_EXHAUSTED", "UNAVAILABLE"})
 _MODELS_FAULT: Final = frozenset({"DATA_LOSS", "INTERNAL", "UNKNOWN"})
 
-TellPart = Callable[[bytes], Awaitable[bool]]
-"""`model.Tell` of one request."""
+SendOne = Callable[[bytes], Awaitable[bool]]
+"""`model.SendPart` of one request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forwarded:
-    """A request as it goes on. Attributes: as `model.Request`; data (serialized), deadline_s."""
+    """A request as it is sent. Attributes: as `model.Request`; data (serialized), deadline_s."""
 
     id: str
     items: int
@@ -98,7 +98,7 @@ class ExternalModel:
 
     Attributes:
         metadata: As `model.Model.metadata`.
-        decoupled: As `model.Model.decoupled`: the server is asked by stream.
+        decoupled: As `model.Model.decoupled`: requests go to the server by stream.
     """
 
     metadata: bytes = b""
@@ -130,8 +130,8 @@ class ExternalModel:
         """Read what the worker must know of a request; the rest is the server's to check.
 
         Raises:
-            InvalidArgument: It is no ModelInferRequest.
-            NotFound: It asks for another version of the model.
+            InvalidArgument: It is not a ModelInferRequest.
+            NotFound: It names another version of the model.
         """
         try:
             request = oip.ModelInferRequest.FromString(data)
@@ -146,10 +146,10 @@ class ExternalModel:
         sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
         return Forwarded(request.id, max(sizes, default=1), data, deadline_s)
 
-    async def compute(self, requests: Sequence[Forwarded], tell: Tell) -> Answers:
+    async def compute(self, requests: Sequence[Forwarded], send: SendPart) -> Answers:
         """Send a batch's requests at the same time; the server joins them as it likes."""
         outcomes = await asyncio.gather(
-            *(self._ask(request, partial(tell, place)) for place, request in enumerate(requests))
+            *(self._ask(request, partial(send, place)) for place, request in enumerate(requests))
         )
         return lambda: outcomes
 
@@ -164,19 +164,19 @@ class ExternalModel:
             lost = 0 if ready else lost + 1
         return f"the server at {self._server.address} does not have {self._name!r} ready any more"
 
-    async def _ask(self, request: Forwarded, tell: TellPart) -> bytes | ServiceError:
+    async def _ask(self, request: Forwarded, send: SendOne) -> bytes | ServiceError:
         left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
         data, timeout_s = request.data + self._renamed, max(left_s, 0.0)
         try:
             if self.decoupled:
-                return await self._follow(data, timeout_s, tell)
+                return await self._follow(data, timeout_s, send)
             response: bytes = await self._infer(data, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             return _explained(error, left_s)
         return response + self._named_back
 
-    async def _follow(self, data: bytes, timeout_s: float, tell: TellPart) -> bytes | ServiceError:
-        """Tell the parts of an answer as they come; return the last, b"" if none said it was."""
+    async def _follow(self, data: bytes, timeout_s: float, send: SendOne) -> bytes | ServiceError:
+        """Send the parts of an answer as they come; return the last, b"" if none said it was."""
         last = b""
         call = self._stream(timeout=timeout_s, metadata=_FAILS_FAST)
         try:
@@ -189,7 +189,7 @@ class ExternalModel:
                 part = answer.infer_response.SerializeToString() + self._named_back
                 if answer.infer_response.parameters[_FINAL].bool_param:
                     last = part
-                elif not await tell(part):
+                elif not await send(part):
                     return Cancelled("cancelled while it was computed")
         finally:
             call.cancel()  # where its end was not reached
@@ -226,7 +226,7 @@ async def _ready(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -
 
 
 async def _decoupled(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bool:
-    """Return whether the model answers in parts; where the server does not tell, it does not."""
+    """Return whether the model answers in parts; where the server does not say, it does not."""
     asked = oip.ModelConfigRequest(name=name, version=version)
     try:
         answer = await stub.ModelConfig(asked, timeout=_ASK_TIMEOUT_S)
@@ -236,7 +236,7 @@ async def _decoupled(stub: GRPCInferenceServiceAsyncStub, name: str, version: st
 
 
 async def _metadata(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bytes:
-    """Return the server's metadata of the model, or none where it does not tell."""
+    """Return the server's metadata of the model, or none where it has none."""
     asked = oip.ModelMetadataRequest(name=name, version=version)
     try:
         answer = await stub.ModelMetadata(asked, timeout=_ASK_TIMEOUT_S)

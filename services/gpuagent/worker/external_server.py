@@ -20,7 +20,7 @@ _BLANK: Final = re.compile(r"\{(port(?:_[1-9])?|file)\}")
 
 
 class Server:
-    """A server that a worker asks. Attributes: address ("host:port" where it serves gRPC)."""
+    """A server that a worker calls. Attributes: address ("host:port" where it serves gRPC)."""
 
     def __init__(self, address: str, process: asyncio.subprocess.Process | None = None) -> None:
         self.address = address

@@ -1,7 +1,7 @@
 """One process's place on the GPU: runs batches one at a time and keeps its ledger slot true.
 
 On the simulated device the real computation runs on the CPU, and the batch then takes as long, and
-costs as much, as the profile says. A computation slower than the profile is told as it was: its
+costs as much, as the profile says. A computation slower than the profile is recorded as it was: its
 real time, at the profile's power.
 """
 

@@ -1,4 +1,4 @@
-"""What every worker's core has: streams of work in, and answers out, whoever computes them."""
+"""What every worker's core has: streams of work in, and answers out, whatever computes them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Job(Generic[R]):
     Attributes:
         session: The stream.
         id: The work's id there.
-        request: What is asked.
+        request: The request.
         came_s: When it came to the router.
         in_parts: Its caller takes an answer in parts.
     """
@@ -98,7 +98,7 @@ class Intake(Generic[R, M]):
             session.drain()
         self._sessions.add(session)
         self._empty.clear()
-        self._tell_credits()
+        self._send_credits()
         return session
 
     def close(self, session: Session) -> None:
@@ -107,7 +107,7 @@ class Intake(Generic[R, M]):
         self._batcher.remove(lambda job: job.session is session)
         self._sessions.discard(session)
         self._credits.close(session.share, self._clock.monotonic())
-        self._tell_credits()
+        self._send_credits()
         if not self._sessions:
             self._empty.set()
 
@@ -144,7 +144,7 @@ class Intake(Generic[R, M]):
                 raise Unavailable("this worker drains; try another")
             session.take_in(work_id, len(request))
         except ServiceError as error:
-            session.tell(Answer(work_id, error))
+            session.send(Answer(work_id, error))
             return
         self._credits.take(session.share, timing.waited_s, now_s)
         self._divide(now_s)
@@ -166,11 +166,11 @@ class Intake(Generic[R, M]):
         session.cancel(gone)
 
     async def run(self) -> None:
-        """Do the work for ever."""
+        """Do the work until cancelled."""
         raise NotImplementedError
 
     async def _next(self) -> tuple[Pending[Job[R]], ...]:
-        """Wait for the next batch; what is too late by now is told so."""
+        """Wait for the next batch; requests past their deadline are answered so."""
         while True:
             self._arrived.clear()
             chosen = self._batcher.take(self._clock.monotonic())
@@ -183,7 +183,7 @@ class Intake(Generic[R, M]):
     # ---- answers -------------------------------------------------------------------------------
 
     def _to_start(self, pending: Pending[Job[R]]) -> bool:
-        """Tell whether work may start; where nobody waits for it any more, answer it."""
+        """Return whether work may start; answer it where no client waits for it any more."""
         job = pending.work
         if not job.session.wants(job.id):
             self._end(job.session, Answer(job.id, Cancelled("cancelled before it started")))
@@ -199,7 +199,7 @@ class Intake(Generic[R, M]):
         self._count(pending)  # too late is the worst latency there is
 
     def _done(self, pending: Pending[Job[R]], answer: Answer) -> None:
-        """Send an answer, or only what it cost where nobody waits for it any more."""
+        """Send an answer, or only what it cost where no client waits for it any more."""
         job = pending.work
         if not job.session.wants(job.id):
             gone = Cancelled("cancelled while it was computed")
@@ -217,9 +217,9 @@ class Intake(Generic[R, M]):
 
     def _divide(self, now_s: float) -> None:
         if self._credits.divide(now_s):
-            self._tell_credits()
+            self._send_credits()
 
-    def _tell_credits(self) -> None:
+    def _send_credits(self) -> None:
         for session in self._sessions:
             session.look_at_credits()
 

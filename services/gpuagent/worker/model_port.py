@@ -14,11 +14,11 @@ A call, because writing answers is no time of the GPU.
 """
 
 
-Tell = Callable[[int, bytes], Awaitable[bool]]
+SendPart = Callable[[int, bytes], Awaitable[bool]]
 """Hands on a part of an answer, not its last.
 
 Takes the request's place in the batch and a serialized ModelInferResponse. Waits until there is
-room; False: nobody wants more of this answer.
+room; False: the rest of this answer is not wanted.
 """
 
 
@@ -69,7 +69,7 @@ class Reader(Protocol[R_co]):
 
         Args:
             data: The request.
-            deadline_s: When nobody wants its answer any more, on the worker's clock.
+            deadline_s: When its answer is of no use any more, on the worker's clock.
 
         Raises:
             ServiceError: What is wrong with it.
@@ -84,12 +84,12 @@ class Reader(Protocol[R_co]):
 class Model(Reader[R], Protocol[R]):
     """A loaded model that answers a batch at once."""
 
-    async def compute(self, requests: Sequence[R], tell: Tell) -> Answers:
+    async def compute(self, requests: Sequence[R], send: SendPart) -> Answers:
         """Run a batch.
 
         Args:
             requests: The batch.
-            tell: For a decoupled model: parts of answers before the last, as they are ready. The
+            send: For a decoupled model: parts of answers before the last, as they are ready. The
                 last is returned; it may be b"" where all was said.
 
         Raises:

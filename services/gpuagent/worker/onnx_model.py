@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from services.gpuagent.worker import tensor_messages
-from services.gpuagent.worker.model_port import Answers, ModelFailed, Tell
+from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
 from services.gpuagent.worker.onnx_engine import Engine
 from services.gpuagent.worker.tensor_messages import Inference
 from services.gpuagent.worker.tensors import Array
@@ -24,14 +24,14 @@ class LocalModel:
     """An engine, with the thread it blocks.
 
     NaN in an answer, of inputs without, is an error: no client can use it. That alone says nothing
-    of the model: a client may ask for the logarithm of -1. But after several in a row the last
+    of the model: a client may request the logarithm of -1. But after several in a row the last
     request that had a sound answer is run again. Where it has none now, or no request ever had one,
     the model itself is spoilt.
 
     Args:
         engine: The loaded file.
         thread: Where it runs.
-        passes_on: Answers have every output, whichever are asked for.
+        passes_on: Answers have every output, whichever are requested.
     """
 
     def __init__(self, engine: Engine, thread: Executor, *, passes_on: bool = False) -> None:
@@ -51,7 +51,7 @@ class LocalModel:
     async def compute(
         self,
         inferences: Sequence[Inference],
-        tell: Tell,  # noqa: ARG002 - a network answers at once
+        send: SendPart,  # noqa: ARG002 - a network answers at once
     ) -> Answers:
         """Run a batch.
 

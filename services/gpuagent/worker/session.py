@@ -56,7 +56,7 @@ class Cost:
 class Answer:
     """How a piece of work ended: an error, or a response; and its cost, where it was started.
 
-    With `more` it is a part of the response, and the work goes on.
+    With `more` it is a part of the response, and the work continues.
     """
 
     id: int
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a stream is told next.
+    """What a stream is sent next.
 
     Attributes:
         answers: To work.
@@ -101,11 +101,11 @@ class Session:
         self._in_bytes = 0  # requests not answered
         self._out_bytes = 0  # responses not sent
         self._sending_bytes = 0  # of those, what is on its way
-        self._told_credits = 0
+        self._sent_credits = 0
         self._changed = asyncio.Event()
         self._freed = asyncio.Event()
         self._draining = False
-        self._draining_told = False
+        self._draining_sent = False
         self._input_ended = False
 
     @property
@@ -126,12 +126,12 @@ class Session:
         self._in_bytes += size_bytes
 
     def cancel(self, work_ids: Iterable[int]) -> None:
-        """Note that nobody waits for these answers any more."""
+        """Note that no client waits for these answers any more."""
         self._unwanted |= self._open.keys() & work_ids
         self._freed.set()  # who waits to tell a part waits in vain
 
     def wants(self, work_id: int) -> bool:
-        """Tell whether somebody waits for an answer to a piece of work."""
+        """Return whether a client waits for an answer to a piece of work."""
         return work_id in self._open and work_id not in self._unwanted
 
     async def room(self) -> None:
@@ -146,7 +146,7 @@ class Session:
         self._changed.set()
 
     def close(self) -> None:
-        """Note that the stream is gone: nobody waits for anything."""
+        """Note that the stream is gone: no answer is wanted."""
         self._open.clear()
         self._in_bytes = self._out_bytes = self._sending_bytes = 0
         self._freed.set()
@@ -161,20 +161,20 @@ class Session:
         self._unwanted.discard(answer.id)
         self._in_bytes -= size_bytes
         self._freed.set()
-        self.tell(answer)
+        self.send(answer)
         return True
 
-    async def tell_part(self, answer: Answer) -> bool:
-        """Queue a part of an answer when there is room; False: nobody waits for it any more."""
+    async def send_part(self, answer: Answer) -> bool:
+        """Queue a part of an answer when there is room; False: no client waits for it any more."""
         while self.wants(answer.id) and self._out_bytes >= self._most_bytes:
             self._freed.clear()
             await self._freed.wait()
         wanted = self.wants(answer.id)
         if wanted:
-            self.tell(answer)
+            self.send(answer)
         return wanted
 
-    def tell(self, answer: Answer) -> None:
+    def send(self, answer: Answer) -> None:
         """Queue what is said of work without ending it, or of work that was never taken in."""
         self._out_bytes += len(answer.response)
         self._answers.append(answer)
@@ -186,20 +186,20 @@ class Session:
         self._changed.set()
 
     def look_at_credits(self) -> None:
-        """Tell the credits where they are others than it was told last."""
-        if self.share.credits != self._told_credits:
+        """Send the credits where they differ from what was sent last."""
+        if self.share.credits != self._sent_credits:
             self._changed.set()
             self._freed.set()
 
     def greet(self) -> int:
         """Return the credits to begin with."""
-        self._told_credits = self.share.credits
-        return self._told_credits
+        self._sent_credits = self.share.credits
+        return self._sent_credits
 
     async def news(self) -> News | None:
         """Wait for something to send; None: all is said and done.
 
-        Ask again once it is sent: only then it counts as held no more.
+        Call it again once that is sent: only then it counts as held no more.
         """
         self._out_bytes -= self._sending_bytes
         self._sending_bytes = 0
@@ -212,17 +212,17 @@ class Session:
         return self._take_news()
 
     def _has_news(self) -> bool:
-        draining = self._draining != self._draining_told
-        return bool(self._answers) or draining or self.share.credits != self._told_credits
+        draining = self._draining != self._draining_sent
+        return bool(self._answers) or draining or self.share.credits != self._sent_credits
 
     def _take_news(self) -> News:
-        changed = self.share.credits != self._told_credits
+        changed = self.share.credits != self._sent_credits
         told = News(
             answers=tuple(self._answers),
-            draining=self._draining and not self._draining_told,
+            draining=self._draining and not self._draining_sent,
             credits=self.greet() if changed else 0,
         )
         self._answers.clear()
-        self._draining_told = self._draining
+        self._draining_sent = self._draining
         self._sending_bytes = sum(len(answer.response) for answer in told.answers)
         return told

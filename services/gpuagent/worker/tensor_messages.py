@@ -60,11 +60,11 @@ def parse(data: bytes, signature: Signature, *, every_output: bool = False) -> I
     Args:
         data: The request.
         signature: The model's.
-        every_output: Whichever it asks for.
+        every_output: Whichever outputs it requests.
 
     Raises:
         InvalidArgument: It is not one, or not for this signature; `field` says where.
-        NotFound: It asks for another version of the model.
+        NotFound: It names another version of the model.
     """
     request = decode(data)
     if every_output:
@@ -89,7 +89,7 @@ def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
 
     Raises:
         InvalidArgument: It is not for this signature; `field` says where.
-        NotFound: It asks for another version of the model.
+        NotFound: It names another version of the model.
     """
     if request.model_version not in ("", VERSION):
         raise NotFound(
@@ -113,7 +113,7 @@ def response(inference: Inference, signature: Signature, results: Sequence[Array
     """Return a serialized ModelInferResponse with the wanted outputs.
 
     Args:
-        inference: What was asked.
+        inference: The request.
         signature: The model's.
         results: One array per output of the signature, this request's items only.
     """

@@ -30,8 +30,8 @@ async def told(stream: Session) -> News:
 
 async def test_parts_leave_in_order_before_the_last_and_the_work_stays_open() -> None:
     stream = session()
-    assert await stream.tell_part(part(b"a"))
-    assert await stream.tell_part(part(b"b"))
+    assert await stream.send_part(part(b"a"))
+    assert await stream.send_part(part(b"b"))
     first = await told(stream)
     assert stream.wants(1)
     assert stream.answer(Answer(1, response=b"c"))
@@ -44,8 +44,8 @@ async def test_parts_leave_in_order_before_the_last_and_the_work_stays_open() ->
 
 async def test_a_part_waits_until_those_before_it_are_sent() -> None:
     stream = session()
-    assert await stream.tell_part(part(b"1234567890"))
-    waiting = asyncio.create_task(stream.tell_part(part(b"7")))
+    assert await stream.send_part(part(b"1234567890"))
+    waiting = asyncio.create_task(stream.send_part(part(b"7")))
     await asyncio.sleep(0)
     assert not waiting.done()
 
@@ -63,8 +63,8 @@ async def test_a_part_waits_until_those_before_it_are_sent() -> None:
 @pytest.mark.parametrize("gone", ["forsaken", "closed"])
 async def test_who_waits_for_room_learns_that_nobody_wants_the_part(gone: str) -> None:
     stream = session()
-    assert await stream.tell_part(part(b"1234567890"))
-    waiting = asyncio.create_task(stream.tell_part(part(b"7")))
+    assert await stream.send_part(part(b"1234567890"))
+    waiting = asyncio.create_task(stream.send_part(part(b"7")))
     await asyncio.sleep(0)
 
     if gone == "closed":

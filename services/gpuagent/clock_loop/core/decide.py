@@ -40,7 +40,7 @@ class ClockRules:
         lighter: A load is lighter where it is below this share of what failed.
         forget_s: Time after which a clock that failed may be tried again, s.
         patience: Decisions in a row that want more than the highest clock, for a scale-out.
-        thrifty: The clock does not go below where work takes more energy again.
+        energy_floor: The clock does not go below where work takes more energy again.
     """
 
     step: float = 0.05
@@ -50,7 +50,7 @@ class ClockRules:
     lighter: float = 0.8
     forget_s: float = 600.0
     patience: int = 5
-    thrifty: bool = True
+    energy_floor: bool = True
 
 
 RULES = ClockRules()
@@ -64,7 +64,7 @@ class Partition:
         name: Its identity.
         objective_s: Latency objective, s, > 0.
         proven_s: Latency that its requests certainly exceed too often, s. None: no requests.
-        latency_s: Latency at the objective's percentile, s; 0: nobody asks. None: not known yet.
+        latency_s: Latency at the objective's percentile, s; 0: no requests. None: not known yet.
         rate_rps: Requests answered per second.
         sensitivity: How latency follows the clock, 0 (not at all) .. 1 (in proportion).
     """
@@ -82,7 +82,7 @@ class Partition:
         return 1.0 - (self.proven_s or 0.0) / self.objective_s
 
     def tolerates(self, state: State, lower_mhz: int, rules: ClockRules) -> bool:
-        """Tell whether a step down would leave it slack enough."""
+        """Return whether a step down would leave enough slack."""
         if self.latency_s is None:
             return False
         step = (state.clock_mhz - lower_mhz) / lower_mhz
@@ -174,7 +174,7 @@ class State:
     wanting: int = 0
 
     def barred(self, clock_mhz: int, partition: Partition, rules: ClockRules, at_s: float) -> bool:
-        """Tell whether a clock was too low for a partition under a load no heavier than now."""
+        """Return whether a clock was too low for a partition under a load no heavier than now."""
         return any(
             clock_mhz <= failure.clock_mhz
             and failure.partition == partition.name

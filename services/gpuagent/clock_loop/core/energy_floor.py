@@ -45,10 +45,10 @@ def floor(works: Iterable[SegmentLoad], ratios: tuple[float, ...]) -> float:
     Returns:
         Over the highest clock; 0: nothing runs.
     """
-    return max((_thriftiest(work, ratios) for work in works), default=0.0)
+    return max((_most_efficient(work, ratios) for work in works), default=0.0)
 
 
-def _thriftiest(work: SegmentLoad, ratios: tuple[float, ...]) -> float:
+def _most_efficient(work: SegmentLoad, ratios: tuple[float, ...]) -> float:
     if work.costs is None:
         return _by_curve(work.sensitivity, ratios)
     curves = work.costs.curves

@@ -1,4 +1,4 @@
-"""One GPU's clock: from its segments' latencies to the clock it shall have."""
+"""One GPU's clock: from its segments' latencies to the clock that it should have."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class Governor:
         gpu_uuid: The GPU.
         supported_mhz: SM clocks that it supports, MHz.
         floor: Least clock over its highest; nor does the loop go below the one at which the
-            segment that wants the highest takes the least energy (see `thrift`).
+            segment that wants the highest takes the least energy (see `energy_floor`).
         rules: How the loop behaves.
 
     Attributes:
         moves: Moves made so far.
-        slack: By model, the least of its segments; of those that were asked lately.
+        slack: By model, the least of its segments that had requests lately.
         scale_out: There is more load than the highest clock can serve, as of the last look.
     """
 
@@ -105,7 +105,7 @@ class Governor:
 
     @property
     def clock_mhz(self) -> int:
-        """The clock that the GPU shall have, MHz."""
+        """The clock that the GPU should have, MHz."""
         return self._state.clock_mhz
 
     @property
@@ -118,10 +118,10 @@ class Governor:
 
         Args:
             at_s: When it was taken, s.
-            ceiling_mhz: The plan's clock; 0: the GPU's highest. Another one starts the loop anew,
+            ceiling_mhz: The plan's clock; 0: the GPU's highest. Another one restarts the loop
                 from there.
-            counts: Requests by latency since ever, of each segment. Other segments than before
-                start the loop anew.
+            counts: Requests by latency since the start, of each segment. Other segments than before
+                restart the loop.
         """
         self.scale_out = None
         if ceiling_mhz != self._ceiling_mhz or counts.keys() != self._windows.keys():
@@ -133,7 +133,7 @@ class Governor:
         self._looks += 1
         is_decision = self._looks % LOOKS_PER_DECISION == 0
         look = Observation(
-            partitions, self._thrifty(partitions) if is_decision else self._limits, at_s
+            partitions, self._efficient(partitions) if is_decision else self._limits, at_s
         )
         move = decide(self._state, look, self._rules)
         if is_decision or (move is Move.UP and not self.at_ceiling):
@@ -159,9 +159,9 @@ class Governor:
     def _stretch(self, segment: GovernedSegment) -> float:
         return stretch(segment.sensitivity, self.clock_mhz / max(self._supported_mhz))
 
-    def _thrifty(self, partitions: Sequence[Partition]) -> Bounds:
+    def _efficient(self, partitions: Sequence[Partition]) -> Bounds:
         """Return the clocks that save energy; where the clock is below them already, it stays."""
-        if not self._rules.thrifty:
+        if not self._rules.energy_floor:
             return self._limits
         works = (
             SegmentLoad(segment.sensitivity, partition.rate_rps, segment.costs, segment.processes)

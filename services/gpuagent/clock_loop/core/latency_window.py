@@ -16,7 +16,7 @@ LONGEST_S: Final = 10.0
 """Older samples say nothing of now."""
 
 PATIENCE_S: Final = 60.0
-"""Where requests are few, a percentile is told from so long a time: a few seconds say nothing."""
+"""Where requests are few, a percentile is taken over so long: a few seconds say nothing."""
 
 EVIDENCE: Final = 3
 """Requests that must be late before a clock is called too low: fewer are chance."""
@@ -29,7 +29,7 @@ class LatencyEvidence:
     Attributes:
         proven_s: Latency that so many requests exceed that the percentile does too, s. None: no
             request was answered since the clock last changed.
-        latency_s: The latency at the percentile, s; 0: nobody asks. None: not known yet.
+        latency_s: The latency at the percentile, s; 0: no requests. None: not known yet.
         rate_rps: Requests answered per second.
     """
 
@@ -69,7 +69,7 @@ class LatencyWindow:
 
         Args:
             at_s: When it was read, s.
-            counts: Requests by latency since ever. Where they went back, they began anew.
+            counts: Requests by latency since the start. Where they went back, they were reset.
         """
         if self._last is not None:
             before_s, before = self._last
@@ -93,7 +93,7 @@ class LatencyWindow:
         self._fresh = 0
 
     def seen(self) -> LatencyEvidence:
-        """Return what the samples say; no more of them are asked than the percentile needs."""
+        """Return what the samples say; it takes no more samples than the percentile needs."""
         needed = math.floor(EVIDENCE / self._share + 1e-6)
         newest = list(reversed(self._samples))
         now = _gathered(newest[: self._fresh], needed, LONGEST_S, self.stretch)

@@ -28,12 +28,12 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """What tells the machine's energy.
+    """The source of the machine's energy readings.
 
     Attributes:
-        meter: It.
+        meter: The counter.
         method: How it knows.
-        busy_core_s: Tells how long the cores were busy whose energy it is, summed, s.
+        busy_core_s: Returns how long the cores were busy whose energy it is, summed, s.
     """
 
     meter: Meter
@@ -50,8 +50,8 @@ class CpuCores:
         cores: Their numbers.
         model: What they are, but for their speed.
         path: Where slices are written down, and the speed that was measured.
-        gauge: Tells energy.
-        busy: Tells whether a process holds a slice, by the slice's UUID.
+        gauge: Reads energy.
+        busy: Returns whether a process holds a slice, by the slice's UUID.
         permissions: Whether slices may be changed.
         measure: Measures a core's speed, 1e9 multiply-accumulates/s; blocks for less than 1 s.
     """
@@ -68,7 +68,7 @@ class CpuCores:
 
     def __enter__(self) -> Self:
         data = read_json(self.path, version=VERSION)
-        # Once for ever: a figure that wavers from start to start would be another type each time.
+        # Once: a figure that varies from start to start would be another type each time.
         self._gmacs_per_s = float(data["gmacs_per_s"] if data else f"{self.measure():.2g}")
         self._write(self._slices())
         return self
@@ -137,7 +137,7 @@ class CpuCores:
         """Cores can always be cut.
 
         Raises:
-            FailedPrecondition: They shall not be.
+            FailedPrecondition: `enabled` is False.
         """
         self._find(gpu_uuid)
         if not enabled:

@@ -80,7 +80,7 @@ def chosen(settings: Cpu) -> tuple[int, ...]:
     if isinstance(settings.cores, int):
         if settings.cores > len(allowed):
             raise FailedPrecondition(
-                f"cpu.cores: {settings.cores} are asked for, and the agent may run on "
+                f"cpu.cores: {settings.cores} are configured, and the agent may run on "
                 f"{len(allowed)}",
                 reason="TOO_FEW_CORES",
             )

@@ -1,4 +1,4 @@
-"""Power of a machine that does not tell it: idle power, and so much for every busy core.
+"""Power of a machine that does not report it: idle power, and an amount for every busy core.
 
 Linear in utilisation, as X. Fan et al., "Power Provisioning for a Warehouse-sized Computer"
 (ISCA'07) found of servers, within 10 %. The defaults are those of Cloud Carbon Footprint
@@ -43,7 +43,7 @@ class PowerModel:
         idle_w: Power of all of them with nothing running, W.
         core_w: Power that a busy core adds, W.
         monotonic: Seconds.
-        busy_s: Tells how long cores were busy, s.
+        busy_s: Returns how long cores were busy, s.
     """
 
     cores: Sequence[int]

@@ -105,7 +105,7 @@ class FakeGpu:
     def _save(self, state: GpuState) -> None:
         self._environment.store.save(self.sensors.tally(state))
 
-    # ---- mishaps
+    # ---- incidents
 
     @property
     def _incident(self) -> Incident:
@@ -227,10 +227,10 @@ class FakeGpu:
             raise Fault(Code.NOT_SUPPORTED)
 
     def set_mig_mode(self, *, enabled: bool) -> Code:
-        """Ask for a MIG mode; return what became of it (`activationStatus`).
+        """Request a MIG mode; return what became of it (`activationStatus`).
 
         The mode stays pending while a process holds the GPU or an instance exists (IN_USE), and
-        in a virtual machine (RESET_REQUIRED): until it is asked for again, or the GPU is reset.
+        in a virtual machine (RESET_REQUIRED): until it is requested again, or the GPU is reset.
         """
         if not self.table.mig_capable:
             raise Fault(Code.NOT_SUPPORTED)

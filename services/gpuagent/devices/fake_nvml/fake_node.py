@@ -33,7 +33,7 @@ class FakeNode:
     Attributes:
         gpus: By index.
         rights: What the caller's process may do.
-        injector: Faults that were ordered.
+        injector: Faults to inject.
         lock: Held through each call of the library.
     """
 

@@ -37,7 +37,7 @@ class FakeNvml:
     """A node's GPUs behind NVML's C functions, each an attribute under its C name.
 
     Hardware state lives in files that one process writes. Any other may look on (`read_only`),
-    and may let mishaps befall the hardware (`lose`, `reset`): its owner meets them at its next
+    and may cause incidents (`lose`, `reset`): the owner of the hardware meets them at its next
     call, as an agent does whose GPU falls off the bus.
 
     Args:
@@ -100,14 +100,14 @@ class FakeNvml:
         """UUIDs of the GPUs, by index."""
         return tuple(gpu.uuid for gpu in self._node.gpus)
 
-    # ---- mishaps
+    # ---- incidents
 
     def fail_next(self, symbol: str, code: Code) -> None:
         """Make the next call of a function fail, as hardware does now and then.
 
         Args:
             symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
-            code: What it shall return.
+            code: What it returns.
         """
         self.inject(InjectedFault.nth(symbol, code))
 
@@ -116,13 +116,13 @@ class FakeNvml:
 
         Args:
             fault: The fault.
-            seed: Begin the draws of orders with a rate anew from here.
+            seed: Reseed the draws of faults with a rate.
         """
         with self._node.lock:
             self._node.injector.inject(fault, seed)
 
     def clear_faults(self) -> None:
-        """Forget every fault that was ordered and has not come yet."""
+        """Forget every fault that has not come yet."""
         with self._node.lock:
             self._node.injector.clear()
 
@@ -171,7 +171,7 @@ def install(library: FakeNvml) -> Callable[[], None]:
 def _replace(library: Any) -> Any:
     with pynvml.libLoadLock:
         previous, pynvml.nvmlLib = pynvml.nvmlLib, library
-        # Pointers found in the former library would be called for ever.
+        # Pointers found in the former library would still be called.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001 - pynvml has no public reset
     return previous
 

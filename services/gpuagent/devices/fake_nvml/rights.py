@@ -6,7 +6,7 @@ from enum import Flag, auto
 
 
 class Right(Flag):
-    """Rights that NVML asks for; reading a whole GPU needs none of them.
+    """Rights that NVML requires; reading a whole GPU needs none of them.
 
     Attributes:
         MONITOR: The device node of mig/monitor: look at MIG instances.
@@ -29,5 +29,5 @@ that mig/monitor is enough for reading is inferred from its name."""
 
 
 def permits(held: Right, needed: Right) -> bool:
-    """Tell whether a process that holds `held` may make a call for which any of `needed` does."""
+    """Return whether a process that holds `held` may make a call that takes any of `needed`."""
     return not needed or bool(held & needed)

@@ -40,7 +40,7 @@ class MpsDaemon:
 
     Attributes:
         device_uuid: "MIG-..." or "GPU-...": all that its clients see.
-        folder: Its files; nobody else's.
+        folder: Its files; no other process writes there.
     """
 
     device_uuid: str
@@ -115,7 +115,7 @@ class LegacyMps:
         await asyncio.to_thread(shutil.rmtree, daemon.folder, ignore_errors=True)
 
     async def running(self, root: Path) -> frozenset[Path]:
-        """Return the folders below `root` whose daemons run, whoever started them."""
+        """Return the folders below `root` whose daemons run, any agent's."""
         found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
         return frozenset(pipes.parent for pipes in found)
 
@@ -144,7 +144,7 @@ class LegacyMps:
         shutil.rmtree(daemon.pipes, ignore_errors=True)
         for folder in (daemon.folder, daemon.pipes, daemon.logs):
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(_PRIVATE)  # whoever can write there commands the daemon
+            folder.chmod(_PRIVATE)  # a process that can write there commands the daemon
 
     async def _launch(self, daemon: MpsDaemon) -> None:
         """Start the daemon; its program goes to the background when it listens."""
@@ -176,7 +176,7 @@ class LegacyMps:
             raise Unavailable(f"MPS on {daemon.device_uuid} answered {answer!r}") from None
 
     async def _end(self, daemon: MpsDaemon, patience_s: float) -> None:
-        """Wait until no daemon of the seat runs; end it where it goes on."""
+        """Wait until no daemon runs there; kill one that does not end."""
         end = process_table.end
         if await asyncio.to_thread(end, self._binary.name, daemon.pipes, patience_s):
             _log.warning("an MPS control daemon was ended by force", device=daemon.device_uuid)
@@ -201,7 +201,7 @@ class LegacyMps:
             FailedPrecondition: There is no such program.
             Unavailable: It did not end in time.
         """
-        with TemporaryFile() as output:  # no pipe: a daemon would hold its end for ever
+        with TemporaryFile() as output:  # no pipe: a daemon would hold its end open
             try:
                 ended = subprocess.run(  # noqa: S603 - the operator's program, no shell
                     [str(self._binary), *arguments],

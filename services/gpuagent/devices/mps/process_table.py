@@ -26,7 +26,7 @@ def daemons(program: str, root: Path) -> dict[Path, list[psutil.Process]]:
 
 
 def end(program: str, pipes: Path, patience_s: float) -> bool:
-    """Wait for a daemon's end, then kill it with its servers; tell whether it had to be."""
+    """Wait for a daemon's end, then kill it with its servers; return whether it was killed."""
     processes = daemons(program, pipes).get(pipes, [])
     _, alive = psutil.wait_procs(processes, timeout=patience_s if processes else 0)
     for process in alive:

@@ -43,10 +43,10 @@ def lock_clock(device: Any, clock_mhz: int) -> None:
 
 
 def set_mig_mode(device: Any, *, enabled: bool) -> None:
-    """Ask for a MIG mode; asking for the one in force takes back what is pending.
+    """Request a MIG mode; a request for the one in force withdraws what is pending.
 
     Raises:
-        NVMLError: It is not in force yet, and why; NVML tells that as the call's value.
+        NVMLError: It is not in force yet, and why; NVML returns that as the call's value.
     """
     if reading.mig_mode(device) == (enabled, enabled):
         return

@@ -30,8 +30,8 @@ class EnergyReader:
         """Return a GPU's energy and power.
 
         Raises:
-            FailedPrecondition: It tells neither; the reason is NO_METER.
-            ServiceError: NVML cannot tell now.
+            FailedPrecondition: The GPU reports neither; the reason is NO_METER.
+            ServiceError: NVML cannot answer now.
         """
         with translated(f"read the power of {gpu_uuid}"):
             power_w = _power_w(handle)
@@ -40,7 +40,7 @@ class EnergyReader:
             return MeterReading(energy_j, power_w, "counter")
         if power_w is None:
             raise FailedPrecondition(
-                f"{gpu_uuid} tells neither its energy nor its power", reason=NO_METER
+                f"{gpu_uuid} reports neither its energy nor its power", reason=NO_METER
             )
         integral = self._integrals.setdefault(gpu_uuid, PowerIntegral())
         return MeterReading(integral.add(self._monotonic(), power_w), power_w, "integrated")

@@ -101,7 +101,7 @@ def gpu_instances(device: Any) -> Iterator[ListedInstance]:
 
 
 def mig_devices(device: Any) -> Iterator[ListedMigDevice]:
-    """Yield the MIG devices, by index; anybody may."""
+    """Yield the MIG devices, by index (unprivileged)."""
     for index, handle in reading.mig_devices(device):
         _, _, name = pynvml.nvmlDeviceGetName(handle).rpartition(" MIG ")
         uuid = pynvml.nvmlDeviceGetUUID(handle)

@@ -1,4 +1,4 @@
-"""What NVML tells of one GPU: its model, its clocks, its MIG instances. Changes nothing.
+"""What NVML reports of one GPU: its model, its clocks, its MIG instances. Changes nothing.
 
 Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
 """
@@ -37,7 +37,7 @@ class Instance:
         placement: Where it lies.
         handle: Its nvmlGpuInstance_t; stale once it is destroyed.
         devices: UUIDs of the MIG devices on it, one per compute instance.
-        complete: One compute instance takes all of it: a slice we can serve on.
+        complete: One compute instance takes all of it: a slice that can serve.
     """
 
     placement: Placement

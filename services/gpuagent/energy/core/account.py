@@ -27,7 +27,7 @@ class WorkDone:
         requests: Requests answered.
         busy_s: Busy time summed over workers, s.
         batches: Batches run, answered or not.
-        granted_j: Energy that its workers counted their batches at, and told in receipts, J.
+        granted_j: Energy that its workers counted their batches at, and stated in receipts, J.
     """
 
     requests: int = 0
@@ -79,7 +79,7 @@ class SegmentAccount:
 
     @property
     def owed_j(self) -> float:
-        """Energy attributed that no receipt told, J; < 0: receipts told too much."""
+        """Energy attributed that no receipt stated, J; < 0: receipts stated too much."""
         return self.active_j - self.granted_j
 
     def plus(self, active_j: float, idle_share_j: float, work: WorkDone) -> SegmentAccount:
@@ -143,7 +143,7 @@ class Account:
 
     @property
     def receipt_ratio(self) -> float:
-        """Energy told in receipts over active energy; 1: they add up, or nothing was drawn."""
+        """Energy stated in receipts over active energy; 1: they add up, or nothing was drawn."""
         granted_j = math.fsum(entry.granted_j for entry in self.segments.values())
         return granted_j / active_j if (active_j := self.active_j) > 0 else 1.0
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from services.kit.errors import InvalidArgument
 
 IdleShare = Literal["none", "by_slice", "by_busy"]
-"""How idle energy is told beside active energy: not at all, by SMs held, or by activity."""
+"""How idle energy is shared beside active energy: not at all, by SMs held, or by activity."""
 
 GAIN: Final = 0.25
 """Part of what receipts lack that the next window makes good."""
@@ -56,7 +56,7 @@ def attribute(window: EnergyWindow) -> Parts:
     """Split a window's energy.
 
     Idle energy comes first, up to all there is; the rest goes to the segments by activity; where
-    nobody was active it stays unattributed.
+    no segment was active it stays unattributed.
     """
     idle_j = min(window.idle_j, window.total_j)
     rest_j = window.total_j - idle_j
@@ -71,7 +71,7 @@ def share_idle(rule: IdleShare, idle_j: float, window: EnergyWindow) -> Mapping[
 
     Args:
         rule: "by_slice": by the SMs that a segment's slice holds, and what no segment holds is
-            nobody's; "by_busy": all of it by activity, and nobody's where nobody was active.
+            shared with none; "by_busy": all of it by activity, none where no segment was active.
         idle_j: The window's idle energy, J.
         window: Who did and held what.
 
@@ -91,7 +91,7 @@ def steered_w(power_w: float, owed_j: float, drawn_j: float) -> float:
 
     Args:
         power_w: What it drew in the last window, W.
-        owed_j: What its segment drew so far and no receipt told; < 0: receipts told too much, J.
+        owed_j: What its segment drew and no receipt stated; < 0: receipts stated too much, J.
         drawn_j: What its segment drew in the last window, J, > 0.
     """
     correction = GAIN * owed_j / drawn_j

@@ -35,7 +35,7 @@ class SlotProgress:
     Attributes:
         slot: Its number.
         segment_id: Whose it is.
-        energy_j: Modelled energy (simulated device), or energy told in receipts, J.
+        energy_j: Modelled energy (simulated device), or energy stated in receipts, J.
         busy_s: Busy time, s.
         requests, batches: Answered, and run.
         profiled_j: What the profile says of its batches, J.
@@ -55,9 +55,9 @@ class SlotProgress:
 def stints(
     slots: Sequence[Slot], before: Sequence[Cursor], after: Sequence[Cursor]
 ) -> Iterator[SlotProgress]:
-    """Yield what each slot that is somebody's did.
+    """Yield what each slot that belongs to a segment did.
 
-    A counter that went back (the ledger was made anew) counts nothing.
+    A counter that went back (its file was recreated) counts nothing.
     """
     for number, (slot, then, now) in enumerate(zip(slots, before, after, strict=True)):
         if slot.segment_id:

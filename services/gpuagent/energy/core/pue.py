@@ -6,7 +6,7 @@ with W the energy that a meter at the wall saw and D the energy of all the node'
 last `window_s`. The numerator is more than a data centre's PUE would have there (fans, host, power
 supply, which it counts as work), and is what a joule of a device costs at this wall.
 
-A meter tells power now and then; each value is taken to hold until the next.
+A meter reports power now and then; each value is taken to hold until the next.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class PueMeter:
 
 
 def told(before: float | None, measured: float | None, step: float = 0.02) -> float | None:
-    """Return the PUE to tell: the one told before until the measured one is `step` away from it.
+    """Return the PUE to report: the last reported until the measured one is `step` away from it.
 
     Every change goes to the planner and on into routing tables.
     """

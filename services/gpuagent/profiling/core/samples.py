@@ -102,7 +102,7 @@ class Samples:
             pace.batches += 1
 
     def enough(self, now_s: float) -> bool:
-        """Tell whether more batches would not change the picture, or cost too much time."""
+        """Return whether more batches would not change the picture, or cost too much time."""
         if self._warm_s is None or len(self._timed) < 2:
             return False
         elapsed_s = now_s - self._warm_s

@@ -41,7 +41,7 @@ class Rig:
         gpu: The GPU, as it was when it was reserved.
         software: What drives it.
         name: Prefix of the segments' ids; unique over time.
-        ended: Tells whether the reservation has ended.
+        ended: Returns whether the reservation has ended.
     """
 
     agent: GpuAgentServiceAsyncStub
@@ -153,7 +153,7 @@ async def reserved(
 
     Raises:
         NotFound: The node has no such GPU.
-        FailedPrecondition: Segments run there, and `wait` is not set; or somebody else has it.
+        FailedPrecondition: Segments run there, and `wait` is not set; or another operator has it.
         ServiceError: The agent does not answer, or may not change its node.
     """
     call = agent.Reserve(pb.ReserveRequest(gpu_uuid=gpu_uuid, wait=wait))

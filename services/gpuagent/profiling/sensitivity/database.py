@@ -37,7 +37,7 @@ class Database:
         path: The file; it and its folder are made where they are missing.
 
     Raises:
-        FailedPrecondition: It is no database of ours, or cannot be opened.
+        FailedPrecondition: It is not a database of ours, or cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:

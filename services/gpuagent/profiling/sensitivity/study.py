@@ -13,7 +13,7 @@ from services.kit.operators.core.graph import Graph, Operator
 
 
 class OperatorTimer(Protocol):
-    """What tells how long operators take."""
+    """A source of operators' times."""
 
     @property
     def device(self) -> str:
@@ -85,7 +85,7 @@ def study(graph: Graph, device: OperatorTimer, database: Database, *, reuse: boo
 
     Args:
         graph: The model.
-        device: Tells times.
+        device: Gives the times.
         database: Where they are kept.
         reuse: Times that it knows are taken from there; those of like shapes will do.
     """

@@ -26,7 +26,7 @@ class Pending(Generic[Work]):
         kind: Requests of equal kind may share a batch; None: it runs alone.
         items: Items it brings, >= 1. A request is never split.
         arrived_s: When it came.
-        deadline_s: When nobody wants its answer any more.
+        deadline_s: When its answer is of no use any more.
     """
 
     work: Work
@@ -89,7 +89,7 @@ class Batcher(Generic[Work]):
             if not batch or (pending.kind == batch[0].kind and pending.items <= room):
                 batch.append(pending)
                 # Alone: nothing may join it. Otherwise one that does not fit closes the batch
-                # for its kind, or a small late request would overtake it for ever.
+                # for its kind, or a small late request would overtake it again and again.
                 room = 0 if pending.kind is None else room - pending.items
             else:
                 if pending.kind == batch[0].kind:

@@ -42,7 +42,7 @@ class Share:
 
 
 def quotas(total: int, demands: Sequence[float]) -> tuple[float, ...]:
-    """Divide credits in proportion to demands; what nobody wants is divided equally.
+    """Divide credits in proportion to demands; what no stream wants is divided equally.
 
     Args:
         total: Credits, >= 1.
@@ -105,7 +105,7 @@ class Credits:
         share.in_flight -= 1
 
     def divide(self, now_s: float) -> bool:
-        """Divide anew where it is time to; tell whether a share changed."""
+        """Divide again when it is time to; return whether a share changed."""
         if len(self._shares) < 2 or now_s - self._divided_s < PERIOD_S:
             return False
         self._count(now_s)
@@ -121,7 +121,7 @@ class Credits:
             share.demand = keep * share.demand + (1.0 - keep) * share.in_flight
 
     def _divide(self, now_s: float) -> bool:
-        """Move credits one by one, each from who has most too many to who lacks most."""
+        """Move credits one by one, from the stream with most excess to the one that lacks most."""
         self._divided_s = now_s
         shares = self._shares
         if not shares:

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 
 
 class Shares:
-    """Divides energy; what is divided adds up to what was spent."""
+    """Divides energy among requests; the parts add up to what was spent."""
 
     def __init__(self) -> None:
         self._energy_j: dict[Hashable, float] = {}
@@ -21,17 +21,17 @@ class Shares:
         return len(self._energy_j)
 
     def join(self, who: Hashable) -> None:
-        """Let somebody pay from now on."""
+        """Charge a request from now on."""
         self._energy_j[who] = 0.0
 
     def count(self, who: Hashable, tokens: int) -> None:
-        """Note tokens that somebody got since energy was spent last."""
+        """Note tokens that a request took since energy was spent last."""
         self._tokens[who] = self._tokens.get(who, 0) + tokens
 
     def spend(self, energy_j: float) -> None:
         """Divide energy by the tokens counted since the last time; equally where there were none.
 
-        Whoever spends has somebody to spend it on: at least one must have joined.
+        At least one request must have joined.
         """
         tokens = {who: self._tokens.get(who, 0) for who in self._energy_j}
         total = sum(tokens.values())
@@ -40,5 +40,5 @@ class Shares:
         self._tokens.clear()
 
     def leave(self, who: Hashable) -> float:
-        """Let somebody pay no more; return what they paid, J."""
+        """Stop charging a request; return its energy, J."""
         return self._energy_j.pop(who)

@@ -1,6 +1,6 @@
 """The worker's core for language models: every slot takes the next request when it is free.
 
-Continuous batching: nobody waits for the longest answer of a batch, and a slot that is given up, by
+Continuous batching: no request waits for the longest answer of a batch, and a slot freed by
 an end, a cancellation or a deadline, is another request's at the next token.
 """
 
@@ -65,7 +65,7 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
         self._stop(lambda job: job.session is session and job.id in gone)
 
     async def run(self) -> None:
-        """Give every request a slot, for ever."""
+        """Give every request a slot until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._slots.acquire()
@@ -91,7 +91,7 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
         left_s = min(pending.deadline_s - self._clock.monotonic(), _LONGEST_S)
         timer = asyncio.get_running_loop().call_later(left_s, generation.stop)
         async with asyncio.TaskGroup() as tasks:
-            telling = tasks.create_task(_tell(job, generation), name="worker.tell")
+            sending = tasks.create_task(_send(job, generation), name="worker.tell")
             try:
                 ended = await self._generate(job.request, generation)
             finally:
@@ -102,7 +102,7 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
         cost = _cost(pending, ran, generation.usage)
         if isinstance(ended, ServiceError):
             return Answer(job.id, error=ended, cost=cost)
-        return Answer(job.id, response=job.request.answer(telling.result(), ended), cost=cost)
+        return Answer(job.id, response=job.request.answer(sending.result(), ended), cost=cost)
 
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
         """Return why the text ended, or what was wrong."""
@@ -122,13 +122,13 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
                 generation.stop()
 
 
-async def _tell(job: Job[Prompt], generation: Generation) -> str:
+async def _send(job: Job[Prompt], generation: Generation) -> str:
     """Hand text on as it comes; return what is left for the last answer."""
     left: list[str] = []
     async for text in generation.texts():
         if not job.in_parts:
             left.append(text)
-        elif not await job.session.tell_part(
+        elif not await job.session.send_part(
             Answer(job.id, response=job.request.answer(text), more=True)
         ):
             generation.stop()

@@ -30,7 +30,7 @@ class Generation:
     # ---- llama.cpp's thread --------------------------------------------------------------------
 
     def hear(self, step: DecodeStep) -> bool:
-        """Take a step; False: nobody wants another."""
+        """Take a step; False: the request is over."""
         self._loop.call_soon_threadsafe(self._take, step)
         return not self._stopped
 

@@ -86,8 +86,8 @@ def read(data: bytes, how: Generative) -> Prompt:
     """Read and check a serialized ModelInferRequest.
 
     Raises:
-        InvalidArgument: It is not one, or asks for what cannot be; `field` says where.
-        NotFound: It asks for another version of the model.
+        InvalidArgument: It is not one, or has an invalid value; `field` says where.
+        NotFound: It names another version of the model.
     """
     request = tensor_messages.decode(data)
     named = request.inputs[0].name if request.inputs else ""

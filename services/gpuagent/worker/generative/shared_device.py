@@ -1,6 +1,6 @@
 """The device while it works for several requests at a time, each of which comes and goes alone.
 
-What the ledger calls a batch is here a stretch of decoding, from one change of who is decoded to
+What the counters call a batch is here a stretch of decoding, from one change of the requests to
 the next, or a second of it. Text comes at the pace of the real hardware, on a simulated device too,
 which then only says what power that takes: no profile knows how long an answer will be.
 """
@@ -46,7 +46,7 @@ class SharedDevice(WorkerDevice):
         self._method = ""
 
     def begin(self) -> Stay:
-        """A request takes a slot; the idle energy before is told to who ends it."""
+        """A request takes a slot; the idle energy before is charged to the first."""
         now_s = self._clock.monotonic()
         if self._shares:
             stay = Stay(now_s, 0.0)

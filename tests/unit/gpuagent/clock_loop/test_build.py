@@ -37,10 +37,10 @@ def promised(shares: list[float]) -> list[GovernedSegment]:
             "models": {"m": {"slo": {"latency_s": SLO_S}, "demand_rps": 1, "variants": variants}},
         }
     )
-    tell = promises(deployment)
+    objectives = promises(deployment)
     return [
-        *(tell(_config("deep", stage)) for stage in range(len(shares))),
-        tell(_config("one")),
+        *(objectives(_config("deep", stage)) for stage in range(len(shares))),
+        objectives(_config("one")),
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class ActivityMeter(Protocol):
-    """The work on one simulated GPU, measured by whoever does it."""
+    """The work on one simulated GPU, as the process that does it measures it."""
 
     def energy_j(self) -> float:
         """Return the active energy since the meter was made, work in progress included, J."""
@@ -17,7 +17,7 @@ class ActivityMeter(Protocol):
         ...
 
     def busy(self, slice_uuid: str) -> bool:
-        """Tell whether a live process holds a slice.
+        """Return whether a live process holds a slice.
 
         Args:
             slice_uuid: A MIG UUID, or the GPU's where it is not cut.
@@ -50,4 +50,4 @@ class NoActivity:
         return False
 
     def set_clock_ratio(self, ratio: float) -> None:
-        """Do nothing: nobody runs at any clock."""
+        """Do nothing: no work runs at any clock."""

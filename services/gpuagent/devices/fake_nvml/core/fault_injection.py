@@ -15,7 +15,7 @@ class InjectedFault:
     """A fault to come.
 
     Attributes:
-        code: What the call shall return.
+        code: What the call returns.
         symbols: C names of the functions that it hits; empty: every one.
         gpu_uuid: Hits only calls about this GPU or its slices; "": any call.
         skip: Matching calls that are let through first.
@@ -44,7 +44,7 @@ class InjectedFault:
         return cls(code, frozenset((symbol,)), skip=number - 1)
 
     def matches(self, symbol: str, gpu_uuid: str) -> bool:
-        """Tell whether a call is one that it is about."""
+        """Return whether the fault applies to a call."""
         return (not self.symbols or symbol in self.symbols) and self.gpu_uuid in ("", gpu_uuid)
 
 
@@ -60,7 +60,7 @@ class FaultInjector:
 
         Args:
             fault: The order.
-            seed: Draw for orders with a rate anew from this seed.
+            seed: Reseed the draws of faults with a rate.
         """
         if seed is not None:
             self._random.seed(seed)

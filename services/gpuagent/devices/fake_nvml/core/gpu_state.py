@@ -33,7 +33,7 @@ class GpuInstance:
 
     Attributes:
         id: Unique on its GPU; may be used again.
-        serial: Never used again: tells a stale handle from a fresh one.
+        serial: Never used again: distinguishes a stale handle from a fresh one.
         placement: Where it lies.
         compute: Its compute instances, by id.
     """
@@ -53,7 +53,7 @@ class GpuState:
         booted_at_s: First boot, seconds since the epoch.
         power_limit_w: Power limit, W.
         mig_enabled: MIG mode in force.
-        mig_pending: MIG mode asked for.
+        mig_pending: MIG mode requested.
         locked_mhz: Range the SM clock is locked to, MHz, or None.
         throttled_mhz: SM clock that the power limit allows under the present load, MHz; None: any.
         compute_modes: Compute modes other than "default", by UUID of GPU or MIG device.
@@ -101,7 +101,7 @@ class Incident:
 
     Attributes:
         xid: The driver's number for what made it fall off the bus (79); 0: it is there.
-        resets: Resets ordered so far.
+        resets: Resets requested so far.
     """
 
     xid: int = 0

@@ -1,4 +1,4 @@
-"""The board's power capping: a power limit lowers the SM clock for as long as the load asks more.
+"""The board's power capping: a power limit lowers the SM clock while the load would exceed it.
 
 The board measures what it draws and scales it to other clocks by the published curve
 (`services.kit.profiles.core.clock_curve`). It acts on means over a short window, as real boards

@@ -39,7 +39,7 @@ class Sensors:
         self._looks: deque[tuple[float, float]] = deque()  # when, J; newest last
 
     def start(self, state: GpuState) -> None:
-        """Go on from where a state left off, also with an activity meter that starts anew."""
+        """Continue from a saved state, also with an activity meter that starts at 0."""
         is_new_meter = self._activity.energy_j() < state.active_seen_j
         self._base_j = state.active_base_j + (state.active_seen_j if is_new_meter else 0.0)
 
