@@ -11,6 +11,7 @@ from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
+from services.kit.segment import SegmentSpec, SegmentState
 from services.kit.segment import SegmentSpec as AgentSpec
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
 from services.planner.core.model import GpuType, Model, Variant
@@ -22,7 +23,6 @@ from services.planner.core.placement.actions import (
     StartSegment,
     StopSegment,
 )
-from services.planner.core.plan import SegmentSpec
 from services.router.core.model import InstanceId
 from services.simulator.device import Device
 from services.simulator.router import Router
@@ -122,7 +122,7 @@ class Machines:
                 yield wait(timing.lock_clock_s)
                 self.devices[gpu_uuid].clock_mhz = clock_mhz
             case StartSegment(segment):
-                spec = SegmentSpec.of(segment)
+                spec = segment.spec
                 variant = self._variants[spec.model, spec.variant]
                 yield wait(timing.start_worker_s and timing.start_worker_s + variant.load_s)
                 self._start(spec, variant)

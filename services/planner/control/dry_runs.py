@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition, NotFound
-from services.planner.core.plan import Plan, SegmentSpec
+from services.kit.segment import SegmentSpec
+from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
 
 LIFETIME_S = 600.0

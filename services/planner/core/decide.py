@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
+from services.kit.segment import SegmentState
 from services.planner.core import feasibility
-from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
 from services.planner.core.model import (
     Configuration,

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.profile import BatchCost
+from services.kit.segment import SegmentSpec
 from services.planner.core.model import (
     Gpu,
     Model,
@@ -18,7 +19,7 @@ from services.planner.core.model import (
     SegmentKind,
     Variant,
 )
-from services.planner.core.plan import Plan, PlannedSegment, SegmentSpec
+from services.planner.core.plan import Plan, PlannedSegment
 
 _SHARES_SUM_TO = 1e-3
 
@@ -89,20 +90,17 @@ def left_of(
 
 
 def check(segments: Sequence[PlannedSegment]) -> None:
-    """Check the numbers of a plan that came from outside.
+    """Check the shares of a plan that came from outside.
 
     Raises:
-        InvalidArgument: A batch size, a number of processes or shares that cannot be.
+        InvalidArgument: A share is not within 0..1, or those of a queue do not sum to 1.
     """
     shares: dict[Queue, float] = defaultdict(float)
     for index, segment in enumerate(segments):
-        if segment.spec.batch_size < 1 or segment.spec.processes < 1:
-            where = f"plan.segments[{index}].spec"
-            raise InvalidArgument(f"{where}: batch_size and processes must be >= 1", field=where)
         if not 0 <= segment.share <= 1:
             where = f"plan.segments[{index}].share"
             raise InvalidArgument(f"{where}: must be 0..1, got {segment.share:g}", field=where)
-        shares[segment.spec.queue] += segment.share
+        shares[segment.queue] += segment.share
     for (model, variant, stage), total in shares.items():
         if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
             which = f"{model} {variant}, stage {stage}," if stage else model

@@ -10,30 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.model import Gpu, GpuType, Pool
-from services.planner.core.plan import SegmentSpec
 
 _LOST_SHARE = 1 / 6
 """Share of a node's orphan timeout after which the planner plans without it."""
 
 _PUE_STEP = 0.0625
 """Plans see measured PUE in such steps; accounts and receipts see it as it is."""
-
-
-class SegmentState(IntEnum):
-    """Where a segment stands in its life; values are the wire's."""
-
-    STARTING = 1
-    READY = 2
-    DEGRADED = 3
-    DRAINING = 4
-    QUARANTINED = 5
 
 
 @dataclass(frozen=True, slots=True)

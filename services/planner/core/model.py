@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from services.kit.config import Objective, PlacementRule
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.profiles.core.profile import Profile, SliceShape
+from services.kit.segment import SegmentSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,20 @@ class Segment:
     gpu_uuid: str
     placement: Placement
     share: float
+
+    @property
+    def spec(self) -> SegmentSpec:
+        """What the node's agent must be asked for to run the segment."""
+        return SegmentSpec(
+            segment_id=self.segment_id,
+            model=self.kind.model,
+            variant=self.kind.variant,
+            batch_size=self.kind.batch_size,
+            processes=self.kind.processes,
+            gpu_uuid=self.gpu_uuid,
+            placement=self.placement,
+            stage=self.kind.stage.index,
+        )
 
     @property
     def identity(self) -> tuple[str, Placement, str, str, int, int, int]:

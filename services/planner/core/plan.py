@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from services.kit.config import Goals
-from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 from services.planner.core.model import Queue, Segment, queue_of
 
 
@@ -20,63 +20,6 @@ class PlanState(IntEnum):
     ACTIVE = 3
     SUPERSEDED = 4
     FAILED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class MpsLimit:
-    """What one process may take of its slice.
-
-    Attributes:
-        thread_percentage: Of the slice's SMs, 1..100.
-        memory_bytes: Device memory, bytes; 0: no bound.
-    """
-
-    thread_percentage: int
-    memory_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSpec:
-    """What an agent is asked to run.
-
-    Attributes:
-        segment_id: Unique over the deployment's life.
-        model, variant: What runs.
-        batch_size: Largest batch, items.
-        processes: Worker processes on the slice.
-        gpu_uuid, placement: Where.
-        limits: What each process may take of the slice; empty: equal shares.
-        stage: Which part of the variant, where it is a pipeline.
-    """
-
-    segment_id: str
-    model: str
-    variant: str
-    batch_size: int
-    processes: int
-    gpu_uuid: str
-    placement: Placement
-    limits: tuple[MpsLimit, ...] = ()
-    stage: int = 0
-
-    @property
-    def queue(self) -> Queue:
-        """Where it takes its requests from."""
-        return queue_of(self.model, self.variant, self.stage)
-
-    @classmethod
-    def of(cls, segment: Segment) -> SegmentSpec:
-        """Return what an agent must be asked for to run a placed segment."""
-        return cls(
-            segment_id=segment.segment_id,
-            model=segment.kind.model,
-            variant=segment.kind.variant,
-            batch_size=segment.kind.batch_size,
-            processes=segment.kind.processes,
-            gpu_uuid=segment.gpu_uuid,
-            placement=segment.placement,
-            stage=segment.kind.stage.index,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +40,16 @@ class PlannedSegment:
     throughput_rps: float
     latency_s: float
 
+    @property
+    def queue(self) -> Queue:
+        """The queue that the segment takes its requests from."""
+        return queue_of(self.spec.model, self.spec.variant, self.spec.stage)
+
     @classmethod
     def of(cls, segment: Segment) -> PlannedSegment:
         """Return a placed segment as a plan records it."""
         return cls(
-            spec=SegmentSpec.of(segment),
+            spec=segment.spec,
             node=segment.node,
             share=segment.share,
             throughput_rps=segment.kind.throughput_rps,

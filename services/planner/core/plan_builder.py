@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from services.kit.segment import SegmentSpec
 from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.model import Gpu
 from services.planner.core.plan import (
@@ -16,7 +17,6 @@ from services.planner.core.plan import (
     PlannedSegment,
     PlanState,
     Prediction,
-    SegmentSpec,
 )
 from services.planner.core.triggers import Observation
 

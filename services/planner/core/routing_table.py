@@ -135,11 +135,11 @@ def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...
     segments = tuple(segments)
     total_rps: dict[Queue, float] = {}
     for segment in segments:
-        queue = segment.spec.queue
+        queue = segment.queue
         total_rps[queue] = total_rps.get(queue, 0.0) + segment.throughput_rps
     return tuple(
-        replace(segment, share=segment.throughput_rps / total_rps[segment.spec.queue])
-        if total_rps[segment.spec.queue] > 0
+        replace(segment, share=segment.throughput_rps / total_rps[segment.queue])
+        if total_rps[segment.queue] > 0
         else replace(segment, share=1.0)  # nothing is known: `routes` makes them equal
         for segment in segments
     )

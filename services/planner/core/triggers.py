@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from services.kit.config import Triggers
-from services.planner.core.plan import SegmentSpec
+from services.kit.segment import SegmentSpec
 from services.planner.core.service_level import Violation
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from services.planner.core.fleet import RunningSegment, SegmentState
+from services.kit.segment import SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Model
 
 _FIRST_S = 600.0

@@ -15,12 +15,13 @@ import pytest
 from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
+from services.kit.segment import SegmentState
 from services.planner.adapters.store import Store, open_store
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import Counters, Used
 from services.planner.core.decide import Snapshot
-from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
 from services.planner.core.plan import Outcome, Plan, PlanState

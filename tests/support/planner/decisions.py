@@ -9,10 +9,10 @@ from itertools import count
 from services.kit.config import Objective, Planner
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.segment import SegmentState
 from services.planner.core.decide import Decision, Snapshot, decide
-from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, GpuType, Model, Pool, Variant
-from services.planner.core.plan import SegmentSpec
 from tests.support.fake_agent import A100
 
 SETTINGS = Planner(batch_sizes=(1, 4, 16), max_processes=2)
@@ -60,7 +60,7 @@ def done(before: Snapshot, decision: Decision) -> Snapshot:
         before,
         gpus=tuple(replace(gpu, slices=tuple(sorted(slices[gpu.uuid]))) for gpu in before.gpus),
         running=tuple(
-            RunningSegment(SegmentSpec.of(segment), SegmentState.READY, ("h:1",))
+            RunningSegment(segment.spec, SegmentState.READY, ("h:1",))
             for segment in decision.target
         ),
         shares={segment.segment_id: segment.share for segment in decision.target},

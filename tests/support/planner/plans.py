@@ -7,14 +7,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from services.kit.mig import Placement
-from services.planner.core.plan import (
-    Inputs,
-    Plan,
-    PlannedSegment,
-    PlanState,
-    Prediction,
-    SegmentSpec,
-)
+from services.kit.segment import SegmentSpec
+from services.planner.core.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction
 
 PREDICTION = Prediction(-1.5, {"digits": 97.0}, {"digits": 0.1}, {}, 120.0, 25.2, 1, 0.0, 0.02)
 

@@ -5,14 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from services.kit.mig import Placement
-from services.planner.core.plan import (
-    Inputs,
-    Plan,
-    PlannedSegment,
-    PlanState,
-    Prediction,
-    SegmentSpec,
-)
+from services.kit.segment import SegmentSpec
+from services.planner.core.plan import Inputs, Plan, PlannedSegment, PlanState, Prediction
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SPEC = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-a", Placement("1g.5gb", 3))

@@ -15,11 +15,11 @@ from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
+from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.decide import STRATEGIES, Snapshot
-from services.planner.core.fleet import RunningSegment, SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
-from services.planner.core.plan import SegmentSpec
 from tests.support.examples import examples
 from tests.support.planner.decisions import MODEL, POOL, analytic, decided, done, snapshot
 

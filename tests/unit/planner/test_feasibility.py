@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 from services.planner.core import feasibility
 from services.planner.core.decide import STRATEGIES
 from services.planner.core.model import Gpu, Segment
-from services.planner.core.plan import Plan, PlannedSegment, SegmentSpec
+from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.plan_builder import Circumstances, draft
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
 from tests.support.planner.stored_plans import NOW
@@ -84,12 +85,11 @@ def test_what_hardware_would_refuse_is_told(segments: list[PlannedSegment], faul
 @pytest.mark.parametrize(
     ("segments", "field"),
     [
-        ([segment(Placement("1g.5gb", 0), batch_size=0)], "plan.segments[0].spec"),
         ([segment(Placement("1g.5gb", 0), share=float("nan"))], "plan.segments[0].share"),
         ([segment(Placement("1g.5gb", 0), share=0.5)], "plan.segments"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused(segments: list[PlannedSegment], field: str) -> None:
+def test_shares_that_cannot_be_are_refused(segments: list[PlannedSegment], field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         feasibility.check(segments)
 

@@ -21,7 +21,8 @@ from services.kit.config import (
     Zone,
 )
 from services.kit.mig import Placement
-from services.planner.core.plan import PlannedSegment, SegmentSpec
+from services.kit.segment import SegmentSpec
+from services.planner.core.plan import PlannedSegment
 from services.planner.core.routing_table import RoutingTable, Told, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.kit.config import Triggers
 from services.kit.mig import Placement
-from services.planner.core.plan import SegmentSpec
+from services.kit.segment import SegmentSpec
 from services.planner.core.service_level import Violation
 from services.planner.core.triggers import Kind, Observation, cause, disturbance, wait_s
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from services.kit.config import Triggers
 from services.kit.mig import Placement
-from services.planner.core.fleet import RunningSegment, SegmentState
-from services.planner.core.plan import SegmentSpec
+from services.kit.segment import SegmentSpec, SegmentState
+from services.planner.core.fleet import RunningSegment
 from services.planner.core.triggers import Kind, Observation, cause
 from services.planner.core.variant_blocklist import Distrust, trusted
 from tests.support.planner.fleets import model

@@ -9,8 +9,9 @@ from datetime import timedelta
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.adapters.wire.record_mapping import from_message, to_message
-from services.planner.core.fleet import Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.core.fleet import Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
 from services.planner.core.placement.actions import (
     Action,
@@ -20,7 +21,6 @@ from services.planner.core.placement.actions import (
     StartSegment,
     StopSegment,
 )
-from services.planner.core.plan import SegmentSpec
 
 _HIGHEST_PUE = 3.0
 
@@ -153,7 +153,7 @@ def _fill(message: steps_pb2.Step | steps_pb2.Action, action: Action, grace_s: f
         case LockClock():
             message.lock_clock.MergeFrom(to_message(action, steps_pb2.LockClock))
         case StartSegment(segment):
-            spec = to_message(SegmentSpec.of(segment), inventory_pb2.SegmentSpec)
+            spec = to_message(segment.spec, inventory_pb2.SegmentSpec)
             message.start_segment.spec.MergeFrom(spec)
         case StopSegment(segment_id):
             message.stop_segment.segment_id = segment_id

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from services.kit.segment import SegmentSpec
 from services.planner.core.explain.explanation import ClockChange, Outlook, PlanDiff, ShareChange
-from services.planner.core.plan import Plan, PlannedSegment, SegmentSpec
+from services.planner.core.plan import Plan, PlannedSegment
 
 _SAME_SHARE = 1e-9
 
@@ -41,7 +42,8 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
 
 
 def _by_place(plan: Plan) -> dict[SegmentSpec, PlannedSegment]:
-    return {replace(segment.spec, segment_id=""): segment for segment in plan.segments}
+    """Return the segments by what they run and where; their ids say nothing of that."""
+    return {replace(segment.spec, segment_id="any"): segment for segment in plan.segments}
 
 
 def _clocks(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[ClockChange]:

@@ -16,6 +16,7 @@ from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.config import Goals
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Placement
+from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.adapters.wire.convert import (
     changes_from,
     load_from,
@@ -25,7 +26,6 @@ from services.planner.adapters.wire.convert import (
     routing_to,
 )
 from services.planner.adapters.wire.convert_node import change_to, node_from, step_to
-from services.planner.core.fleet import SegmentState
 from services.planner.core.model import Pool, Segment, SegmentKind
 from services.planner.core.placement.actions import (
     CreateSlice,
@@ -42,7 +42,6 @@ from services.planner.core.plan import (
     PlannedSegment,
     PlanState,
     Prediction,
-    SegmentSpec,
 )
 from services.planner.core.routing_table import Instance, ModelRoutes, RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
@@ -51,15 +50,17 @@ from tests.support.examples import examples
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False)
 counts = st.integers(0, 2**31 - 1)
+sizes = st.integers(1, 2**31 - 1)
+given_names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 by_name = st.dictionaries(names, numbers, max_size=3)
 specs = st.builds(
     SegmentSpec,
-    segment_id=names,
-    model=names,
-    variant=names,
-    batch_size=counts,
-    processes=counts,
-    gpu_uuid=names,
+    segment_id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True),
+    model=given_names,
+    variant=given_names,
+    batch_size=sizes,
+    processes=sizes,
+    gpu_uuid=given_names,
     placement=st.builds(Placement, names, counts),
 )
 goals = st.builds(
@@ -205,12 +206,7 @@ def test_a_node_keeps_its_geometry_slices_and_segments() -> None:
         inventory_pb2.Placement(profile="1g.5gb", start=3)
     )
     message.segments.add(state=inventory_pb2.SEGMENT_STATE_READY, endpoints=["h:1"]).spec.CopyFrom(
-        inventory_pb2.SegmentSpec(
-            segment_id="s-1",
-            batch_size=8,
-            gpu_uuid="GPU-a",
-            placement=inventory_pb2.Placement(profile="1g.5gb", start=3),
-        )
+        spec_message(placement=inventory_pb2.Placement(profile="1g.5gb", start=3))
     )
     node = node_from(message)
 
@@ -260,13 +256,30 @@ def anonymous(message: inventory_pb2.Node) -> None:
 def stateless(message: inventory_pb2.Node) -> None:
     place = inventory_pb2.Placement(profile="1g.5gb")
     message.gpus[0].slices.add().placement.CopyFrom(place)
-    spec = inventory_pb2.SegmentSpec(segment_id="s-1", gpu_uuid="GPU-a", placement=place)
-    message.segments.add().spec.CopyFrom(spec)
+    message.segments.add().spec.CopyFrom(spec_message(placement=place))
 
 
 def placeless(message: inventory_pb2.Node) -> None:
-    spec = inventory_pb2.SegmentSpec(segment_id="s-1", gpu_uuid="GPU-a")
+    state = inventory_pb2.SEGMENT_STATE_READY
+    message.segments.add(state=state).spec.CopyFrom(spec_message())
+
+
+def modelless(message: inventory_pb2.Node) -> None:
+    spec = spec_message()
+    spec.model = ""
     message.segments.add(state=inventory_pb2.SEGMENT_STATE_READY).spec.CopyFrom(spec)
+
+
+def spec_message(**given: Any) -> inventory_pb2.SegmentSpec:
+    return inventory_pb2.SegmentSpec(
+        segment_id="s-1",
+        model="digits",
+        variant="small",
+        batch_size=8,
+        processes=1,
+        gpu_uuid="GPU-a",
+        **given,
+    )
 
 
 @pytest.mark.parametrize(
@@ -278,6 +291,7 @@ def placeless(message: inventory_pb2.Node) -> None:
         (typeless, "node.gpus.type.profiles"),
         (stateless, "node.segments.state"),
         (placeless, "node.segments.spec"),
+        (modelless, "spec.model"),
     ],
 )
 def test_a_node_that_cannot_be_is_refused_by_field(

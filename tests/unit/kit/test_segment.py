@@ -1,0 +1,50 @@
+"""What an agent may be asked to run: anything else is refused by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.kit.errors import InvalidArgument
+from services.kit.mig import Placement
+from services.kit.segment import MpsLimit, SegmentSpec
+
+VALID: dict[str, Any] = {
+    "segment_id": "s-1",
+    "model": "digits",
+    "variant": "small",
+    "batch_size": 8,
+    "processes": 2,
+    "gpu_uuid": "GPU-a",
+    "placement": Placement("1g.5gb", 3),
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"segment_id": ""}, "spec.segment_id"),
+        ({"segment_id": "../etc"}, "spec.segment_id"),
+        ({"segment_id": "s" * 121}, "spec.segment_id"),
+        ({"model": ""}, "spec.model"),
+        ({"variant": ""}, "spec.variant"),
+        ({"gpu_uuid": ""}, "spec.gpu_uuid"),
+        ({"batch_size": 0}, "spec.batch_size"),
+        ({"processes": 0}, "spec.processes"),
+        ({"limits": (MpsLimit(50),)}, "spec.limits"),
+    ],
+)
+def test_a_wrong_spec_is_refused_by_field(wrong: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        SegmentSpec(**VALID | wrong)
+
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("percentage", [0, 101])
+def test_a_process_may_take_a_share_of_its_slice_only(percentage: int) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        MpsLimit(percentage)
+
+    assert caught.value.field == "spec.limits.thread_percentage"
