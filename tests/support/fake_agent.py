@@ -24,11 +24,11 @@ from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit import config
+from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.rpc import serving
 from services.planner.app import run
-from services.planner.broadcast import Broadcast
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub

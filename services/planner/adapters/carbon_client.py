@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-import grpc
 from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.carbon.v1 import carbon_pb2
-from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.config import Horizon
-from services.kit.telemetry import logs
+from services.kit.rpc.reconnect import Reconnector
 from services.planner.core.forecast import forecast_periods
 from services.planner.core.model import Period
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
-
-_log = logs.get("grid")
 
 
 class Learner(Protocol):
@@ -42,7 +38,7 @@ async def follow(
     horizon: Horizon,
     learner: Learner,
     clock: Clock,
-) -> None:
+) -> NoReturn:
     """Hand every new intensity to `learner`, after what is expected to follow, for ever.
 
     Forecasts are in grid time, which under replay runs faster than `clock`.
@@ -54,25 +50,21 @@ async def follow(
         learner: Called after each change.
         clock: To wait with before dialling again.
     """
-    backoff = Backoff()
+    connection = Reconnector("carbon", clock)
     forecasts: dict[str, tuple[forecast_periods.Step, ...]] = {}
-    while True:
-        try:
-            async for response in carbon.Watch(_request(zones, horizon)):
-                backoff.reset()
-                forecasts |= _forecasts(response.intensities)
-                if forecasts.keys() == zones:
-                    learner.foresee(forecast_periods.periods(forecasts, horizon))
-                learner.learn(
-                    {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
-                    {
-                        each.zone: each.staleness.ToNanoseconds() / 1e9
-                        for each in response.intensities
-                    },
-                )
-        except grpc.aio.AioRpcError as error:
-            _log.warning("carbon is away", status=error.code().name, error=error.details())
-        await clock.sleep(backoff.next_s())
+
+    async def watch() -> None:
+        async for response in carbon.Watch(_request(zones, horizon)):
+            connection.connected()
+            forecasts.update(_forecasts(response.intensities))
+            if forecasts.keys() == zones:
+                learner.foresee(forecast_periods.periods(forecasts, horizon))
+            learner.learn(
+                {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
+                {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
+            )
+
+    await connection.run(watch)
 
 
 def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest:

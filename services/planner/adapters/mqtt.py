@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from services.kit.broadcast import Broadcast
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
 from services.kit.mqtt import BrokerConnection
 from services.planner.adapters.mqtt_payload import record_of
-from services.planner.broadcast import Broadcast
 from services.planner.core.routing_table import Announcement
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from services.kit.backoff import Backoff
+from services.kit.broadcast import Broadcast
 from services.kit.config import Deployment
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
-from services.planner.broadcast import Broadcast
 from services.planner.change_event import Notice
 from services.planner.control.serving_policies import Policies
 from services.planner.core.fleet import Fleet

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.broadcast import Broadcast
 from services.planner.adapters.wire.replay import without_gaps
-from services.planner.broadcast import Broadcast
 from services.planner.core.plan import Plan
 from services.planner.core.routing_table import Announcement, RoutingTable
 from tests.support.examples import examples
