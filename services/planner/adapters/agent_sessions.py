@@ -1,4 +1,4 @@
-"""The agents' open streams: reports come up, steps go down, results come back."""
+"""The open streams of agents: they send reports and results, and receive steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Session:
         self._closed = False
 
     async def send(self, step: steps_pb2.Step) -> steps_pb2.StepResult:
-        """Ask for a step and wait for its result.
+        """Send a step and wait for its result.
 
         Raises:
             Unavailable: The stream ended first.
@@ -60,7 +60,7 @@ class Session:
         return answer
 
     def resolve(self, result: steps_pb2.StepResult) -> None:
-        """Take in a step's result; one that nobody waits for is of an older rollout."""
+        """Take in the result of a step; the result of an older rollout's step is dropped."""
         waiting = self._pending.get(result.step_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(result)
@@ -89,12 +89,12 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An agent's last words, as it said them.
+    """The newest report of an agent, as it was sent.
 
     Attributes:
-        node: What it has.
+        node: Hardware and segments of the node.
         energy: One account per GPU.
-        drifts: Profiles that are wrong there.
+        drifts: Profiles that are wrong on this node.
     """
 
     node: inventory_pb2.Node
@@ -103,7 +103,7 @@ class Report:
 
 
 class Agents:
-    """Every agent's session and last report; feeds the fleet, the account and the tally."""
+    """Every agent's session and last report; feeds the fleet, the account and the online search."""
 
     def __init__(
         self, fleet: Fleet, account: RecordEnergy, tally: Tally, clock: Clock, changed: Notice
@@ -147,7 +147,7 @@ class Agents:
             InvalidArgument: It reports another node than the first.
         """
         if self._sessions.get(session.node) is not session:
-            return  # a late word of a stream that was replaced
+            return  # a late message of a stream that was replaced
         if request.HasField("node"):
             if request.node.name != session.node:
                 raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""The planner at a broker: the newest plan, for whoever subscribes."""
+"""The planner as an MQTT client: it publishes the newest plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as subscribers outside gRPC are told of it (docs/mqtt.md)."""
+"""A plan as MQTT subscribers receive it (docs/mqtt.md)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST: Final = 2000
 
 
 def record_of(plan: Plan) -> dict[str, Any]:
-    """Return what subscribers are told of a plan."""
+    """Return the payload of a plan."""
     return {
         "version": plan.version,
         "state": plan.state.name.lower(),

@@ -28,7 +28,7 @@ from services.kit.profiles.table import TableProfile
 from services.planner.capacity.fleet_sizing import Service
 
 NOMINAL_GMACS = 1.0
-"""Arithmetic per item, 1e9: the tables do not tell, so that energy means nothing here."""
+"""Arithmetic per item, 1e9: the tables lack it, so that energy means nothing here."""
 
 ABSENT = "N/A"
 PROFILE_SUFFIXES = (".csv", ".parquet")

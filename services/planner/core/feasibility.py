@@ -1,4 +1,4 @@
-"""Plans of before, on the fleet of now: can it hold them, and what would run?"""
+"""Whether the present fleet can run an earlier plan, and what would run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def target(
 
 
 def resumed(plan: Plan, gpus: Iterable[Gpu], models: Sequence[Model]) -> tuple[Segment, ...]:
-    """Return the segments of a plan whose rollout goes on, ids and all; arguments as `target`."""
+    """Return the segments of a plan whose rollout resumes, with their ids; see `target`."""
     known, offered = {gpu.uuid: gpu for gpu in gpus}, variants(models)
     return tuple(
         placed(

@@ -30,7 +30,7 @@ class RunningSegment:
     """A segment as its agent reports it.
 
     Attributes:
-        spec: What was asked for.
+        spec: Model, variant and slice.
         state: Where it stands.
         endpoints: "host:port" of its workers.
     """
@@ -54,7 +54,7 @@ class NodeGpu:
         type: What it is.
         slices: Those that exist now.
         clock_mhz: What its SM clock is held at, MHz; 0: not held.
-        wanted: An operator waits for it: what runs there is to be moved elsewhere.
+        wanted: An operator has requested it: segments are to move to other GPUs.
     """
 
     uuid: str
@@ -72,7 +72,7 @@ class Node:
         name, zone: Of the deployment file.
         gpus: What it has.
         segments: What runs now.
-        pue: Wall energy per device energy, measured; None: nobody measures.
+        pue: Wall energy per device energy, measured; None: not measured.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Fleet:
         self._first_join_s: float | None = None
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
-        """Wait for nodes that a plan of before a restart uses, as if they had just left."""
+        """Expect nodes that a plan from before a restart uses, as if they had just left."""
         for name in nodes & self._settings.keys():
             self._members.setdefault(name, _Member(None, now_s))
 
@@ -130,14 +130,14 @@ class Fleet:
         self._members[name].left_s = now_s
 
     def connected(self, name: str) -> bool:
-        """Tell whether a node's stream is open."""
+        """Return whether a node's stream is open."""
         member = self._members.get(name)
         return member is not None and member.left_s is None
 
     def unsettled_s(self, now_s: float) -> float:
         """Return how long to wait before the fleet is worth planning for, s.
 
-        0: now. Infinite: until somebody joins.
+        0: now. Infinite: until a node joins.
         """
         if self._first_join_s is None:
             return math.inf
@@ -160,7 +160,7 @@ class Fleet:
                 yield member.node
 
     def heard(self, name: str) -> bool:
-        """Tell whether a node has reported since the start."""
+        """Return whether a node has reported since the start."""
         member = self._members.get(name)
         return member is not None and member.node is not None
 
@@ -203,7 +203,7 @@ class Fleet:
         return tuple(self._gpus(intensity, now_s, wanted=False))
 
     def leaving(self, intensity: Mapping[str, float], now_s: float) -> tuple[Gpu, ...]:
-        """Return the GPUs that operators wait for; arguments as for `gpus`."""
+        """Return the GPUs that operators have requested; arguments as for `gpus`."""
         return tuple(self._gpus(intensity, now_s, wanted=True))
 
     def _gpus(self, intensity: Mapping[str, float], now_s: float, *, wanted: bool) -> Iterator[Gpu]:

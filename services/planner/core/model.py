@@ -1,4 +1,4 @@
-"""The planner's words: what is known, what may run, what should run.
+"""The planner's records: what is known, what may run, what should run.
 
     Problem --strategy--> Configuration --placement--> tuple[Segment, ...] --rollout--> stages
 
@@ -60,7 +60,7 @@ class GpuType:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """GPUs that a plan need not tell apart: same type, same zone, same PUE.
+    """GPUs that a plan need not distinguish: same type, same zone, same PUE.
 
     Attributes:
         type: GPU type.
@@ -253,7 +253,7 @@ class Segment:
 
     @property
     def spec(self) -> SegmentSpec:
-        """What the node's agent must be asked for to run the segment."""
+        """What the node's agent must run."""
         return SegmentSpec(
             segment_id=self.segment_id,
             model=self.kind.model,

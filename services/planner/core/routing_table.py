@@ -66,7 +66,7 @@ _FROM_FILE: Mapping[str, Policy] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What agents told of their hardware.
+    """What agents reported of their hardware.
 
     Attributes:
         pues: Of nodes whose PUE is not as the deployment says.
@@ -161,7 +161,7 @@ def routes(
             and the shares of the others of its queue grow in proportion. A segment's share is split
             equally over its workers.
         policies: Of models that are not served as the deployment says.
-        told: What agents told.
+        told: What agents reported.
     """
     segments = tuple(segments)
     found = {name: Policy.of(model) for name, model in deployment.models.items()} | {**policies}

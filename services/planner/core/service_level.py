@@ -1,8 +1,8 @@
-"""What requests got lately: the share that was late, and the accuracy they got.
+"""The recent service level: share of late requests, and accuracy of answers.
 
 A plan rests on profiles and on a queueing model. Where what is seen is worse than promised, both
-were too kind, and deciding anew from the same numbers would change nothing. So a violation also
-raises what is asked of the next plan, and that wears off again.
+were too optimistic, and re-planning from the same numbers would change nothing. So a violation also
+raises the requirements on the next plan, for a while.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ServiceLevel:
         self._short.update((model, why) for model in models if model in self.aims)
 
     def forget(self) -> None:
-        """Begin anew: what is seen from here on is another plan's."""
+        """Discard what was observed: another plan is active."""
         self._seen.clear()
         self._short.clear()
 
@@ -161,11 +161,11 @@ class ServiceLevel:
     def decided(self, *, inaccurate: bool, changed: bool, now_s: float) -> None:
         """Learn what came of a decision.
 
-        Where inaccurate answers were its cause and nothing changed, they are no cause for a while,
-        each time for twice as long: some strategies ignore the floor.
+        Where inaccurate answers were the reason and nothing changed, they trigger no further
+        decision for a while, each time for twice as long: some strategies ignore the floor.
 
         Args:
-            inaccurate: They were the cause. Any other cause ends all patience.
+            inaccurate: Whether inaccurate answers were the reason; any other ends the delay.
             changed: Another plan came of it.
             now_s: Now.
         """
@@ -176,11 +176,11 @@ class ServiceLevel:
             self._patience = (length_s, now_s + length_s)
 
     def bears(self, now_s: float) -> bool:
-        """Tell whether inaccurate answers are no cause to plan for now."""
+        """Return whether inaccurate answers trigger no decision for now."""
         return now_s < self._patience[1]
 
     def demand_more(self, floor: float, now_s: float) -> None:
-        """Ask more of the next plan where promises are broken now."""
+        """Raise the requirements on the next plan where an SLO or the floor is violated now."""
         for violation in self.late():
             raised = self._factor(violation.model, now_s) * _HEADROOM_STEP
             self._headroom[violation.model] = (min(raised, _MOST_HEADROOM), now_s)
@@ -203,7 +203,7 @@ class ServiceLevel:
 
 
 def _why(seen: _Seen, asked: float, model: str) -> str:
-    """Return what tells of an overload; empty: nobody was refused."""
+    """Return the sentence that reports an overload; "": no request was refused."""
     if not seen.refused:
         return ""
     late, refused = 100 * seen.late / asked, 100 * seen.refused / asked

@@ -33,14 +33,14 @@ class AddedGpus:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Circumstances that differ from the present; whatever is empty is as it is.
+    """Circumstances that differ from the present; an empty field is as it is.
 
     Attributes:
         demand_rps: By model, req/s.
         intensity_gco2e_per_kwh: By zone. The forecast of what follows is then left out.
         objective: Fields of `deployment.Objective`, for example {"carbon_weight": 1.0,
             "goals": {"clover": 0, "fewest_gpus": 1}}; fields of nested sections are merged.
-        strategy: Who decides.
+        strategy: Name of the strategy.
         without_gpus: UUIDs of GPUs that are taken away.
         added_gpus: GPUs that are added, empty ones.
     """
@@ -53,7 +53,7 @@ class Changes:
     added_gpus: tuple[AddedGpus, ...] = ()
 
     def __bool__(self) -> bool:
-        """Tell whether anything differs from the present."""
+        """Return whether anything differs from the present."""
         return self != Changes()
 
 

@@ -51,8 +51,8 @@ class Pages:
     ) -> None:
         """Write a page, and what was seen of a plan, together.
 
-        To write a page twice is to write it once: whoever does not know whether it was written,
-        because the connection broke within the commit, writes it again.
+        Writing is idempotent: a caller that does not know whether a page was written, because the
+        connection broke during the commit, writes the page again.
 
         Args:
             page: Of the account.

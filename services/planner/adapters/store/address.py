@@ -19,7 +19,7 @@ def address(database: Path | str) -> URL:
         database: An SQLite file, or a URL as libpq takes it.
 
     Raises:
-        InvalidArgument: It is no URL, or of a kind of database that we do not speak to. The
+        InvalidArgument: The value is not a URL, or names an unsupported kind of database. The
             message holds no password.
     """
     if isinstance(database, Path):

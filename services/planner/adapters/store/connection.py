@@ -1,4 +1,4 @@
-"""The one connection to the database: whoever uses it takes turns; it is made anew where it broke.
+"""The one connection to the database: users take turns; a broken connection is opened again.
 
 One connection, because a reader must not see what is not committed yet, and because PostgreSQL's
 lock against a second planner lives and dies with it.

@@ -64,7 +64,7 @@ async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncI
 
 
 async def _granted(ask: Callable[[], Awaitable[bool]], what: str, patience_s: float) -> None:
-    """Ask for a lock until it is granted.
+    """Request a lock until it is granted.
 
     Raises:
         FailedPrecondition: It was not within `patience_s`.

@@ -29,16 +29,16 @@ def counters_from(energy: Iterable[inventory_pb2.GpuEnergy], now: datetime) -> d
     """Return what an agent counted, by GPU.
 
     Raises:
-        InvalidArgument: A figure is no energy.
+        InvalidArgument: An energy value is negative or not finite.
     """
     return {gpu.gpu_uuid: _counters(gpu, now) for gpu in energy}
 
 
 def grouping_from(value: int) -> Grouping:
-    """Return what entries are to be added up by.
+    """Return the column by which entries are summed.
 
     Raises:
-        InvalidArgument: Nobody knows it.
+        InvalidArgument: The value is not a grouping.
     """
     if value not in _GROUPINGS:
         raise InvalidArgument(f"by: must be one of {sorted(_GROUPINGS)}, got {value}", field="by")
@@ -87,10 +87,10 @@ def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> Counters:
         models[each.model] = models.get(each.model, Used()) + used
     since_s = message.since.ToNanoseconds() / 1e9
     found = Counters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
-    told = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
-    if not all(math.isfinite(joules) and joules >= 0 for joules in told):
+    reported = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
+    if not all(math.isfinite(joules) and joules >= 0 for joules in reported):
         raise InvalidArgument(
-            f"energy: GPU {message.gpu_uuid} tells a figure that is no energy: {min(told)} J",
+            f"energy: GPU {message.gpu_uuid} reports an invalid energy value: {min(reported)} J",
             field="energy",
         )
     return found

@@ -1,4 +1,4 @@
-"""Agents' protobuf <-> the planner's words."""
+"""Agents' protobuf <-> the planner's records."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _running_from(
 
 
 def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:
-    """Return the step that asks an agent for `action`.
+    """Return the step that has an agent carry out `action`.
 
     Args:
         step_id: Unique within the rollout.
@@ -130,7 +130,7 @@ def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:
 
 
 def change_to(step_id: str, groups: Iterable[Iterable[tuple[Action, float]]]) -> steps_pb2.Step:
-    """Return the step that asks an agent for several actions as one: all of them, or none.
+    """Return the step that has an agent carry out several actions as one: all, or none.
 
     Args:
         step_id: Unique within the rollout.

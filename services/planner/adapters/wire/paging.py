@@ -16,7 +16,7 @@ _PREFIX: Final = b"plans-below:"
 
 
 def page_size(asked: int) -> int:
-    """Return how many plans to give; 0 asks for the default.
+    """Return how many plans to send; 0: the default.
 
     Raises:
         InvalidArgument: More than the most.

@@ -49,23 +49,25 @@ class Account:
         """Return the account after some GPUs' reports."""
         return replace(self, total=self.total + spent, gpus={**self.gpus, **gpus})
 
-    def count(self, router: str, told: Mapping[str, Tokens]) -> tuple[Account, dict[str, Tokens]]:
+    def count(
+        self, router: str, counted: Mapping[str, Tokens]
+    ) -> tuple[Account, dict[str, Tokens]]:
         """Return the account after a router's report, and what is new in it.
 
         Args:
-            router: Its id, another one for each process.
-            told: Tokens since it started, by model. Its first report is where its account begins.
+            router: Id of the router; each process has its own.
+            counted: Tokens since it started, by model. Its account begins with the first report.
         """
         known = self.routers.get(router)
         others = {name: each for name, each in self.routers.items() if name != router}
         kept = dict(list(others.items())[1 - _MOST_ROUTERS :])  # the latest that reported
-        after = replace(self, routers={**kept, router: {**(known or {}), **told}})
+        after = replace(self, routers={**kept, router: {**(known or {}), **counted}})
         if known is None:
             return after, {}
         none = Tokens()
         new = {
             model: Tokens(max(now.input - then.input, 0), max(now.output - then.output, 0))
-            for model, now in told.items()
+            for model, now in counted.items()
             if (then := known.get(model, none)) != now
         }
         return after, new

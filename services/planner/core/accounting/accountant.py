@@ -1,4 +1,4 @@
-"""Takes in reports, and knows what there is to write down."""
+"""Turns reports of energy and tokens into entries to write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.baseline import Rates, against
 from services.planner.core.accounting.counters import Counters, advance
 from services.planner.core.accounting.entries import Figures, Key, hour_of
-from services.planner.core.accounting.hourly_entries import NOBODY, answered, booked
+from services.planner.core.accounting.hourly_entries import NO_MODEL, answered, booked
 from services.planner.core.accounting.site import Board, Site
 
 _NO_BOARD = Board()
@@ -21,7 +21,7 @@ class Page:
     """What is written at once: entries, and up to where the counters are in them.
 
     Attributes:
-        account: As it stands after them; its `page` tells this page from the ones before.
+        account: As it stands after them; its `page` numbers the pages.
         entries: To be added to what is written already.
     """
 
@@ -33,7 +33,7 @@ class Accountant:
     """The account and what is not written of it yet.
 
     Args:
-        site: Tells of a node, by name; None: its zone's intensity is not known yet.
+        site: Returns a node by name; None: the intensity of its zone is not known yet.
         account: As last written.
     """
 
@@ -85,7 +85,7 @@ class Accountant:
 
     def _book(self, key: Key, figures: Figures) -> None:
         self._add(key, figures)
-        if key.model == NOBODY:
+        if key.model == NO_MODEL:
             return
         if self._rates is None:  # what BASE draws is booked once it is known
             self._unrated[key] = self._unrated.get(key, Figures()) + figures

@@ -89,7 +89,7 @@ def against(
 
 
 def _alone(problem: Problem, model: Model) -> dict[SegmentKind, float]:
-    """Return the model's most accurate variant that fits on a GPU, for want of a GPU left to it."""
+    """Return the model's most accurate variant that fits on a GPU, whether one is left or not."""
     pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
     for variant in sorted(model.variants, key=lambda each: -each.accuracy):
         for pool, _ in pools:

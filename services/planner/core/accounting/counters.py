@@ -1,4 +1,4 @@
-"""Agents' counters only grow: what was drawn is a difference, whatever is told twice or late."""
+"""Agents' counters only grow: consumption is a difference, even if reports come twice or late."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Used:
 
     Attributes:
         active_j: Active energy, J.
-        idle_share_j: Its share of idle energy, told beside, J.
+        idle_share_j: Its share of idle energy, reported separately, J.
         requests: Answered.
     """
 
@@ -29,7 +29,7 @@ class Used:
         )
 
     def beyond(self, last: Used) -> Used:
-        """Return what was used since `last`; a counter that stands lower tells nothing new."""
+        """Return what was used since `last`; a counter that is lower adds nothing."""
         return Used(
             max(self.active_j - last.active_j, 0.0),
             max(self.idle_share_j - last.idle_share_j, 0.0),
@@ -39,14 +39,14 @@ class Used:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """A GPU's counters, as its agent told them.
+    """A GPU's counters, as its agent reported them.
 
     By model, not by segment: agents merge the entries of segments that ended long ago, and a sum
     over all entries of a model does not notice.
 
     Attributes:
-        since_s: When the agent's account began, Unix time, s; 0: it does not say.
-        at_s: When they were told, Unix time, s.
+        since_s: When the agent's account began, Unix time, s; 0: unknown.
+        at_s: When they were reported, Unix time, s.
         total_j: Metered, J.
         idle_j: Of it: idle energy, J.
         models: Of it: what each model used; None: not known (an older planner kept totals only).
@@ -82,12 +82,12 @@ class Drawn:
         return self.total_j - fsum((self.idle_j, *(used.active_j for used in self.models.values())))
 
 
-def advance(last: Counters | None, told: Counters) -> tuple[Counters, Drawn | None]:
+def advance(last: Counters | None, reported: Counters) -> tuple[Counters, Drawn | None]:
     """Return the counters after a report, and what was drawn since the one before.
 
     Args:
         last: As they stood; None: the GPU's account begins here, and costs nothing yet.
-        told: What the agent tells.
+        reported: The report of the agent.
 
     Returns:
         Counters that never go back while the agent's account is the same one: a report that comes
@@ -96,42 +96,43 @@ def advance(last: Counters | None, told: Counters) -> tuple[Counters, Drawn | No
         the last one counts from zero. None: nothing is to be booked.
     """
     if last is None:
-        return told, None
-    if 0 < told.since_s < last.since_s:
+        return reported, None
+    if 0 < reported.since_s < last.since_s:
         return last, None
-    if _anew(last, told):
+    if _is_new(last, reported):
         last = replace(last, total_j=0.0, idle_j=0.0, models={})
-    if told.models is None or last.models is None:
-        drawn = Drawn(last.at_s, told.at_s, max(told.total_j - last.total_j, 0.0), 0.0, {})
-        return told, drawn
+    if reported.models is None or last.models is None:
+        drawn = Drawn(last.at_s, reported.at_s, max(reported.total_j - last.total_j, 0.0), 0.0, {})
+        return reported, drawn
     unused = Used()
     models = {
-        model: used.beyond(last.models.get(model, unused)) for model, used in told.models.items()
+        model: used.beyond(last.models.get(model, unused))
+        for model, used in reported.models.items()
     }
     drawn = Drawn(
         start_s=last.at_s,
-        end_s=told.at_s,
-        total_j=max(told.total_j - last.total_j, 0.0),
-        idle_j=max(told.idle_j - last.idle_j, 0.0),
+        end_s=reported.at_s,
+        total_j=max(reported.total_j - last.total_j, 0.0),
+        idle_j=max(reported.idle_j - last.idle_j, 0.0),
         models={model: used for model, used in models.items() if used != unused},
     )
     grown = {model: last.models.get(model, unused) + used for model, used in models.items()}
     return (
         replace(
-            told,
-            total_j=max(told.total_j, last.total_j),
-            idle_j=max(told.idle_j, last.idle_j),
+            reported,
+            total_j=max(reported.total_j, last.total_j),
+            idle_j=max(reported.idle_j, last.idle_j),
             models={**last.models, **grown},
         ),
         drawn,
     )
 
 
-def _anew(last: Counters, told: Counters) -> bool:
-    """Tell whether the agent's account is another one than before.
+def _is_new(last: Counters, reported: Counters) -> bool:
+    """Return whether the agent has begun a new account.
 
-    Where one of the two does not say when it began, a lower total tells.
+    Where the start of one of the two is unknown, a lower total is taken as a new account.
     """
-    if last.since_s and told.since_s:
-        return told.since_s > last.since_s
-    return told.total_j < last.total_j
+    if last.since_s and reported.since_s:
+        return reported.since_s > last.since_s
+    return reported.total_j < last.total_j

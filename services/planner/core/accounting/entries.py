@@ -1,4 +1,4 @@
-"""What an entry of the account says, and of what."""
+"""Entries of the account: keys and figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Figures:
         idle_j, unattributed_j: Of it, J.
         carbon_gco2e: Operational carbon of energy_j, PUE included.
         idle_gco2e, unattributed_gco2e: Of it.
-        idle_share_j, idle_share_gco2e: A model's share of idle energy, told beside energy_j.
+        idle_share_j, idle_share_gco2e: A model's share of idle energy, not part of energy_j.
         embodied_gco2e: Of the GPUs' making.
         base_energy_j, base_carbon_gco2e: What BASE would have drawn for the same requests.
         requests, input_tokens, output_tokens: Answered, and what went in and out.

@@ -35,7 +35,7 @@ class Sites:
         )
 
     def __call__(self, node: str) -> Site | None:
-        """Return a node as it is now; None: its zone's intensity is not known, or it is no node."""
+        """Return a node as it is now; None: unknown node, or unknown intensity of its zone."""
         settings = self._nodes.get(node)
         intensity = None if settings is None else self._intensity.get(settings.zone)
         if settings is None or intensity is None:

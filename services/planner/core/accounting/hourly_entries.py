@@ -1,4 +1,4 @@
-"""From what a GPU drew to entries of the account, hour by hour."""
+"""Splits what a GPU drew into entries of the account, hour by hour."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from services.planner.core.accounting.counters import Drawn, Used
 from services.planner.core.accounting.entries import Figures, Key, hours
 from services.planner.core.accounting.site import Board, Site
 
-NOBODY = ""
-"""Whose idle and unattributed energy is: no model's."""
+NO_MODEL = ""
+"""Model of the entries of idle and unattributed energy."""
 
 
 def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figures]]:
@@ -30,19 +30,19 @@ def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figure
         length_s = share * max(drawn.end_s - drawn.start_s, 0.0)
         embodied_gco2e = board.embodied_gco2e_per_s * length_s
         idle_j, unattributed_j = drawn.idle_j * share, drawn.unattributed_j * share
-        nobodys_j = idle_j + unattributed_j
+        other_j = idle_j + unattributed_j
         yield (
-            Key(hour, site.zone, site.node, NOBODY),
+            Key(hour, site.zone, site.node, NO_MODEL),
             Figures(
-                energy_j=nobodys_j,
+                energy_j=other_j,
                 idle_j=idle_j,
                 unattributed_j=unattributed_j,
-                carbon_gco2e=site.carbon_gco2e(nobodys_j),
+                carbon_gco2e=site.carbon_gco2e(other_j),
                 idle_gco2e=site.carbon_gco2e(idle_j),
                 unattributed_gco2e=site.carbon_gco2e(unattributed_j),
                 embodied_gco2e=embodied_gco2e * (1.0 - sum(board.held.values())),
-                base_energy_j=nobodys_j,
-                base_carbon_gco2e=site.carbon_gco2e(nobodys_j),
+                base_energy_j=other_j,
+                base_carbon_gco2e=site.carbon_gco2e(other_j),
             ),
         )
         for model in drawn.models.keys() | board.held.keys():
@@ -65,7 +65,7 @@ def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figure
 def answered(
     hour: datetime, tokens: Mapping[str, tuple[int, int]]
 ) -> Iterator[tuple[Key, Figures]]:
-    """Yield the entries of tokens, (input, output) by model; nobody knows where they were."""
+    """Yield the entries of tokens, (input, output) by model; their place is not known."""
     for model, (input_tokens, output_tokens) in tokens.items():
         figures = Figures(input_tokens=input_tokens, output_tokens=output_tokens)
         yield Key(hour, "", "", model), figures

@@ -24,7 +24,7 @@ Edge = tuple[str, str, Pool, str, int]
 
 Solve = Callable[[Problem], Configuration]
 
-MOST_SOLVES = 4
+MAX_SOLVES = 4
 MOST_NEIGHBOURS = 64
 SOLVE_S = 1.0
 """Longest that one solve for a runner-up may take, s."""
@@ -54,7 +54,7 @@ def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Itera
     Args:
         problem: What was to be decided.
         chosen: What was decided.
-        solve: Finds an optimum; asked at most MOST_SOLVES times, SOLVE_S each.
+        solve: Finds an optimum; called at most MAX_SOLVES times, SOLVE_S each.
     """
     known, own = prices(problem), graph(chosen.segments)
     for found in (
@@ -114,7 +114,7 @@ def _solved(problem: Problem, chosen: Configuration, solve: Solve) -> Iterator[C
     load_rps: dict[Edge, float] = {}
     for kind, rps in chosen.load_rps.items():
         load_rps[_edge(kind)] = load_rps.get(_edge(kind), 0.0) + rps
-    for edge in nlargest(MOST_SOLVES, load_rps, key=lambda edge: load_rps[edge]):
+    for edge in nlargest(MAX_SOLVES, load_rps, key=lambda edge: load_rps[edge]):
         yield solve(_without(problem, edge))
 
 

@@ -26,7 +26,7 @@ def bindings(
 ) -> tuple[Binding, ...]:
     """Return what binds a configuration, the most binding first.
 
-    What reconfiguring costs is not told here: it takes another solve (`explain`).
+    The price of reconfiguration is not among them: it takes another solve (`explain`).
 
     Args:
         problem: What was to be decided.

@@ -23,10 +23,11 @@ class Turn:
 
 
 def turning_points(problem: Problem, chosen: Judged, others: Sequence[Judged]) -> Iterator[Turn]:
-    """Yield the nearest turn below the present carbon weight and the nearest one above.
+    """Yield the nearest break-even point below the present carbon weight and the nearest above.
 
-    The objective is linear in the carbon weight, so that its values at 0 and at 1 tell where two
-    configurations with given loads are equal. Only such as serve as much as the chosen one count.
+    The objective is linear in the carbon weight, so that its values at 0 and at 1 determine where
+    two configurations with given loads are equal. Only those that serve as much as the chosen one
+    count.
     """
     if not problem.objective.goals.clover:
         return

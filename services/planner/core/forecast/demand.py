@@ -74,7 +74,7 @@ class Demand:
         Args:
             configured_rps: Least load to provide for, by model; other models are not ours.
             settings: Interval and coverage; None: the defaults.
-            now_s: Tells the Unix time, s.
+            now_s: Returns the Unix time, s.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -111,7 +111,7 @@ class Demand:
         self._close()
 
     def forget(self, router_id: str) -> None:
-        """A router has gone: nobody waits for its reports."""
+        """Drop the reports of a router that has disconnected."""
         self._reported_until_s.pop(router_id, None)
 
     def rates_rps(self) -> dict[str, float]:

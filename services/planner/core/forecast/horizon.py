@@ -1,16 +1,16 @@
-"""Plans with foresight: a change is made only if it pays back before it would be undone.
+"""Plans over a horizon: a change is made only if it pays back before it would be undone.
 
-    forecast -> few scenes -> candidates -> best way through the periods -> its first step
+    forecast -> few scenarios -> candidates -> best path through the periods -> its first step
 
-A candidate is a set of segments: what the strategy answers now, what runs, and what the strategy
-answers to each scene of the forecast when prices are spread over the time that the scene lasts. Of
-all ways to be in one candidate in each period, the best is found exactly (`way`):
+A candidate is a set of segments: what the strategy decides now, what runs, and what the strategy
+decides for each scenario of the forecast when prices are spread over the time that the scenario
+lasts. Of all sequences of one candidate per period, the best is found exactly (`shortest_path`):
 
     sum over periods of hours * points(candidate, intensities) - sum over changes of price(from, to)
 
 A price is paid once while points are earned by the hour: a gain of as many points as the price is
 must last one hour. Load that is not served, and accuracy below the floor, come before any points.
-The way's first step is the decision; the next decision sees a newer forecast (receding horizon).
+The first step of the path is the decision; the next one sees a newer forecast (receding horizon).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from services.kit.config import Objective
 from services.kit.units import S_PER_H
-from services.planner.core.forecast.scenario_reduction import stage
+from services.planner.core.forecast.scenario_reduction import reduced
 from services.planner.core.forecast.shortest_path import Worth, best_path
 from services.planner.core.model import Configuration, Period, Pool, Problem, SegmentKind
 from services.planner.core.problem.load_split import with_load
@@ -39,11 +39,11 @@ Segments = Mapping[SegmentKind, int]
 FORESEEING = frozenset({"annealing", "exact", "oracle", "random"})
 """Strategies that weigh points against prices. To the others what runs is no alternative."""
 
-MOST_QUESTIONS = 6
-"""Scenes that the strategy is asked about."""
+MAX_SOLVES = 6
+"""Scenarios that the strategy solves."""
 
-MOST_JUDGED = 24
-"""Scenes that candidates are judged in."""
+MAX_SCENARIOS = 24
+"""Scenarios in which candidates are scored."""
 
 POINTS = 3
 """Where the objective is in `Score.worth`, after what no points make up for."""
@@ -58,7 +58,7 @@ def plan_ahead(problem: Problem, strategy: Strategy) -> Configuration:
     Args:
         problem: Its `forecast` begins with the present period, in which the pools' intensities are
             in force. The questions share its time limit; the present's gets half.
-        strategy: Who is asked.
+        strategy: Strategy to plan with.
     """
     if len(problem.forecast) < 2:
         return strategy(problem)
@@ -77,9 +77,12 @@ def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
         candidates: At least one; each must fit on the fleet. Of equals, the first is taken.
     """
     forecast = known.problem.forecast
-    play = stage(forecast, MOST_JUDGED)
-    scenes = [_Scene.present(known), *(_Scene.later(known, each) for each in play.scenes[1:])]
-    worths = [[scene.worth(each) for each in candidates] for scene in scenes]
+    play = reduced(forecast, MAX_SCENARIOS)
+    scenarios = [
+        _Scenario.present(known),
+        *(_Scenario.later(known, each) for each in play.scenarios[1:]),
+    ]
+    worths = [[scenario.worth(each) for each in candidates] for scenario in scenarios]
     zero = (0.0,) * len(worths[0][0])
     after = [_after(known, each) for each in candidates]
     return best_path(
@@ -93,7 +96,7 @@ def best_first(known: Prices, candidates: Sequence[Segments]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class _Scenario:
     """A period as it would be seen if it were the present.
 
     Attributes:
@@ -105,11 +108,11 @@ class _Scene:
     pools: Mapping[Pool, Pool]
 
     @classmethod
-    def present(cls, known: Prices) -> _Scene:
+    def present(cls, known: Prices) -> _Scenario:
         return cls(replace(known, loading_s={}), {pool: pool for pool in known.problem.pools})
 
     @classmethod
-    def later(cls, known: Prices, period: Period) -> _Scene:
+    def later(cls, known: Prices, period: Period) -> _Scenario:
         pools = _pools(known.problem, period)
         seen = _seen(replace(known.problem, catalog=()), pools)
         return cls(replace(known, problem=seen, loading_s={}), pools)
@@ -153,13 +156,13 @@ def _answers(problem: Problem, strategy: Strategy) -> Iterator[Configuration]:
 
 
 def _questions(problem: Problem) -> Iterator[tuple[Problem, Mapping[Pool, Pool]]]:
-    """Yield each scene as a problem, at prices that all its hours pay; the pools it happens in.
+    """Yield each scenario as a problem, at prices that all its hours pay; the pools it happens in.
 
-    The present is asked about again only where prices make a difference.
+    The present is solved again only where prices make a difference.
     """
-    for number, scene in enumerate(stage(problem.forecast, MOST_QUESTIONS).scenes):
-        objective = _spread(problem.objective, scene.length_s / S_PER_H)
-        pools = _pools(problem, scene) if number else {pool: pool for pool in problem.pools}
+    for number, scenario in enumerate(reduced(problem.forecast, MAX_SOLVES).scenarios):
+        objective = _spread(problem.objective, scenario.length_s / S_PER_H)
+        pools = _pools(problem, scenario) if number else {pool: pool for pool in problem.pools}
         if number or objective != problem.objective:
             yield replace(_seen(problem, pools), objective=objective), pools
 

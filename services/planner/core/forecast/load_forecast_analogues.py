@@ -55,7 +55,7 @@ class Likeness:
     Attributes:
         weights: Of each feature, shape (features,); a distance is the weighted Euclidean one.
         softness: Squared distance at which a neighbour counts half as much as an equal situation.
-        neighbours: How many are asked.
+        neighbours: Number of nearest neighbours.
     """
 
     weights: Vector

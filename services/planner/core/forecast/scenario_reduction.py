@@ -1,4 +1,4 @@
-"""Few scenes for many periods: those whose intensities are nearly equal are one scene."""
+"""Few scenarios for many periods: periods of nearly equal intensities share one."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from dataclasses import dataclass
 from services.planner.core.model import Period
 
 FINEST = 0.01
-"""Relative difference of intensities up to which two periods may be one scene, if need be."""
+"""Relative difference of intensities up to which two periods may be one scenario, if need be."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scenes:
+class Scenarios:
     """A forecast as a play.
 
     Attributes:
-        scenes: Each with all its time; the first is the present. Intensities are the means over
-            the scene's periods, the present's those of the first period.
-        order: For each period of the forecast, the number of its scene.
+        scenarios: Each with all its time; the first is the present. Intensities are the means over
+            the scenario's periods, the present's those of the first period.
+        order: For each period of the forecast, the number of its scenario.
     """
 
-    scenes: tuple[Period, ...]
+    scenarios: tuple[Period, ...]
     order: tuple[int, ...]
 
 
-def stage(forecast: Sequence[Period], most: int) -> Scenes:
-    """Return the scenes of a forecast.
+def reduced(forecast: Sequence[Period], most: int) -> Scenarios:
+    """Return the scenarios of a forecast.
 
-    Periods with equal intensities share a scene. Where that leaves more than `most`, those that
-    differ by 1 % share one, then by 2 %, 4 % and so on: each period joins the first scene whose
+    Periods with equal intensities share a scenario. Where that leaves more than `most`, those that
+    differ by 1 % share one, then by 2 %, 4 % and so on: each period joins the first scenario whose
     first period is near enough in every zone.
 
     Args:
         forecast: At least one period, the present first; all with the same zones.
-        most: Largest number of scenes, >= 1.
+        most: Largest number of scenarios, >= 1.
     """
     tolerance = 0.0
     while len(leaders := _leaders(forecast, tolerance)) > most:
         tolerance = 2 * tolerance or FINEST
-    order = tuple(_scene(leaders, period, tolerance) for period in forecast)
+    order = tuple(_scenario(leaders, period, tolerance) for period in forecast)
     members = [
-        [period for period, number in zip(forecast, order, strict=True) if number == scene]
-        for scene in range(len(leaders))
+        [period for period, number in zip(forecast, order, strict=True) if number == scenario]
+        for scenario in range(len(leaders))
     ]
     present = Period(
         sum(period.length_s for period in members[0]), forecast[0].intensity_gco2e_per_kwh
     )
-    return Scenes((present, *map(_together, members[1:])), order)
+    return Scenarios((present, *map(_together, members[1:])), order)
 
 
 def _leaders(forecast: Sequence[Period], tolerance: float) -> list[Period]:
@@ -58,7 +58,7 @@ def _leaders(forecast: Sequence[Period], tolerance: float) -> list[Period]:
     return leaders
 
 
-def _scene(leaders: Sequence[Period], period: Period, tolerance: float) -> int:
+def _scenario(leaders: Sequence[Period], period: Period, tolerance: float) -> int:
     return next(number for number, leader in enumerate(leaders) if _near(leader, period, tolerance))
 
 

@@ -52,7 +52,7 @@ NONE = Counters()
 class Answers:
     """What the routers answered of one model.
 
-    A router tells the latency at the SLO's percentile per window. Over a span it is taken to be
+    A router reports the latency at the SLO's percentile per window. Over a span it is taken to be
     the mean over windows and routers, each weighted by its answers. That is exact where all
     windows are alike, and too low where a few of them were much slower than the rest.
 

@@ -57,7 +57,7 @@ def ratios(
 ) -> tuple[float, float] | None:
     """Return measured over profiled time and energy of a batch; None: nothing was learned.
 
-    Batches are rarely full, and rarely are all processes busy; so the profile is asked for the
+    Batches are rarely full, and rarely are all processes busy; so the profile is read at the
     batch size and the number of busy processes that were met on average.
 
     Args:

@@ -1,4 +1,4 @@
-"""The search with profiles unknown or stale: CLOVER's, live (SC'23, section 4.2), by ask and tell.
+"""The search with profiles unknown or stale: CLOVER's, live (SC'23, section 4.2).
 
     while (configuration := search.ask()) is not None:
         ...  # roll it out, let it serve for a while
@@ -10,7 +10,7 @@ optimum, and ends after 5 evaluations without a better one. Other than in the pa
 evaluation corrects the profiles (`profile_corrections`), and the annealing between two evaluations
 runs on these beliefs, so that
 
-- no configuration is asked for that is believed to break the SLA, if possible even where cells
+- no configuration is proposed that is believed to break the SLA, if possible even where cells
   that were never measured are slower than believed (`Bounds.caution`);
 - cells that were never measured are tried where they might save energy (`Bounds.hope`);
 - the search also ends where all that might be better was measured.
@@ -141,7 +141,7 @@ class OnlineSearch:
         return None
 
     def tell(self, measurement: Measurement) -> None:
-        """Learn from a configuration that served for a while, asked for or not.
+        """Learn from a configuration that served for a while, proposed or not.
 
         Raises:
             InvalidArgument: It has a kind that is neither in the catalog nor running.

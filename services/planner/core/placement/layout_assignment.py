@@ -74,7 +74,7 @@ class _Option:
 
     @property
     def effect(self) -> tuple[object, ...]:
-        """What tells two options apart for the program."""
+        """What distinguishes two options in the program."""
         counts = (self.slices, self.existing, self.kept)
         return (*(frozenset(each.items()) for each in counts), self.pushed, self.site[1])
 

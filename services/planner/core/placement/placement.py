@@ -57,7 +57,7 @@ def clocks(segments: Iterable[Segment]) -> dict[str, int]:
 
 
 def _gathers(objective: Objective) -> bool:
-    """Tell whether GPUs without segments are worth something."""
+    """Return whether GPUs without segments are worth something."""
     return objective.park_idle_gpus or objective.goals.fewest_gpus > 0
 
 

@@ -2,7 +2,7 @@
 
 Three kinds of change, in this order:
 
-1. *grow*: what needs nobody's room. Free slices are created; new segments start, beside the old
+1. *grow*: what needs no occupied room. Free slices are created; new segments start, beside the old
    one where a slice changes its variant and both fit (make before break).
 2. *rebuild*: what needs room. Old and new placements of one GPU that overlap form a component; its
    segments drain, its slices go, the new ones come. A slice that changes its model counts as one

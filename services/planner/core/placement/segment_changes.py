@@ -150,9 +150,9 @@ def _add_slice(
 
 
 def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:
-    """Tell whether all of these can be in the memory of their slice at once.
+    """Return whether all of these can be in the memory of their slice at once.
 
-    Asks more than needed: that each variant could host all processes with the largest batch.
+    Conservative: requires that each variant could host all processes with the largest batch.
     """
     processes = sum(segment.kind.processes for segment in segments)
     batch_size = max(segment.kind.batch_size for segment in segments)

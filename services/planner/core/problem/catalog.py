@@ -110,7 +110,7 @@ def _ratios(gpu: GpuType, clock_ratios: Sequence[float]) -> Iterable[float]:
 
 
 def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
-    """Tell whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
+    """Return whether `kind` keeps the latency rule: a batch takes at most theta x SLO.
 
     A stage of a pipeline, with what it takes to pass on its answer: at most its share of that.
     """
@@ -119,7 +119,7 @@ def in_time(objective: Objective, model: Model, kind: SegmentKind) -> bool:
 
 
 def pareto(kinds: Iterable[SegmentKind], *, latency: bool = True) -> list[SegmentKind]:
-    """Return the kinds that no other beats in throughput, energy and (if asked) latency.
+    """Return the kinds that no other beats in throughput, energy and (optionally) latency.
 
     Args:
         kinds: Of one variant on one slice kind at one clock. Of equals, the first stays.

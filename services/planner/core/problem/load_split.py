@@ -1,4 +1,4 @@
-"""Who gets what: load over segments, and slots over models.
+"""Splits load over segments, and slots over models.
 
 For strategies that decide only what runs; `exact` decides on load as well.
 """
@@ -144,7 +144,7 @@ def _overflow(
     left_rps: float,
     demand_rps: float,
 ) -> dict[SegmentKind, float]:
-    """Add the load that nobody can take in time to all, by throughput."""
+    """Add the load that no segment can take in time to all, by throughput."""
     if left_rps <= 1e-9 * demand_rps:
         return dict(load_rps)
     found = tuple(ways({kind: count * kind.throughput_rps for kind, count in segments.items()}))

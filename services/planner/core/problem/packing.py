@@ -85,7 +85,7 @@ def _greedy(
 ) -> tuple[tuple[Layout, int], ...]:
     """Return layouts, each chosen to hold most memory in the largest slices; empty: impossible.
 
-    Searches ask thousands of times, and nearly always this meets the bound.
+    Searches call this thousands of times, and it nearly always meets the bound.
     """
     counted, sizes = _counted(geometry), _sizes(geometry)
 

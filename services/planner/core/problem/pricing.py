@@ -247,7 +247,7 @@ def running_kinds(problem: Problem) -> Iterator[SegmentKind]:
 
 
 def usable(problem: Problem, model: Model | None, kind: SegmentKind) -> bool:
-    """Tell whether segments of a kind can serve a model's load in time."""
+    """Return whether segments of a kind can serve a model's load in time."""
     return model is not None and kind.throughput_rps > 0 and in_time(problem.objective, model, kind)
 
 

@@ -1,4 +1,4 @@
-"""Is a problem one that a strategy can be asked? Numbers that cannot be are refused by name."""
+"""Checks that a problem can be solved; an invalid number is refused by name."""
 
 from __future__ import annotations
 

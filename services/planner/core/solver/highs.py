@@ -91,7 +91,7 @@ class Goal:
     nodes: int = 0
 
     def met(self, outcome: Outcome) -> bool:
-        """Tell whether an answer is good enough for later goals to be looked at."""
+        """Return whether an answer is good enough for later goals to be looked at."""
         allowed = max(self.absolute, self.tolerance * abs(outcome.value))
         return self.nodes > 0 or outcome.distance <= allowed
 

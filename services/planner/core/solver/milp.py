@@ -173,6 +173,6 @@ class Program:
 
 
 def _is_zero(goal: Goal, answer: Solution) -> bool:
-    """Tell whether an answer cannot be improved, as columns are never below 0."""
+    """Return whether an answer cannot be improved, as columns are never below 0."""
     positive = all(weight >= 0 for weight in goal.terms.values())
     return positive and goal.value(answer.values) <= SLACK

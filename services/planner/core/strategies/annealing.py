@@ -11,7 +11,7 @@ Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 
 - The paper's candidates run with whatever load their speed draws; ours get the load that suits the
   objective (`services.planner.core.problem.load_split`), as the router can send it.
-- Neighbours are drawn from the kinds that the objective can tell apart, not from all of them.
+- Neighbours are drawn from the kinds that the objective distinguishes, not from all of them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _walk(
     problem, center, best = judge.problem, first, first
     temperature, without_better = HOTTEST, 0
     most = schedule.evaluations_for(problem)
-    while judge.asked <= most and without_better < schedule.patience:
+    while judge.scored <= most and without_better < schedule.patience:
         segments = neighbour(problem, kinds, center.configuration.segments, draw)
         if segments is None:
             return

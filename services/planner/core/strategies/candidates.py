@@ -33,15 +33,15 @@ class Candidate:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges the configurations of one problem; asked again, it remembers.
+    """Scores the configurations of one problem, and remembers the scores.
 
     Attributes:
         problem: The problem.
-        asked: Configurations judged so far, each counted once.
+        scored: Configurations scored so far, each counted once.
     """
 
     problem: Problem
-    asked: int = 0
+    scored: int = 0
     _known: Prices = field(init=False)
     _memory: dict[frozenset[tuple[SegmentKind, int]], Candidate] = field(default_factory=dict)
 
@@ -57,7 +57,7 @@ class Judge:
         key = frozenset(segments.items())
         if key not in self._memory:
             self._memory[key] = self._judge(segments)
-            self.asked += 1
+            self.scored += 1
         return self._memory[key]
 
     def _judge(self, segments: Mapping[SegmentKind, int]) -> Candidate:
@@ -85,7 +85,7 @@ def energy(found: Score, problem: Problem) -> float:
 
 
 def breaks_sla(found: Score, problem: Problem, *, share: float = 0.0) -> bool:
-    """Tell whether load is predicted to be refused or late, or a percentile to miss its SLO.
+    """Return whether load is predicted to be refused or late, or a percentile to miss its SLO.
 
     Args:
         found: Of a configuration.
@@ -106,7 +106,7 @@ def trimmed(configuration: Configuration) -> Configuration:
 
 
 def distinct(catalog: Iterable[SegmentKind]) -> tuple[SegmentKind, ...]:
-    """Return the kinds that an objective can tell apart.
+    """Return the kinds that an objective distinguishes.
 
     Latency is a rule that the catalog keeps already, so that of one variant on one slice only
     throughput and energy count.

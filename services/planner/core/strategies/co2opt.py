@@ -15,8 +15,8 @@ from services.planner.core.problem.pricing import prices
 def co2opt(problem: Problem) -> Configuration:
     """Cut every GPU as finely as possible and host the smallest variant on each slice.
 
-    The smallest is the one with the least energy per request. As in the paper, nobody asks
-    whether it keeps the SLO; load on a variant that misses the latency rule counts as unserved.
+    The smallest is the one with the least energy per request. As in the paper, the SLO plays no
+    part in the choice; load on a variant that misses the latency rule counts as unserved.
     """
     known = prices(problem)
     segments = apportion(_slots(problem), known.models.values())

@@ -20,15 +20,15 @@ RELATIVE_GAP = 1e-3
 """Closing the last 0.1 % takes minutes on a large fleet and changes nothing one could measure."""
 
 WIDE_GAP = 1e-2
-"""Gap on a large fleet that a search might close which knows nothing of the program."""
+"""Gap on a large fleet above which other searches may find a better configuration."""
 
 
 def exact(problem: Problem) -> Configuration:
     """Solve one mixed-integer program: the best configuration there is, with its proven gap.
 
-    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies are asked as well,
-    so that none of them is better. Above, the proof may stop at RELATIVE_GAP, and others are asked
-    where more than WIDE_GAP is left.
+    Up to FEW_GPUS the gap is 0, and where time ends before, the other strategies run as well, so
+    that none of them is better. Above, the proof may stop at RELATIVE_GAP, and the others run where
+    more than WIDE_GAP is left.
 
     Raises:
         InvalidArgument: A number in the problem is not finite or negative.
@@ -47,7 +47,7 @@ def exact(problem: Problem) -> Configuration:
 
 
 def candidates(known: Prices) -> Iterator[SegmentKind]:
-    """Yield the catalog's kinds that the objective can tell apart, and those that run.
+    """Yield the catalog's kinds that the objective distinguishes, and those that run.
 
     Latency is a rule, not a goal, so that a kind that only answers faster is left out; so is energy
     where it does not count. What runs need not be in the catalog: another may be better, but not by
@@ -74,10 +74,10 @@ def candidates(known: Prices) -> Iterator[SegmentKind]:
 
 
 def _best(
-    known: Prices, found: Configuration | None, rivals: Sequence[Configuration]
+    known: Prices, found: Configuration | None, others: Sequence[Configuration]
 ) -> Configuration:
-    """Return the best of all. What is proven for `found` bounds its rivals as well."""
-    judged = [(score(known.problem, each, known), each) for each in rivals]
+    """Return the best of all. What is proven for `found` bounds the others as well."""
+    judged = [(score(known.problem, each, known), each) for each in others]
     best_score, best = max(judged, key=lambda each: each[0].worth)
     if found is None:
         return best

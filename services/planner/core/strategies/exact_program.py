@@ -102,7 +102,7 @@ class Formulation:
         return [*goals, Goal(self._cost, tolerance), slices, self._energy()]
 
     def _with_slices(self) -> Terms:
-        """Return the cost, with compute slices to tell equal costs apart.
+        """Return the cost, with compute slices to break ties between equal costs.
 
         All slices together weigh less than one GPU: one search instead of two.
         """
@@ -155,7 +155,7 @@ class Formulation:
     def _top_up(
         self, segments: Mapping[SegmentKind, int], load_rps: dict[SegmentKind, float]
     ) -> None:
-        """Give the load that the solver's tolerances left over to whoever has room."""
+        """Assign the load that the solver's tolerances left over to segments with room."""
         left_rps = {name: model.demand_rps for name, model in self.known.models.items()}
         room_rps: dict[str, dict[SegmentKind, float]] = {}
         for kind, count in segments.items():

@@ -127,7 +127,7 @@ def _slices(
 
 
 def _is_wasteful(pool: Pool, name: str, options: Mapping[str, Sequence[SegmentKind]]) -> bool:
-    """Tell whether a smaller slice runs all that this one runs, as fast and for no more energy."""
+    """Return whether a smaller slice runs what this one runs, as fast, for no more energy."""
     size = pool.type.geometry.kind(name).memory_slices
     smaller = (o for o in options if pool.type.geometry.kind(o).memory_slices < size)
     return any(

@@ -1,7 +1,7 @@
 """For strategies that know no pipelines: the problem without them.
 
 They give each segment its load by itself, where a pipeline's segments work only together. A model
-of which nothing is left is left out; what it asks for is then not served, and the plan says so.
+of which nothing is left is left out; its demand is then not served, and the plan says so.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from services.kit.config import Horizon, Objective
 from services.planner.core.forecast.forecast_periods import Step, periods
 from services.planner.core.forecast.horizon import best_first, plan_ahead
-from services.planner.core.forecast.scenario_reduction import stage
+from services.planner.core.forecast.scenario_reduction import reduced
 from services.planner.core.forecast.shortest_path import best_path
 from services.planner.core.model import Configuration, Period, Problem, Segment, SegmentKind
 from services.planner.core.placement.placement import place
@@ -92,27 +92,29 @@ def test_the_best_path_is_the_best_of_all_paths(
     assert worth(best_path(stays, entries, moves)) == best
 
 
-# ---- scenes ------------------------------------------------------------------------------------
+# ---- scenarios -------------------------------------------------------------------------------
 
 
 @given(values=st.lists(st.floats(0, 1000), min_size=1, max_size=60), most=st.integers(1, 8))
-def test_scenes_are_few_keep_all_the_time_and_the_present_as_it_is(
+def test_scenarios_are_few_keep_all_the_time_and_the_present_as_it_is(
     values: list[float], most: int
 ) -> None:
-    play = stage(forecast(values), most)
+    play = reduced(forecast(values), most)
 
-    assert 1 <= len(play.scenes) <= most
+    assert 1 <= len(play.scenarios) <= most
     assert play.order[0] == 0
-    assert play.scenes[0].intensity_gco2e_per_kwh == {"US-CAL": values[0]}
-    assert sum(scene.length_s for scene in play.scenes) == pytest.approx(HOUR_S * len(values))
-    for number, scene in enumerate(play.scenes[1:], start=1):
+    assert play.scenarios[0].intensity_gco2e_per_kwh == {"US-CAL": values[0]}
+    assert sum(scenario.length_s for scenario in play.scenarios) == pytest.approx(
+        HOUR_S * len(values)
+    )
+    for number, scenario in enumerate(play.scenarios[1:], start=1):
         members = [value for value, of in zip(values, play.order, strict=True) if of == number]
-        mean = scene.intensity_gco2e_per_kwh["US-CAL"]
+        mean = scenario.intensity_gco2e_per_kwh["US-CAL"]
         assert min(members) * (1 - 1e-9) <= mean <= max(members) * (1 + 1e-9)
 
 
-def test_equal_periods_are_one_scene_and_different_ones_are_not_merged_without_need() -> None:
-    assert stage(forecast([200, 100, 200, 100.1]), 6).order == (0, 1, 0, 2)
+def test_equal_periods_are_one_scenario_and_different_ones_are_not_merged_without_need() -> None:
+    assert reduced(forecast([200, 100, 200, 100.1]), 6).order == (0, 1, 0, 2)
 
 
 # ---- from forecasts to periods -----------------------------------------------------------------

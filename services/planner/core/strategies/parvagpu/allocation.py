@@ -69,18 +69,18 @@ def allocate(problem: Problem, *, optimise: bool = True) -> Allocation:
 
     Pools are filled one after the other, the one with the largest throughput per GPU first. Models
     whose running segments are still right keep them where they are (section III-F); only where
-    that leaves demand unserved, all are planned anew.
+    that leaves demand unserved, all are planned again.
 
     Args:
-        problem: Of what. Its goals are not asked: the aim is fewest GPUs.
+        problem: The problem. Its goals are ignored: the aim is fewest GPUs.
         optimise: With Allocation Optimisation.
     """
     known = triplets(problem)
     stay = kept(problem, known)
     found = _allocate(problem, known, stay, optimise=optimise)
     if stay and found.unserved_rps:
-        anew = _allocate(problem, known, {}, optimise=optimise)
-        found = min(found, anew, key=lambda each: round(sum(each.unserved_rps.values()), 6))
+        again = _allocate(problem, known, {}, optimise=optimise)
+        found = min(found, again, key=lambda each: round(sum(each.unserved_rps.values()), 6))
     return found
 
 

@@ -77,7 +77,7 @@ def match(demand_rps: float, choice: Sequence[Triplet], most: int) -> Iterator[T
     Args:
         demand_rps: Demand, req/s.
         choice: A model's triplets, smallest first.
-        most: How many segments are asked for at most; it keeps a wrong demand from taking memory.
+        most: Largest number of segments; it keeps an excessive demand from exhausting memory.
     """
     best = max(choice, key=lambda triplet: triplet.rps_per_gpc)
     number = math.floor(demand_rps / best.usable_rps + ROUNDING)
@@ -108,7 +108,7 @@ def split(demand_rps: float, choice: Sequence[Triplet]) -> Iterator[Triplet]:
 
 
 def is_small(triplet: Triplet) -> bool:
-    """Tell whether Allocation Optimisation may split into this triplet."""
+    """Return whether Allocation Optimisation may split into this triplet."""
     return triplet.size.gpcs <= SMALL_GPCS
 
 

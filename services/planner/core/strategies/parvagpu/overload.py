@@ -11,7 +11,7 @@ from services.planner.core.strategies.parvagpu.configurator import ROUNDING, Cho
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A pool and what is asked of it.
+    """A pool and its demand.
 
     Attributes:
         owned: Its GPUs.

@@ -52,7 +52,7 @@ def sizes(geometry: Geometry) -> Mapping[str, Size]:
     """Return the sizes of a geometry by name.
 
     A kind of which the driver allows fewer than its places would hold (those with media engines)
-    is left out: then free memory slices alone tell where a slice fits.
+    is left out: then free memory slices alone determine where a slice fits.
     """
     smallest = min(kind.memory_slices for kind in geometry.kinds)
     small_starts = {
