@@ -12,8 +12,7 @@ from services.gpuagent.core.worker_config import tabulate
 from services.kit.config import Deployment
 from services.kit.config import Node as NodeSettings
 from services.kit.segment import SegmentSpec, SegmentState
-from services.kit.segment import SegmentSpec as AgentSpec
-from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment, SegmentState
+from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType, Model, Variant
 from services.planner.core.placement.actions import (
     Action,
@@ -190,13 +189,4 @@ def _instances(spec: SegmentSpec) -> Iterator[InstanceId]:
 
 def _costs(spec: SegmentSpec, variant: Variant, kind: GpuType) -> Costs:
     """Return what batches cost; agents draw the same table for their workers."""
-    asked = AgentSpec(
-        segment_id=spec.segment_id,
-        model=spec.model,
-        variant=spec.variant,
-        batch_size=spec.batch_size,
-        processes=spec.processes,
-        gpu_uuid=spec.gpu_uuid,
-        placement=spec.placement,
-    )
-    return tabulate(variant.profile, kind.shape(kind.geometry.kind(spec.placement.profile)), asked)
+    return tabulate(variant.profile, kind.shape(kind.geometry.kind(spec.placement.profile)), spec)

@@ -8,8 +8,8 @@ import pytest
 
 from services.kit.errors import NotFound
 from services.kit.mig import Placement
+from services.kit.segment import SegmentSpec
 from services.planner.control.dry_runs import LIFETIME_S, Basis, Proposals
-from services.planner.core.plan import SegmentSpec
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock
 

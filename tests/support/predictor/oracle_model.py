@@ -17,7 +17,9 @@ class Oracle(Knowledge):
     """Knows every length of the model "m": the number that is the prompt; 50 where it is none."""
 
     def __init__(self) -> None:
-        self._edges_tokens: defaultdict[str, tuple[float, float, float, float]] = defaultdict(lambda: EDGES_TOKENS)
+        self._edges_tokens: defaultdict[str, tuple[float, float, float, float]] = defaultdict(
+            lambda: EDGES_TOKENS
+        )
 
     def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
         assert vector.ndim == 1

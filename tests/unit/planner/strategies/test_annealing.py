@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from services.kit.config import Objective
 from services.planner.core.model import Segment, SegmentKind
 from services.planner.core.placement.placement import place
-from services.planner.core.problem.configuration_graph import edit_distance
+from services.planner.core.problem.configuration_graph import NEIGHBOURHOOD, edit_distance
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.annealing import (
     LEAST,
-    NEIGHBOURHOOD,
     PAPER,
     THOROUGH,
     annealing,
