@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
+from typing import Any
 
 from services.kit.config import Goals
 from services.kit.segment import SegmentSpec
-from services.planner.core.model import Queue, Segment, queue_of
+from services.planner.core.model import Queue, Score, Segment, queue_of
 
 
 class PlanState(IntEnum):
@@ -118,10 +119,24 @@ class Prediction:
     power_w: float
     carbon_gco2e_per_h: float
     gpus: int
-    gap: float | None
-    solve_s: float
+    gap: float | None = None
+    solve_s: float = 0.0
     parked_gpus: tuple[str, ...] = ()
     parked_power_w: float = 0.0
+
+    @classmethod
+    def of(cls, score: Score, **known: Any) -> Prediction:
+        """Return the prediction of a configuration from its score; `known` are further fields."""
+        return cls(
+            objective=score.objective,
+            accuracy=score.accuracy,
+            latency_s=score.latency_s,
+            unserved_rps=score.unserved_rps,
+            power_w=score.power_w,
+            carbon_gco2e_per_h=score.carbon_gco2e_per_h,
+            gpus=score.powered_gpus,
+            **known,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from services.planner.core.explain.alternatives import (
     quick,
 )
 from services.planner.core.explain.binding_constraints import bindings
-from services.planner.core.explain.explanation import Alternative, Binding, Explanation, Outlook
+from services.planner.core.explain.explanation import Alternative, Binding, Explanation
 from services.planner.core.explain.sentences import Case, sentences
 from services.planner.core.model import Configuration, Problem
+from services.planner.core.plan import Prediction
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
@@ -73,7 +74,7 @@ def explain(decided: Decided) -> Explanation:
     return Explanation(
         version=decided.version,
         bindings=tuple(sorted(binding, key=lambda each: -each.used)),
-        plan=Outlook.of_score(chosen.score),
+        plan=Prediction.of(chosen.score),
         runner_up=_alternative(chosen, case.runner_up),
         base=_alternative(chosen, case.base),
         gap=case.gap,
@@ -99,7 +100,7 @@ def _alternative(chosen: Judged, other: Judged | None) -> Alternative | None:
         return None
     return Alternative(
         description=difference(chosen, other),
-        outlook=Outlook.of_score(other.score),
+        outlook=Prediction.of(other.score),
         loses=chosen.score.objective - other.score.objective,
     )
 

@@ -2,59 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.planner.core.model import Score
 from services.planner.core.plan import PlannedSegment, Prediction
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """What a configuration promises.
-
-    Attributes:
-        objective: The strategies' one comparable number, percentage points.
-        latency_s: At the SLO's percentile, by model, s.
-        accuracy: Mean, by model, in the models' unit.
-        power_w, carbon_gco2e_per_h: Of the fleet.
-        gpus: Powered GPUs.
-        unserved_rps: Demand that is not served within the SLO, by model, req/s.
-    """
-
-    objective: float
-    latency_s: Mapping[str, float]
-    accuracy: Mapping[str, float]
-    power_w: float
-    carbon_gco2e_per_h: float
-    gpus: int
-    unserved_rps: Mapping[str, float]
-
-    @classmethod
-    def of_score(cls, score: Score) -> Outlook:
-        """Return what a configuration with this score promises."""
-        return cls(
-            objective=score.objective,
-            latency_s=score.latency_s,
-            accuracy=score.accuracy,
-            power_w=score.power_w,
-            carbon_gco2e_per_h=score.carbon_gco2e_per_h,
-            gpus=score.powered_gpus,
-            unserved_rps=score.unserved_rps,
-        )
-
-    @classmethod
-    def of_prediction(cls, prediction: Prediction) -> Outlook:
-        """Return what a plan with this prediction promises."""
-        return cls(
-            objective=prediction.objective,
-            latency_s=prediction.latency_s,
-            accuracy=prediction.accuracy,
-            power_w=prediction.power_w,
-            carbon_gco2e_per_h=prediction.carbon_gco2e_per_h,
-            gpus=prediction.gpus,
-            unserved_rps=prediction.unserved_rps,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +30,12 @@ class Alternative:
 
     Attributes:
         description: What it is.
-        outlook: What it promises.
+        outlook: The prediction of it.
         loses: How much worse its objective is than the plan's, percentage points.
     """
 
     description: str
-    outlook: Outlook
+    outlook: Prediction
     loses: float
 
 
@@ -96,7 +46,7 @@ class Explanation:
     Attributes:
         version: Of the plan; 0: a dry run.
         bindings: What keeps it from being better, the most binding first.
-        plan: What it promises.
+        plan: The prediction of the plan.
         runner_up: The best configuration found that differs from it, if any.
         base: Each model's best variant on whole GPUs, where the fleet holds it.
         gap: Proven relative optimality gap, or None.
@@ -105,7 +55,7 @@ class Explanation:
 
     version: int
     bindings: tuple[Binding, ...]
-    plan: Outlook
+    plan: Prediction
     runner_up: Alternative | None
     base: Alternative | None
     gap: float | None
@@ -140,7 +90,7 @@ class PlanDiff:
         stopped: Segments that only the earlier one has.
         shares: Segments of both whose share changes.
         clocks: GPUs whose clock changes.
-        from_outlook, to_outlook: What both promise.
+        from_outlook, to_outlook: The predictions of both.
         kept: Segments of both.
     """
 
@@ -150,8 +100,8 @@ class PlanDiff:
     stopped: tuple[PlannedSegment, ...]
     shares: tuple[ShareChange, ...]
     clocks: tuple[ClockChange, ...]
-    from_outlook: Outlook
-    to_outlook: Outlook
+    from_outlook: Prediction
+    to_outlook: Prediction
     kept: int
 
 

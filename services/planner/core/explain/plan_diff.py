@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from services.kit.segment import SegmentSpec
-from services.planner.core.explain.explanation import ClockChange, Outlook, PlanDiff, ShareChange
+from services.planner.core.explain.explanation import ClockChange, PlanDiff, ShareChange
 from services.planner.core.plan import Plan, PlannedSegment
 
 _SAME_SHARE = 1e-9
@@ -35,8 +35,8 @@ def diff(before: Plan, after: Plan) -> PlanDiff:
             if abs(now.share - was.share) > _SAME_SHARE
         ),
         clocks=tuple(_clocks(before.clocks_mhz, after.clocks_mhz)),
-        from_outlook=Outlook.of_prediction(before.prediction),
-        to_outlook=Outlook.of_prediction(after.prediction),
+        from_outlook=before.prediction,
+        to_outlook=after.prediction,
         kept=len(kept),
     )
 
