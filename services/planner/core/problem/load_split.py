@@ -12,7 +12,7 @@ from itertools import permutations
 from services.planner.core.model import Configuration, Model, SegmentKind
 from services.planner.core.problem.catalog import in_time
 from services.planner.core.problem.pricing import Prices
-from services.planner.core.problem.serving_paths import Way, ways
+from services.planner.core.problem.serving_paths import ServingPath, serving_paths
 
 ROUNDING = 1e-9
 """Relative step beyond a price at which two orders are equal."""
@@ -67,7 +67,7 @@ def _split(
 ) -> dict[SegmentKind, float]:
     objective = known.problem.objective
     usable = tuple(
-        ways(
+        serving_paths(
             {
                 kind: objective.max_utilisation * kind.throughput_rps * count
                 for kind, count in segments.items()
@@ -75,25 +75,25 @@ def _split(
             }
         )
     )
-    points = {way: way.mean(known.load_points) for way in usable}
-    energy_j = {way: way.mean(lambda kind: kind.energy_j) for way in usable}
-    best = _fill(usable, model.demand_rps, lambda way: (points[way], -energy_j[way]))
-    short = {way: way.mean(known.shortfall) for way in usable}
-    if sum(short[way] * rps for way, rps in best.items()) > 0:
+    points = {path: path.mean(known.load_points) for path in usable}
+    energy_j = {path: path.mean(lambda kind: kind.energy_j) for path in usable}
+    best = _fill(usable, model.demand_rps, lambda path: (points[path], -energy_j[path]))
+    short = {path: path.mean(known.shortfall) for path in usable}
+    if sum(short[path] * rps for path, rps in best.items()) > 0:
         best = _kept(points, short, model.demand_rps, best)
     load_rps: dict[SegmentKind, float] = {}
-    for way, rps in best.items():
-        load_rps |= way.loads(rps)
+    for path, rps in best.items():
+        load_rps |= path.loads(rps)
     left_rps = model.demand_rps - sum(best.values())
     return _overflow(load_rps, segments, left_rps, model.demand_rps)
 
 
 def _kept(
-    points: Mapping[Way, float],
-    short: Mapping[Way, float],
+    points: Mapping[ServingPath, float],
+    short: Mapping[ServingPath, float],
     demand_rps: float,
-    best: Mapping[Way, float],
-) -> dict[Way, float]:
+    best: Mapping[ServingPath, float],
+) -> dict[ServingPath, float]:
     """Return the best split that keeps the accuracy floor, or misses it least.
 
     A linear program with one constraint beside the capacities: at its multiplier's value two
@@ -105,36 +105,36 @@ def _kept(
         if short[one] > short[other] and points[one] > points[other]
     )
 
-    def priced(price: float) -> dict[Way, float]:
-        return _fill(points, demand_rps, lambda way: (points[way] - price * short[way],))
+    def priced(price: float) -> dict[ServingPath, float]:
+        return _fill(points, demand_rps, lambda path: (points[path] - price * short[path],))
 
-    poor, good = dict(best), _fill(points, demand_rps, lambda way: (way.accuracy,))
-    if sum(short[way] * rps for way, rps in good.items()) > 0:
+    poor, good = dict(best), _fill(points, demand_rps, lambda path: (path.accuracy,))
+    if sum(short[path] * rps for path, rps in good.items()) > 0:
         return good
     low, high = 0, len(turns)
     while low < high:
         middle = (low + high) // 2
         split = priced(turns[middle] * (1 + ROUNDING))
-        if sum(short[way] * rps for way, rps in split.items()) > 0:
+        if sum(short[path] * rps for path, rps in split.items()) > 0:
             poor, low = split, middle + 1
         else:
             good, high = split, middle
-    missed = sum(short[way] * rps for way, rps in poor.items())
-    spare = -sum(short[way] * rps for way, rps in good.items())
+    missed = sum(short[path] * rps for path, rps in poor.items())
+    spare = -sum(short[path] * rps for path, rps in good.items())
     weight = missed / (missed + spare)
-    return {way: (1 - weight) * poor[way] + weight * good[way] for way in poor}
+    return {path: (1 - weight) * poor[path] + weight * good[path] for path in poor}
 
 
 def _fill(
-    usable: Iterable[Way],
+    usable: Iterable[ServingPath],
     demand_rps: float,
-    worth: Callable[[Way], tuple[float, ...]],
-) -> dict[Way, float]:
+    worth: Callable[[ServingPath], tuple[float, ...]],
+) -> dict[ServingPath, float]:
     load_rps = {}
     left_rps = demand_rps
-    for way in sorted(usable, key=worth, reverse=True):
-        load_rps[way] = min(way.capacity_rps, left_rps)
-        left_rps -= load_rps[way]
+    for path in sorted(usable, key=worth, reverse=True):
+        load_rps[path] = min(path.capacity_rps, left_rps)
+        left_rps -= load_rps[path]
     return load_rps
 
 
@@ -147,12 +147,14 @@ def _overflow(
     """Add the load that no segment can take in time to all, by throughput."""
     if left_rps <= 1e-9 * demand_rps:
         return dict(load_rps)
-    found = tuple(ways({kind: count * kind.throughput_rps for kind, count in segments.items()}))
-    total_rps = sum(way.capacity_rps for way in found)
+    found = tuple(
+        serving_paths({kind: count * kind.throughput_rps for kind, count in segments.items()})
+    )
+    total_rps = sum(path.capacity_rps for path in found)
     late = {
         kind: rps
-        for way in found
-        for kind, rps in way.loads(left_rps * way.capacity_rps / total_rps).items()
+        for path in found
+        for kind, rps in path.loads(left_rps * path.capacity_rps / total_rps).items()
     }
     kinds = dict.fromkeys((*load_rps, *late))
     return {kind: load_rps.get(kind, 0.0) + late.get(kind, 0.0) for kind in kinds}

@@ -22,7 +22,7 @@ from services.planner.core.problem.catalog import in_time
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Prices, Row, gpcs, prices, row
 from services.planner.core.problem.queueing import Station, latency_s
-from services.planner.core.problem.serving_paths import ways
+from services.planner.core.problem.serving_paths import serving_paths
 
 Served = Mapping[str, Mapping[SegmentKind, float]]
 """Load that is served in time, by model and kind, req/s; a pipeline's is in each of its stages."""
@@ -199,9 +199,9 @@ def _served(
     }
     served = dict.fromkeys(taken, 0.0)
     left_rps = model.demand_rps
-    for way in ways(taken):
-        rps = min(way.capacity_rps, left_rps)
-        served |= way.loads(rps)
+    for path in serving_paths(taken):
+        rps = min(path.capacity_rps, left_rps)
+        served |= path.loads(rps)
         left_rps -= rps
     return served
 

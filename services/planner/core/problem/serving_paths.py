@@ -1,4 +1,4 @@
-"""Ways to answer a model's requests: one kind of segment, or a pipeline's kinds stage by stage."""
+"""Paths of a model's requests: one kind of segment, or a pipeline's kinds stage by stage."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ Capacities = Mapping[SegmentKind, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
-    """A way with its capacity.
+class ServingPath:
+    """One path and its capacity.
 
     Attributes:
         parts: By kind, how much of each request it has: 1 where the network is in one piece. The
             kinds of one stage have them in proportion to what they can take; they sum to 1.
-        capacity_rps: Requests that can go this way, req/s: what the narrowest stage takes.
+        capacity_rps: Requests that can take this path, req/s: what the narrowest stage takes.
     """
 
     parts: Mapping[SegmentKind, float]
     capacity_rps: float
 
     def mean(self, value: Callable[[SegmentKind], float]) -> float:
-        """Return what a request that goes this way amounts to, given what each kind adds."""
+        """Return what a request on this path amounts to, given what each kind adds."""
         return sum(part * value(kind) for kind, part in self.parts.items())
 
     @property
@@ -34,12 +34,12 @@ class Way:
         return self.mean(lambda kind: 0.0 if kind.stage.index else kind.accuracy)
 
     def loads(self, load_rps: float) -> dict[SegmentKind, float]:
-        """Return what each kind gets of a load that goes this way, req/s."""
+        """Return what each kind gets of a load on this path, req/s."""
         return {kind: part * load_rps for kind, part in self.parts.items()}
 
 
-def ways(capacity_rps: Capacities) -> Iterator[Way]:
-    """Yield the ways of one model, in the kinds' order; pipelines without some stage are none.
+def serving_paths(capacity_rps: Capacities) -> Iterator[ServingPath]:
+    """Yield the paths of one model, in the kinds' order; a pipeline without some stage has none.
 
     Args:
         capacity_rps: Of the kinds of one model.
@@ -47,7 +47,7 @@ def ways(capacity_rps: Capacities) -> Iterator[Way]:
     pipelines: dict[str, list[dict[SegmentKind, float]]] = {}
     for kind, rps in capacity_rps.items():
         if kind.stage.of == 1:
-            yield Way({kind: 1.0}, rps)
+            yield ServingPath({kind: 1.0}, rps)
         else:
             stages = pipelines.setdefault(kind.variant, [{} for _ in range(kind.stage.of)])
             stages[kind.stage.index][kind] = rps
@@ -59,7 +59,7 @@ def ways(capacity_rps: Capacities) -> Iterator[Way]:
                 for stage, total in zip(stages, totals, strict=True)
                 for kind, rps in stage.items()
             )
-            yield Way(dict(parts), min(totals))
+            yield ServingPath(dict(parts), min(totals))
 
 
 def balances(kinds: Sequence[SegmentKind]) -> Iterator[list[tuple[int, float]]]:

@@ -34,7 +34,7 @@ import numpy as np
 from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Pool, SegmentKind
 from services.planner.core.problem.pricing import Prices, gpcs, row
-from services.planner.core.problem.serving_paths import balances, ways
+from services.planner.core.problem.serving_paths import balances, serving_paths
 from services.planner.core.solver.milp import Goal, Numbers, Program, Solution, Terms
 
 SHORTAGES = 3
@@ -163,10 +163,10 @@ class Formulation:
             room = max(0.0, self._usable_rps(kind) * count - load_rps[kind])
             room_rps.setdefault(kind.model, {})[kind] = room
         for model, rooms in room_rps.items():
-            for way in ways(rooms):
-                more_rps = max(0.0, min(left_rps[model], way.capacity_rps))
+            for path in serving_paths(rooms):
+                more_rps = max(0.0, min(left_rps[model], path.capacity_rps))
                 left_rps[model] -= more_rps
-                for kind, rps in way.loads(more_rps).items():
+                for kind, rps in path.loads(more_rps).items():
                     load_rps[kind] += rps
 
     def _add_segments(self) -> None:
