@@ -9,8 +9,9 @@ from services.gpuagent.worker.core.batcher import Pending
 from services.gpuagent.worker.gpu_slot import Batch, Ran
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Model, ModelFailed, R
-from services.gpuagent.worker.session import Answer, Cost
+from services.gpuagent.worker.session import Answer
 from services.kit.errors import ServiceError
+from services.kit.request_cost import Cost
 from services.kit.telemetry import logs
 
 _log = logs.get("worker")
@@ -76,7 +77,7 @@ def _cost(ran: Ran[Any], pending: Pending[Job[R]], items: int) -> Cost:
     return Cost(
         energy_j=ran.energy_j * share,
         idle_energy_j=ran.idle_energy_j * share,
-        energy_method=ran.method,
+        method=ran.method,
         queue_s=max(ran.started_s - pending.arrived_s, 0.0),
         compute_s=ran.compute_s,
         batch_size=items,

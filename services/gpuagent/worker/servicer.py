@@ -99,7 +99,7 @@ def _result(answer: Answer) -> pb.Result:
         cost = answer.cost
         result.receipt.energy_j = cost.energy_j
         result.receipt.idle_energy_j = cost.idle_energy_j
-        result.receipt.energy_method = cost.energy_method
+        result.receipt.energy_method = cost.method
         result.receipt.queue_s = cost.queue_s
         result.receipt.compute_s = cost.compute_s
         result.receipt.batch_size = cost.batch_size

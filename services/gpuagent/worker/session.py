@@ -8,48 +8,7 @@ from dataclasses import dataclass
 
 from services.gpuagent.worker.core.credits import Share
 from services.kit.errors import InvalidArgument, ServiceError
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a request for text took.
-
-    Attributes:
-        input_tokens: Of its prompt.
-        output_tokens: Generated, the one that ends the text included.
-        first_token_s: From when it came to the router to its first token, s; 0: it had none.
-        token_s: Mean time between its tokens after that, s; 0: there were less than two.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    first_token_s: float = 0.0
-    token_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a request cost.
-
-    Attributes:
-        energy_j: Its share of its batch's active energy, J.
-        idle_energy_j: Its share of the idle energy since the batch before, J.
-        energy_method: How energy_j was obtained.
-        queue_s: Time it waited here, s.
-        compute_s: Time its batch was executing, s.
-        batch_size: Items in its batch.
-        items: Of them: its own.
-        usage: Tokens, where the model generates text.
-    """
-
-    energy_j: float
-    idle_energy_j: float
-    energy_method: str
-    queue_s: float
-    compute_s: float
-    batch_size: int
-    items: int = 1
-    usage: Usage | None = None
+from services.kit.request_cost import Cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def _end(span: tracing.Span, answer: Answer) -> None:
         span.set(
             {
                 "cinquefoil.energy_j": cost.energy_j,
-                "cinquefoil.energy_method": cost.energy_method,
+                "cinquefoil.energy_method": cost.method,
                 "cinquefoil.batch_size": cost.batch_size,
             }
         )

@@ -4,55 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from services.kit.request_cost import Cost, Usage
 from services.router.core.model import Instance, Request
 
-
-class Usage(NamedTuple):
-    """What a request for text took.
-
-    Attributes:
-        input_tokens: Of its prompt.
-        output_tokens: Generated.
-        first_token_s: From its arrival at this router to its first token, s; 0: it had none.
-        token_s: Mean time between its tokens after that, s; 0: there were less than two.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    first_token_s: float
-    token_s: float
-
-
-@dataclass(slots=True)
-class Cost:
-    """What a request took in its worker.
-
-    Attributes:
-        energy_j: Active energy, its share of its batch's.
-        idle_energy_j: Idle energy since the last batch, its share.
-        method: How energy_j was obtained.
-        queue_s: Waiting in the worker.
-        compute_s: Its batch executing.
-        batch_size: Items in its batch, >= 1.
-        items: Of them: its own.
-        usage: Tokens, where the model generates text.
-    """
-
-    energy_j: float
-    idle_energy_j: float
-    method: str
-    queue_s: float
-    compute_s: float
-    batch_size: int
-    items: int = 1
-    usage: Usage | None = None
-
-    @property
-    def output_tokens(self) -> int:
-        """Generated; 0: the model does not generate."""
-        return self.usage.output_tokens if self.usage else 0
+__all__ = ["Connect", "Cost", "Hello", "Link", "Listener", "Result", "Usage"]
 
 
 @dataclass(slots=True)

@@ -19,9 +19,10 @@ from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import Ran
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import ModelFailed
-from services.gpuagent.worker.session import Answer, Cost, Session, Usage
+from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
+from services.kit.request_cost import Cost, Usage
 from services.kit.telemetry import logs
 
 _log = logs.get("worker")
@@ -139,7 +140,7 @@ def _cost(pending: Pending[Job[Prompt]], ran: Ran[None], usage: Usage) -> Cost:
     return Cost(
         energy_j=ran.energy_j,
         idle_energy_j=ran.idle_energy_j,
-        energy_method=ran.method,
+        method=ran.method,
         queue_s=max(ran.started_s - pending.arrived_s, 0.0),
         compute_s=ran.compute_s,
         batch_size=1,

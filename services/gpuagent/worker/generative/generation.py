@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from services.gpuagent.worker.generative.llama import DecodeStep
-from services.gpuagent.worker.session import Usage
+from services.kit.request_cost import Usage
 
 
 class Generation:

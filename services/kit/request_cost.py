@@ -1,0 +1,52 @@
+"""What a request cost: workers report it to routers, routers state it in receipts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Usage(NamedTuple):
+    """Tokens of a request for text.
+
+    Attributes:
+        input_tokens: Tokens of the prompt.
+        output_tokens: Tokens generated, the one that ends the text included.
+        first_token_s: From the arrival at the router to the first token, s; 0: there was none.
+        token_s: Mean time between tokens after that, s; 0: there were fewer than two.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    first_token_s: float
+    token_s: float
+
+
+@dataclass(slots=True)
+class Cost:
+    """Resources that a request used in its worker.
+
+    Attributes:
+        energy_j: Its share of its batch's active energy, J.
+        idle_energy_j: Its share of the idle energy since the batch before, J.
+        method: How energy_j was obtained.
+        queue_s: Waiting time in the worker, s.
+        compute_s: Execution time of its batch, s.
+        batch_size: Items in the batch, >= 1.
+        items: Items of the request itself.
+        usage: Tokens, where the model generates text.
+    """
+
+    energy_j: float
+    idle_energy_j: float
+    method: str
+    queue_s: float
+    compute_s: float
+    batch_size: int
+    items: int = 1
+    usage: Usage | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated; 0: the model does not generate text."""
+        return self.usage.output_tokens if self.usage else 0
