@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
@@ -25,9 +25,11 @@ from services.planner.core.model import (
 )
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
+from services.planner.core.plan import LoadForecast
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.shortfall import shortfall
 from services.planner.core.problem.validation import check
+from services.planner.core.service_level import Violation
 from services.planner.core.strategies import PIPELINED, REGISTRY
 
 STRATEGIES = frozenset(REGISTRY)
@@ -37,28 +39,41 @@ _LEAVING = (SegmentState.DRAINING, SegmentState.QUARANTINED)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a decision is made from.
+    """The cluster at one instant: what a plan is caused by, made from, and recorded with.
 
     Attributes:
         gpus: The fleet.
-        leaving: GPUs beside it that operators wait for: what runs there is to be moved.
-        models: What is to be served, with the load to provide for.
+        models: What is to be served, with the load to provide for, without blocked variants.
         running: Every segment that runs, in whatever state.
         shares: Share of its model's load now, by segment id.
         objective: What a good plan is.
-        strategy: Who looks for it.
+        strategy: Name of the strategy that looks for it.
         forecast: Carbon intensity in the periods to come, the present one first; empty: only the
             present is known.
+        leaving: GPUs beside the fleet that operators wait for: what runs there is to be moved.
+        blocked: Variants that agents gave up on, as (model, variant).
+        late: Models of which more requests are late than the SLO allows.
+        inaccurate: Models whose answers are less accurate than the floor.
+        intensity_ranges: Lowest and highest intensity within the triggers' dwell, gCO2e/kWh, by
+            zone; left out: it has not changed within.
+        staleness_s: Age of what is known of each zone's intensity, grid time.
+        load_forecast: What the load to provide for was chosen from, by model.
     """
 
     gpus: tuple[Gpu, ...]
     models: tuple[Model, ...]
     running: tuple[RunningSegment, ...]
-    shares: dict[str, float]
+    shares: Mapping[str, float]
     objective: Objective
     strategy: str
     forecast: tuple[Period, ...] = ()
     leaving: tuple[Gpu, ...] = ()
+    blocked: frozenset[tuple[str, str]] = frozenset()
+    late: tuple[Violation, ...] = ()
+    inaccurate: tuple[Violation, ...] = ()
+    intensity_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    staleness_s: Mapping[str, float] = field(default_factory=dict)
+    load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

@@ -1,0 +1,208 @@
+"""What the decision cycle needs of the world around it, as protocols.
+
+Two environments exist: the live one (`services.planner.control.live_environment`: asyncio, the
+database, agents and routers over gRPC) and virtual time (`services.simulator.planner`). The cycle
+is written in coroutines that await only what its environment gives, so that either can run them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from services.planner.core.decide import Decision, Snapshot
+from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.placement.actions import Action
+from services.planner.core.plan import Plan, PlannedSegment, PlanState
+from services.planner.core.triggers import Kind
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that is not stored yet. Attributes: plan (version 0), decision, snapshot."""
+
+    plan: Plan
+    decision: Decision
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """One node's part of a rollout's stage.
+
+    Attributes:
+        change_id: Unique over the deployment's life.
+        node: Name of the node.
+        groups: Actions in order, those of one group at the same time; each with the time that
+            accepted requests get when its segment stops, s.
+        timeout_s: Longest time to wait for the node's answer, s.
+    """
+
+    change_id: str
+    node: str
+    groups: Sequence[Sequence[tuple[Action, float]]]
+    timeout_s: float
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> datetime:
+        """Return the time of day, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for intervals."""
+        ...
+
+
+class ChangeEvent(Protocol):
+    """Wakes what waits for a change of the cluster's state."""
+
+    @property
+    def count(self) -> int:
+        """Number of changes so far."""
+        ...
+
+    def notify(self) -> None:
+        """Wake every waiter: something has changed."""
+        ...
+
+    async def after(self, seen: int, timeout_s: float = math.inf) -> None:
+        """Wait until there were more than `seen` changes, at most `timeout_s`."""
+        ...
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        """Wait until `holds()`, at most `timeout_s`; return whether it does."""
+        ...
+
+
+class PlanStore(Protocol):
+    """Keeps plans, and what live measurements taught."""
+
+    async def add(
+        self,
+        plan: Plan,
+        gpus: Mapping[tuple[str, str], str],
+        snapshot: Snapshot | None = None,
+        *,
+        pin: bool = False,
+    ) -> Plan:
+        """Write a new plan and return it with its version."""
+        ...
+
+    async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
+        """Write where a plan stands."""
+        ...
+
+    async def plan(self, version: int = 0) -> Plan:
+        """Return a plan; version 0: the newest."""
+        ...
+
+    async def gpus(self) -> dict[tuple[str, str], str]:
+        """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
+        ...
+
+    async def beliefs(self) -> Beliefs:
+        """Return what live measurements taught."""
+        ...
+
+    async def save_beliefs(self, beliefs: Beliefs) -> None:
+        """Write what live measurements taught."""
+        ...
+
+
+class Log(Protocol):
+    """Takes log lines."""
+
+    def info(self, event: str, **details: Any) -> Any:
+        """Log what happened."""
+        ...
+
+    def warning(self, event: str, **details: Any) -> Any:
+        """Log what an operator may want to look at."""
+        ...
+
+
+class Counts(Protocol):
+    """Counts what the cycle does, for metrics."""
+
+    def solved(self, draft: Draft) -> None:
+        """Count a decision."""
+        ...
+
+    def planned(self, kind: Kind) -> None:
+        """Count a plan that is carried out."""
+        ...
+
+    def resumed(self) -> None:
+        """Count a rollout that goes on after a restart."""
+        ...
+
+    def evaluated(self) -> None:
+        """Count a configuration that was tried and measured."""
+        ...
+
+
+class Environment(Protocol):
+    """All that the decision cycle acts through.
+
+    Attributes:
+        store: Plans and beliefs.
+        log: Log lines.
+        counts: Metrics.
+    """
+
+    store: PlanStore
+    log: Log
+    counts: Counts
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Share of its model's load that each serving segment has now, by segment id."""
+        ...
+
+    def new_id(self) -> str:
+        """Return a segment id that was never used."""
+        ...
+
+    async def think(self, strategy: str, work: Callable[[], T]) -> T:
+        """Run a strategy's work, and return its result.
+
+        Raises:
+            ServiceError: As the work raises it; Unavailable: it crashed.
+        """
+        ...
+
+    async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
+        """Run coroutines that never raise at the same time; return their results, in order."""
+        ...
+
+    async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
+        """Route requests to these segments, with these shares; return the table's revision."""
+        ...
+
+    async def acknowledged(self, revision: int, timeout_s: float) -> bool:
+        """Wait until every router uses `revision` or a later one; False: `timeout_s` passed."""
+        ...
+
+    async def perform(self, change: NodeChange) -> None:
+        """Have a node carry out its part of a stage.
+
+        Raises:
+            ServiceError: It failed, or the node did not answer in time.
+        """
+        ...
+
+    def announce(self, plan: Plan) -> None:
+        """Publish a plan, or its new state; the store has it already."""
+        ...
+
+    async def activate(self, version: int) -> None:
+        """Make a plan the active one: the account of the one before ends, its own begins."""
+        ...
