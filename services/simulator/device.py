@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from services.gpuagent.slots import Slot
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.core.model import GpuType
 
-if TYPE_CHECKING:
-    from services.simulator.worker import Worker
+
+class WorkerProcess(Protocol):
+    """A worker as the GPU under it sees it."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model that it serves."""
+        ...
+
+    @property
+    def slot(self) -> Slot:
+        """Its energy account."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +45,7 @@ class Device:
     parks: bool = False
     slices: frozenset[Placement] = frozenset()
     clock_mhz: int = 0
-    _workers: list[Worker] = field(default_factory=list)
+    _workers: list[WorkerProcess] = field(default_factory=list)
     _active_j: dict[str, float] = field(default_factory=dict)
     _idle_s: float = 0.0
     _powered_since_s: float = 0.0
@@ -59,13 +71,13 @@ class Device:
         """Destroy a slice."""
         self.slices -= {placement}
 
-    def join(self, workers: Iterable[Worker], now_s: float) -> None:
+    def join(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
         """Let workers begin on it, at `now_s` of virtual time."""
         if self.parks and not self._workers:
             self._powered_since_s = now_s
         self._workers += workers
 
-    def leave(self, workers: Iterable[Worker], now_s: float) -> None:
+    def leave(self, workers: Iterable[WorkerProcess], now_s: float) -> None:
         """Let workers end; what they used stays in the account.
 
         Args:
@@ -75,7 +87,7 @@ class Device:
         for worker in workers:
             self._workers.remove(worker)
             used_j = worker.slot.active_j
-            self._active_j[worker.job.model] = self._active_j.get(worker.job.model, 0.0) + used_j
+            self._active_j[worker.model] = self._active_j.get(worker.model, 0.0) + used_j
         if self.parks and not self._workers:
             self._idle_s += now_s - self._powered_since_s
 
@@ -93,6 +105,6 @@ class Device:
         """
         used_j = dict(self._active_j)
         for worker in self._workers:
-            model = worker.job.model
+            model = worker.model
             used_j[model] = used_j.get(model, 0.0) + worker.slot.energy_at(request_time_s)
         return used_j

@@ -81,6 +81,11 @@ class Worker:
         self._batcher: Batcher[int] = Batcher(job.batch_size, bound=2 * job.batch_size)
         self._work: Event | None = None  # what it sleeps on
 
+    @property
+    def model(self) -> str:
+        """Name of the model that the worker serves."""
+        return self.job.model
+
     def deliver(self, request: Request) -> None:
         """Take in a request; the batcher decides when it runs."""
         now_s = self._time.now_s
