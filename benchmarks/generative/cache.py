@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from benchmarks.harness import Figures, Report, Skipped
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
-from services.predictor.core.source_selector import Rivals
+from services.predictor.core.source_selector import SourceSelector
 from services.predictor.embedding.minilm import SIZE, MiniLm
-from services.predictor.runtime.length_models import Histories
+from services.predictor.runtime.length_models import LengthModels
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 SETS: Final = ("gpteacher", "oasst_eval", "sharegpt_first_turn")
@@ -91,8 +91,8 @@ class _Day:
         models = sorted({each.model for each in asked})
         self._asked, self._embedder = asked, embedder
         self._cache = SemanticCache(models, Bounds(10_000, 2**30, _WEEK_S, threshold), SIZE)
-        self._knowledge = Histories.of(None, models)
-        self._rivals: dict[str, Rivals] = defaultdict(Rivals)
+        self._knowledge = LengthModels.of(None, models)
+        self._selectors: dict[str, SourceSelector] = defaultdict(SourceSelector)
         self._right: dict[str, list[bool]] = defaultdict(list)
         self._exact_s: list[float] = []
         self._search_s: list[float] = []
@@ -130,11 +130,11 @@ class _Day:
             self._right[kind].append(told_class == true_class)
             self._right[f"model, {kind}"].append(said.class_ == true_class)
             if kind == "semantic":
-                cache.judge(model, hit.key, right=not hit.lengths.far(tokens))
-                rivals = self._rivals[model]
-                chosen = told_class if rivals.cache_leads else said.class_
+                cache.judge(model, hit.key, right=not hit.lengths.is_outlier(tokens))
+                selector = self._selectors[model]
+                chosen = told_class if selector.prefers_cache else said.class_
                 self._right["chosen"].append(chosen == true_class)
-                self._rivals[model] = rivals.then(
+                self._selectors[model] = selector.updated(
                     cache_class=told_class, model_class=said.class_, true_class=true_class
                 )
         cache.learn(model, key, tokens, now_s, vector)

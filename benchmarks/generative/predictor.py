@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits
 from benchmarks.generative.objectives import OURS, objectives
 from benchmarks.generative.repeats import ceiling
 from benchmarks.harness import Figures, Report, Skipped
-from services.predictor.adapters.proxy_model import Proxy
-from services.predictor.core.length_classes import Classes
+from services.predictor.adapters.proxy_model import ProxyModel
+from services.predictor.core.length_classes import LengthClasses
 from services.predictor.embedding.minilm import MiniLm
 from services.predictor.training.baselines import CLASSIFIED, REGRESSED, baselines
 from services.predictor.training.core.fit import Embed, fit_body
@@ -139,11 +139,11 @@ def _entry(rows: Sequence[Figure]) -> dict[str, float]:
     """Return the figures of the predictor, and the better baseline's for each."""
     by_name = {row["predictor"]: row for row in rows}
     ours = by_name[OURS]
-    rivals = [by_name[CLASSIFIED], by_name[REGRESSED]]
+    baseline_rows = [by_name[CLASSIFIED], by_name[REGRESSED]]
     return {
         **{key: value for key, value in ours.items() if isinstance(value, float)},
-        "baseline_accuracy": max(each["accuracy"] for each in rivals),
-        "baseline_pair_order": max(each["pair_order"] for each in rivals),
+        "baseline_accuracy": max(each["accuracy"] for each in baseline_rows),
+        "baseline_pair_order": max(each["pair_order"] for each in baseline_rows),
     }
 
 
@@ -152,8 +152,8 @@ def _latencies(rows: Sequence[Row]) -> dict[str, float]:
 
     Undisturbed: each prompt's best of `PASSES`; other programs delay some of the time only.
     """
-    proxy, embedder = Proxy(), MiniLm()
-    classes = Classes(proxy.known.prior)
+    proxy, embedder = ProxyModel(), MiniLm()
+    classes = LengthClasses(proxy.known.prior)
 
     def took_ms(prompt: str) -> tuple[float, float]:
         began_s = time.perf_counter()
@@ -177,8 +177,8 @@ def _shipped(each: Set, embed: Embed) -> dict[str, float]:
     """Foretell a stream of answers of a model never seen, learning from each."""
     rows = [row for row in read(DATA / each.file) if row.model == each.model]
     order = np.random.default_rng(0).permutation(len(rows))
-    proxy = Proxy()
-    classes = Classes(proxy.known.prior)
+    proxy = ProxyModel()
+    classes = LengthClasses(proxy.known.prior)
     right, within, expected = [], [], []
     for row in (rows[index] for index in order):
         likely = proxy.probabilities(row.prompt, embed(row.prompt), classes.edges_tokens)

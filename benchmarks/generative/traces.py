@@ -17,7 +17,7 @@ from benchmarks.generative.serving import Classes, Seconds
 from benchmarks.harness import Skipped
 from services.predictor.core.estimate import CLASS_RANKS
 from services.predictor.embedding.minilm import MiniLm
-from services.predictor.runtime.length_models import Histories
+from services.predictor.runtime.length_models import LengthModels
 from services.predictor.training.core.fit import fit
 from services.predictor.training.core.metrics import confusion
 from services.predictor.training.core.rows import Row, read, split
@@ -146,7 +146,7 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "predictor.onnx"
         file.write_bytes(to_onnx(fit(training, embed)))
-        histories = Histories.of(file, {row.model for row in rows})
+        histories = LengthModels.of(file, {row.model for row in rows})
     told = []
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))

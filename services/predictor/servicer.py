@@ -1,4 +1,4 @@
-"""The predictor service as callers see it: wire <-> foreteller."""
+"""PredictorService: conversion between messages and the predictor."""
 
 from __future__ import annotations
 
@@ -11,51 +11,49 @@ from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceServicer
 from services.kit.errors import InvalidArgument
 from services.predictor.adapters.convert import (
     check_observations,
-    count_to_wire,
-    foretold_to_wire,
+    prediction_to_wire,
+    stats_to_wire,
     unused_for_s,
 )
-from services.predictor.adapters.prometheus import Figures
-from services.predictor.runtime.persistence import Keeper
-from services.predictor.runtime.predictor import Foreteller
+from services.predictor.runtime.persistence import Persistence
+from services.predictor.runtime.predictor import LengthPredictor
 
-_OPEN_PER_STREAM: Final = 256
-"""Requests of one stream that may be open; the next is read when a response has left."""
+_MAX_OPEN_PER_STREAM: Final = 256
+"""Open requests of one stream; the next is read when a response has been sent."""
 
 
 class PredictorServicer(PredictorServiceServicer):
-    """Answers from the foreteller; the guard interceptor maps its errors.
+    """Serves the predictor; the guard interceptor maps its errors.
 
     Args:
-        foreteller: Foretells and learns.
-        keeper: Makes forgetting last.
-        figures: How well that goes.
+        predictor: Predicts and learns lengths.
+        persistence: Writes deletions to disk.
     """
 
-    def __init__(self, foreteller: Foreteller, keeper: Keeper, figures: Figures) -> None:
-        self._foreteller = foreteller
-        self._keeper = keeper
-        self._figures = figures
+    def __init__(self, predictor: LengthPredictor, persistence: Persistence) -> None:
+        self._predictor = predictor
+        self._persistence = persistence
 
     async def Predict(  # type: ignore[override]  # the stub knows generators only; grpc takes both
         self, request_iterator: AsyncIterator[pb.PredictRequest], context: Any
     ) -> None:
-        """Answer each request as soon as its answer is there."""
-        room, sending, wrong = asyncio.Semaphore(_OPEN_PER_STREAM), asyncio.Lock(), False
+        """Answer each request as soon as its prediction is known, in any order."""
+        slots = asyncio.Semaphore(_MAX_OPEN_PER_STREAM)
+        sending, invalid = asyncio.Lock(), False
 
         async def answer(request: pb.PredictRequest) -> None:
-            foretold = await self._foreteller.foretell(request.model, request.prompt)
+            prediction = await self._predictor.predict(request.model, request.prompt)
             async with sending:
-                await context.write(foretold_to_wire(request.id, foretold))
-            room.release()
+                await context.write(prediction_to_wire(request.id, prediction))
+            slots.release()
 
         async with asyncio.TaskGroup() as tasks:
             async for request in request_iterator:
-                if wrong := not request.model:
+                if invalid := not request.model:
                     break
-                await room.acquire()
+                await slots.acquire()
                 tasks.create_task(answer(request), name="predictor.answer")
-        if wrong:
+        if invalid:
             raise InvalidArgument("model: required", field="model")
 
     async def Observe(self, request: pb.ObserveRequest, context: Any) -> pb.ObserveResponse:
@@ -65,30 +63,32 @@ class PredictorServicer(PredictorServiceServicer):
         for each in request.observations:
             model, tokens = each.model, each.output_tokens
             if each.WhichOneof("of") == "prompt":
-                learned += await self._foreteller.observe(model, each.prompt, tokens)
+                learned += await self._predictor.observe(model, each.prompt, tokens)
             else:
-                learned += self._foreteller.observe_key(model, each.prompt_key, tokens)
+                learned += self._predictor.observe_key(model, each.prompt_key, tokens)
         return pb.ObserveResponse(learned=learned)
 
     async def Forget(self, request: pb.ForgetRequest, context: Any) -> pb.ForgetResponse:
-        """Delete what is kept of prompts; from the disk too when this returns."""
-        forgotten = self._foreteller.forget(request.model or None, unused_for_s(request))
-        await self._keeper.save()
+        """Delete prompts, before the call returns also from disk."""
+        forgotten = self._predictor.forget(request.model or None, unused_for_s(request))
+        await self._persistence.save()
         return pb.ForgetResponse(forgotten=forgotten)
 
     async def GetStatistics(
         self, request: pb.GetStatisticsRequest, context: Any
     ) -> pb.GetStatisticsResponse:
-        """Return what was foretold and how well."""
-        models = [request.model] if request.model else self._figures.models
-        return pb.GetStatisticsResponse(models=[self._of(m) for m in models if m in self._figures])
+        """Return the statistics of one model or of all."""
+        models = [request.model] if request.model else self._predictor.models
+        known = [self._statistics(model) for model in models if model in self._predictor.models]
+        return pb.GetStatisticsResponse(models=known)
 
-    def _of(self, model: str) -> pb.ModelStatistics:
+    def _statistics(self, model: str) -> pb.ModelStatistics:
+        parts = self._predictor.components
         return pb.ModelStatistics(
             model=model,
-            sources=[count_to_wire(*each) for each in self._figures.counts(model)],
-            observed=self._figures.observed(model),
-            cache_entries=self._figures.cache_entries(model),
-            cache_bytes=self._figures.cache_bytes(model),
-            class_edges_tokens=self._figures.edges_tokens(model),
+            sources=[stats_to_wire(*each) for each in parts.stats.by_source(model)],
+            observed=parts.stats.observed(model),
+            cache_entries=parts.cache.entries(model),
+            cache_bytes=parts.cache.size_bytes(model),
+            class_edges_tokens=parts.lengths.edges_tokens(model),
         )

@@ -14,7 +14,7 @@ from rich.text import Text
 from services.cli.predictor import chart
 from services.cli.predictor.render_evaluation import judged
 from services.kit.errors import InvalidArgument
-from services.predictor.adapters.proxy_model import DEFAULT, Proxy
+from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
 from services.predictor.embedding.minilm import MiniLm
 from services.predictor.training.baselines import baselines
 from services.predictor.training.core.fit import STEPS, edges_tokens, fit
@@ -58,7 +58,7 @@ def train(data: Path, options: Options) -> None:
         step("judging")
         file = options.out / "predictor.onnx"
         file.write_bytes(to_onnx(trained))
-        report = judge(Proxy(file), embed, testing, trained.body.edges_tokens, beside)
+        report = judge(ProxyModel(file), embed, testing, trained.body.edges_tokens, beside)
         bar.update(task, completed=STEPS + 2, description="done")
     title = f"On the prompts of {data.name} that were kept apart"
     _show(report, title, options.out, "predictor.onnx, ", as_json=options.as_json)
@@ -72,7 +72,7 @@ def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> Non
         FailedPrecondition: The predictor cannot.
     """
     rows = read(data)
-    report = judge(Proxy(model or DEFAULT), MiniLm().embed, rows, edges_tokens(rows))
+    report = judge(ProxyModel(model or DEFAULT), MiniLm().embed, rows, edges_tokens(rows))
     out.mkdir(parents=True, exist_ok=True)
     _show(report, f"On {data.name}", out, "", as_json=as_json)
 

@@ -1,7 +1,7 @@
-"""Where entries outlive the process: one SQLite file that only its owner may read.
+"""The prompt cache on disk: one SQLite file that only its owner may read.
 
-Deleted rows are overwritten with zeros, not only unlinked. There is no prompt in it, but vectors,
-which tell some of what prompts were about.
+Deleted rows are overwritten with zeros, not only unlinked. The file holds no prompts, but vectors,
+which reveal roughly what prompts were about.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
-from services.predictor.core.cache.answer_lengths import Lengths
+from services.predictor.core.cache.answer_lengths import AnswerLengths
 from services.predictor.core.cache.lru_index import Changes, Entry
 from services.predictor.core.cache.semantic_cache import SemanticCache
 from services.predictor.core.cache.vector_index import Vector, coded, decoded
@@ -47,13 +47,13 @@ _SECRET_BYTES: Final = 32
 Written = Mapping[str, tuple[Changes, Mapping[bytes, tuple[Entry, Vector | None]]]]
 
 
-class Store:
-    """The file, open and locked: of one process alone. Calls block until the disk has it.
+class CacheStore:
+    """The file, open and locked by this process. Calls block until the data is on disk.
 
     Use `opened`.
 
     Attributes:
-        secret: Keys the hashes of prompts; without the file nobody can guess prompts from them.
+        secret: Key of the prompts' hashes; without it prompts cannot be guessed from them.
     """
 
     def __init__(self, database: sqlite3.Connection, secret: bytes) -> None:
@@ -61,15 +61,15 @@ class Store:
         self.secret = secret
 
     @classmethod
-    def opened(cls, path: Path, embedder: str) -> Store:
-        """Open a file, or begin it anew where it is damaged or its vectors do not compare.
+    def opened(cls, path: Path, embedder: str) -> CacheStore:
+        """Open a file; replace one that is damaged or has another embedder's vectors.
 
         Args:
-            path: The file; its folder is made where it is missing.
-            embedder: Name of what makes the vectors.
+            path: Path of the file; a missing folder is created.
+            embedder: Name of the embedder.
 
         Raises:
-            FailedPrecondition: Another process has it open.
+            FailedPrecondition: Another process has the file open.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -77,13 +77,13 @@ class Store:
         except sqlite3.OperationalError as error:
             raise FailedPrecondition(f"{path} cannot be opened: {error}") from error
         except (sqlite3.DatabaseError, _OtherVectorsError) as error:
-            _log.warning("cache begun anew", path=str(path), cause=str(error))
+            _log.warning("cache replaced", path=str(path), cause=str(error))
             path.unlink()
             path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
             return cls._opened(path, embedder)
 
     @classmethod
-    def _opened(cls, path: Path, embedder: str) -> Store:
+    def _opened(cls, path: Path, embedder: str) -> CacheStore:
         path.touch(mode=0o600)
         path.chmod(0o600)  # SQLite gives its journal the file's permission
         database = sqlite3.connect(path, timeout=1.0, check_same_thread=False, isolation_level=None)
@@ -95,22 +95,22 @@ class Store:
         return cls(database, secret)
 
     def restore(self, cache: SemanticCache) -> None:
-        """Put every entry back into a cache; delete those of models that it does not know."""
+        """Add every entry to a cache; delete the entries of unknown models."""
         models = ", ".join("?" * len(cache.models))
-        strangers = f"DELETE FROM entry WHERE model NOT IN ({models})"  # noqa: S608 - only "?"
-        self._database.execute(strangers, cache.models)
+        unknown = f"DELETE FROM entry WHERE model NOT IN ({models})"  # noqa: S608 - only "?"
+        self._database.execute(unknown, cache.models)
         rows = self._database.execute("SELECT * FROM entry ORDER BY used_s")
-        for model, key, code, count, mean, deviation, astray, standing, used_s in rows:
-            entry = Entry(Lengths(count, mean, deviation, astray), used_s, standing)
+        for model, key, code, count, mean, deviation, outliers, score, used_s in rows:
+            entry = Entry(AnswerLengths(count, mean, deviation, outliers), used_s, score)
             vector = None if code is None else decoded(np.frombuffer(code, np.int8))
             cache.restore(model, key, entry, vector)
 
     def histories(self) -> dict[str, bytes]:
-        """Return, by model, what was saved of its answers."""
+        """Return the saved length models, by model."""
         return dict(self._database.execute("SELECT model, state FROM history"))
 
     def save(self, written: Written, histories: Mapping[str, bytes]) -> None:
-        """Write what changed, all of it or nothing."""
+        """Write the changes in one transaction."""
         with closing(self._database.cursor()) as cursor:
             cursor.execute("BEGIN")
             try:
@@ -125,7 +125,7 @@ class Store:
             cursor.execute("COMMIT")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close and unlock the file."""
         self._database.close()
 
 
@@ -134,7 +134,7 @@ class _OtherVectorsError(Exception):
 
 
 def _prepared(database: sqlite3.Connection, embedder: str) -> bytes:
-    """Lock a file, make its tables where it has none, and return its secret."""
+    """Lock a file, create missing tables, and return its secret."""
     database.execute("PRAGMA locking_mode = EXCLUSIVE")
     database.execute("PRAGMA secure_delete = ON")
     (version,) = database.execute("PRAGMA user_version").fetchone()
@@ -166,6 +166,6 @@ def _rows(written: Written) -> Iterable[tuple[object, ...]]:
             lengths = entry.lengths
             yield (
                 *(model, key, None if vector is None else coded(vector).tobytes()),
-                *(lengths.count, lengths.mean_tokens, lengths.deviation_tokens, lengths.astray),
-                *(entry.standing, entry.used_s),
+                *(lengths.count, lengths.mean_tokens, lengths.deviation_tokens, lengths.outliers),
+                *(entry.score, entry.used_s),
             )

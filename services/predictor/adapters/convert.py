@@ -1,4 +1,4 @@
-"""The predictor's words <-> protobuf."""
+"""Conversion between the predictor's types and protobuf."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from services.kit.errors import InvalidArgument
-from services.predictor.core.prediction import Foretold, Source
-from services.predictor.core.prediction_stats import Count
+from services.predictor.core.prediction import Prediction, Source
+from services.predictor.core.prediction_stats import SourceStats
 
 _SOURCES: Final[dict[Source, pb.Source.ValueType]] = {
     "exact": pb.SOURCE_EXACT,
@@ -17,37 +17,37 @@ _SOURCES: Final[dict[Source, pb.Source.ValueType]] = {
 }
 
 
-def foretold_to_wire(id_: int, foretold: Foretold) -> pb.PredictResponse:
+def prediction_to_wire(id_: int, prediction: Prediction) -> pb.PredictResponse:
     """Return the response to request `id_`."""
-    estimate = foretold.estimate
+    estimate = prediction.estimate
     return pb.PredictResponse(
         id=id_,
         length_class=estimate.class_,
         expected_tokens=estimate.expected_tokens,
         low_tokens=estimate.low_tokens,
         high_tokens=estimate.high_tokens,
-        source=_SOURCES[foretold.source],
-        prompt_key=foretold.key,
-        rank=foretold.rank,
+        source=_SOURCES[prediction.source],
+        prompt_key=prediction.key,
+        rank=prediction.rank,
     )
 
 
-def count_to_wire(source: Source, count: Count) -> pb.SourceStatistics:
-    """Return what a source foretold."""
+def stats_to_wire(source: Source, stats: SourceStats) -> pb.SourceStatistics:
+    """Return the statistics of one source."""
     return pb.SourceStatistics(
         source=_SOURCES[source],
-        predictions=count.predictions,
-        total_s=count.total_s,
-        judged=count.judged,
-        right=count.right,
+        predictions=stats.predictions,
+        total_s=stats.total_s,
+        judged=stats.judged,
+        right=stats.right,
     )
 
 
 def check_observations(request: pb.ObserveRequest) -> None:
-    """Refuse a batch with an observation that says nothing.
+    """Check that every observation names a model and a prompt.
 
     Raises:
-        InvalidArgument: It has no model, or neither key nor prompt.
+        InvalidArgument: One of them has no model, or neither key nor prompt.
     """
     for index, observation in enumerate(request.observations):
         field = f"observations[{index}]"
@@ -58,10 +58,10 @@ def check_observations(request: pb.ObserveRequest) -> None:
 
 
 def unused_for_s(request: pb.ForgetRequest) -> float:
-    """Return the age from which prompts are to be forgotten, s; 0: any.
+    """Return the age from which prompts are to be deleted, s; 0: any age.
 
     Raises:
-        InvalidArgument: It is negative, or the request asks for nothing.
+        InvalidArgument: The age is negative, or the request selects nothing.
     """
     if not (request.model or request.HasField("unused_for") or request.everything):
         raise InvalidArgument("give model, unused_for, or everything", field="everything")

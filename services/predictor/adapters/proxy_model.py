@@ -1,4 +1,4 @@
-"""The proxy model: an ONNX file that tells a prompt's class, and the lengths it was trained on."""
+"""The proxy model: an ONNX file that predicts a prompt's length class."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ FORMAT: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a file knows of lengths beside its network.
+    """Length statistics of the training data.
 
     Attributes:
-        prior: Lengths of all models' answers, each model weighing the same, shape (TOKENS.count,).
-        classes: By served model it was trained on, as `Classes.to_bytes` wrote them.
+        prior: Weights of lengths, every model weighing the same, shape (TOKENS.count,).
+        classes: By served model, as `LengthClasses.to_bytes` wrote them.
     """
 
     prior: NDArray[np.float64]
     classes: Mapping[str, bytes]
 
 
-class Proxy:
-    """Tells how likely each class of length is. Threads may share it.
+class ProxyModel:
+    """Predicts the probability of each length class. Thread-safe.
 
     Args:
-        file: What `cinquefoil predictor train` wrote.
+        file: File that `cinquefoil predictor train` wrote.
 
     Attributes:
-        known: What the file knows of lengths.
+        known: Length statistics of the training data.
 
     Raises:
-        FailedPrecondition: The file cannot be read, or is something else.
+        FailedPrecondition: The file cannot be read, or is not a predictor.
     """
 
     def __init__(self, file: Path = DEFAULT) -> None:
@@ -70,12 +70,12 @@ class Proxy:
     def probabilities(
         self, prompt: str, vector: NDArray[np.float32], edges_tokens: tuple[float, ...]
     ) -> tuple[float, ...]:
-        """Return how likely each class is, shape (5,), sum 1.
+        """Return the probability of each class, shape (5,), sum 1.
 
         Args:
-            prompt: Any text.
-            vector: Of what it is about, as `MiniLm` makes it.
-            edges_tokens: Of the served model's classes: the served model, as the network sees it.
+            prompt: Text of the prompt.
+            vector: Embedding of the prompt by `MiniLm`.
+            edges_tokens: Edges of the served model's classes, which stand for it in the network.
         """
         seen = features(prompt)
         inputs: dict[str, Any] = {
@@ -95,5 +95,5 @@ def _known(metadata: Mapping[str, str]) -> Known:
     document = json.loads(metadata[METADATA])
     prior = np.frombuffer(b64decode(document["prior"]), "<f4").astype(np.float64)
     if document["format"] != FORMAT or prior.shape != (TOKENS.count,):
-        raise ValueError(f"format {FORMAT} expected: train it anew")
+        raise ValueError(f"format {FORMAT} expected: train it again")
     return Known(prior, {name: b64decode(each) for name, each in document["classes"].items()})

@@ -1,4 +1,4 @@
-"""What a prompt looks like to the proxy model: hashed n-grams, and a few plain counts.
+"""The proxy model's features of a prompt: hashed n-grams and a few plain counts.
 
 All in numpy on the prompt's bytes, without a vocabulary: a prompt takes about a tenth of a
 millisecond, and nothing of the training prompts ships with the model.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEAD_CHARACTERS, TAIL_CHARACTERS = 1500, 500
-"""What is read of a prompt: people ask at the start or at the end."""
+"""Characters read of a prompt: questions are at its start or at its end."""
 
 BUCKETS = 1 << 16
 """Columns per kind of n-gram."""
@@ -39,11 +39,11 @@ _POWERS = np.cumprod(np.full(4 * (HEAD_CHARACTERS + TAIL_CHARACTERS) + 8, _PRIME
 
 @dataclass(frozen=True, slots=True)
 class Grams:
-    """The n-grams of one kind that occur.
+    """The n-grams of one kind in a prompt.
 
     Attributes:
-        columns: Each once, in [0, BUCKETS), ascending, int64, shape (n,).
-        counts: How often each occurs, sublinear (1 + log), shape (n,).
+        columns: Distinct columns in [0, BUCKETS), ascending, int64, shape (n,).
+        counts: Occurrences of each, 1 + log(count), shape (n,).
     """
 
     columns: NDArray[np.int64]
@@ -52,10 +52,10 @@ class Grams:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """A prompt as the proxy model takes it.
+    """Input of the proxy model.
 
     Attributes:
-        words: Words, pairs of words, and what the prompt begins with.
+        words: Words, pairs of words, and the first words.
         runs: Runs of 3, 4 and 5 bytes.
         shallow: The plain counts of `SHALLOW`, shape (len(SHALLOW),).
     """
@@ -66,7 +66,7 @@ class Features:
 
 
 def features(prompt: str) -> Features:
-    """Return what the proxy model sees of a prompt: its first and last characters."""
+    """Return the features of a prompt, from its first and last characters."""
     read = bounded(prompt)
     text = np.frombuffer(read.lower().encode("utf-8", "replace"), np.uint8)
     words = _words(text)
@@ -79,7 +79,7 @@ def features(prompt: str) -> Features:
 
 
 def bounded(prompt: str) -> str:
-    """Return a prompt of any length as its head and its tail."""
+    """Return the head and the tail of a prompt."""
     if len(prompt) <= HEAD_CHARACTERS + TAIL_CHARACTERS:
         return prompt
     return prompt[:HEAD_CHARACTERS] + prompt[-TAIL_CHARACTERS:]
@@ -89,9 +89,9 @@ def _shallow(read: str, character_count: int, word_count: int) -> NDArray[np.flo
     """Return the plain counts of `SHALLOW`.
 
     Args:
-        read: What is read of the prompt.
-        character_count: Of the whole prompt.
-        word_count: Of what is read.
+        read: Head and tail of the prompt.
+        character_count: Length of the whole prompt.
+        word_count: Number of words in `read`.
     """
     codes = np.frombuffer(read.encode("utf-32-le", "replace"), np.uint32)
     size = max(len(codes), 1)
@@ -125,7 +125,7 @@ def _shallow(read: str, character_count: int, word_count: int) -> NDArray[np.flo
 
 
 def _words(text: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return a hash per word; every sign is a word of its own."""
+    """Return a hash per word; every punctuation mark is a word."""
     letters = ((text >= 97) & (text <= 122)) | ((text >= 48) & (text <= 57)) | (text >= 128)
     signs = ~letters & (text > 32)
     if not (letters | signs).any():
@@ -148,7 +148,7 @@ def _pairs(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _openings(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a hash for the first word, the first two, ... and for each of them in its place.
 
-    "List ten ..." and "What is ..." tell a length; the same words further on do not.
+    "List ten ..." and "What is ..." predict a length; the same words further on do not.
     """
     first = words[:_OPENING_WORDS]
     places = np.arange(1, len(first) + 1, dtype=np.uint64)
@@ -165,6 +165,6 @@ def _runs(text: NDArray[np.uint8], size: int) -> NDArray[np.uint64]:
 
 
 def _grams(hashes: NDArray[np.uint64]) -> Grams:
-    """Return what occurs how often."""
+    """Return the n-grams of some hashes with their counts."""
     columns, counts = np.unique((hashes * _MIX) >> _SHIFT, return_counts=True)
     return Grams(columns.astype(np.int64), (1 + np.log(counts)).astype(np.float32))

@@ -1,4 +1,4 @@
-"""The classes of one served model's answers, and what the proxy model's words mean for it."""
+"""Length classes of one served model, with the calibration of the proxy model for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.kit.errors import InvalidArgument
-from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS, Estimate, Source
+from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS, Estimate, EstimateSource
 from services.predictor.core.length_histogram import (
     TOKENS,
     VALUES_TOKENS,
@@ -20,28 +20,28 @@ from services.predictor.core.length_histogram import (
 )
 
 SHARES: Final = np.diff(np.array((0.0, *CLASS_RANKS, 1.0)))
-"""How many answers are of each class, by definition."""
+"""Share of the answers in each class, by definition."""
 
 _PRIOR_ANSWERS: Final = 20.0
-"""The prior counts as so many answers seen, and less the more really are."""
+"""Weight of the prior in answers; it falls as answers are observed."""
 
 _RATE, _SETTLING_ANSWERS = 0.2, 20.0
-"""Step of the calibration, and answers after which it gets smaller."""
+"""Learning rate of the calibration, and the answers after which it falls."""
 
-_LEAST_FORETOLD: Final = 50
-"""Requests whose expectations make a rank mean something."""
+_MIN_RANKED: Final = 50
+"""Number of requests before ranks are given."""
 
-_LEAST: Final = 1e-4
+_MIN_PROBABILITY: Final = 1e-4
 _FORMAT: Final = 1
 
 
-class Classes:
+class LengthClasses:
     """Edges, calibration and lengths of one served model's answers, learned online.
 
-    The proxy model says how likely each class is; how sure it may be of that, and how the classes
-    are shifted, differs by served model: `log p'(k) = slope * log p(k) + shift(k)`, normalised,
-    fitted by gradient steps on the log-loss (Guo et al., ICML 2017, "vector scaling" with one
-    slope). A proxy that knows nothing of this model ends at slope 0: the prior.
+    The proxy model's class probabilities are calibrated for each served model:
+    `log p'(k) = slope * log p(k) + shift(k)`, normalised, fitted by gradient steps on the log-loss
+    (Guo et al., ICML 2017, "vector scaling" with one slope). The slope of a proxy that has no
+    information about this model falls to 0: the prior.
 
     Args:
         prior: Lengths of other models' answers by bucket, shape (TOKENS.count,), not all 0.
@@ -50,14 +50,14 @@ class Classes:
     def __init__(self, prior: NDArray[np.float64]) -> None:
         self._prior = prior / prior.sum()
         self._sketch = LengthHistogram()
-        self._expected, self._foretold = LengthHistogram(), 0
+        self._expected, self._ranked = LengthHistogram(), 0
         self._answers = 0
         self._slope, self._shifts = 1.0, np.zeros(CLASS_COUNT)
         self._cut()
 
     @property
     def answers(self) -> int:
-        """How many lengths were seen."""
+        """Number of lengths observed."""
         return self._answers
 
     @property
@@ -70,13 +70,13 @@ class Classes:
         return bisect_left(self._edges_tokens, VALUES_TOKENS[TOKENS.index(tokens)])
 
     def estimate(self, probabilities: Sequence[float] = ()) -> Estimate:
-        """Return what is likely.
+        """Return the expected length.
 
         Args:
-            probabilities: Of each class, as the proxy model says, shape (5,); none: the prior.
+            probabilities: Class probabilities of the proxy model, shape (5,); empty: the prior.
         """
         said = tuple(probabilities)
-        source: Source = "model" if said else "prior"
+        source: EstimateSource = "model" if said else "prior"
         likely = self.calibrated(said) if said else SHARES
         lengths = likely @ self._parts
         return Estimate(
@@ -91,24 +91,24 @@ class Classes:
     def rank(self, expected_tokens: float) -> float | None:
         """Return the share of recent requests of which shorter answers were expected, 0..1.
 
-        None: there were too few. This request counts from now on.
+        Counts the request. None: too few were counted so far.
         """
         self._expected.add(expected_tokens)
-        self._foretold += 1
-        return self._expected.rank(expected_tokens) if self._foretold >= _LEAST_FORETOLD else None
+        self._ranked += 1
+        return self._expected.rank(expected_tokens) if self._ranked >= _MIN_RANKED else None
 
     def calibrated(self, probabilities: Sequence[float]) -> NDArray[np.float64]:
-        """Return how likely each class is for this model, shape (5,), sum 1."""
+        """Return this model's class probabilities, shape (5,), sum 1."""
         scores = self._slope * _logs(probabilities) + self._shifts
         likely = np.exp(scores - scores.max())
         return np.asarray(likely / likely.sum())
 
     def observe(self, tokens: float, probabilities: Sequence[float] = ()) -> None:
-        """Take in an answer's true length.
+        """Learn an answer's true length.
 
         Args:
-            tokens: The length, tokens.
-            probabilities: What the proxy model had said, where it was asked.
+            tokens: True length, tokens.
+            probabilities: Class probabilities of the proxy model, where it ran.
         """
         if len(probabilities) == CLASS_COUNT:
             self._calibrate(self.class_of(tokens), probabilities)
@@ -117,23 +117,23 @@ class Classes:
         self._cut()
 
     def to_bytes(self) -> bytes:
-        """Return all that was learned; `from_bytes` reads it."""
+        """Return what was learned, for `from_bytes`."""
         head = np.array([_FORMAT, self._answers, self._slope, *self._shifts], "<f4")
         return b"".join(each.astype("<f4").tobytes() for each in (head, self._sketch.weights))
 
     @classmethod
     def from_bytes(cls, saved: bytes, prior: NDArray[np.float64]) -> Self:
-        """Return the classes that `to_bytes` wrote.
+        """Return the classes that `to_bytes` saved.
 
         Raises:
-            InvalidArgument: It did not.
+            InvalidArgument: `saved` is something else.
         """
         head = 3 + CLASS_COUNT
         if len(saved) != 4 * (head + TOKENS.count):
             raise InvalidArgument(f"classes: {4 * (head + TOKENS.count)} bytes, got {len(saved)}")
         values = np.frombuffer(saved, "<f4").astype(np.float64)
         if values[0] != _FORMAT or not np.isfinite(values).all() or (values[head:] < 0).any():
-            raise InvalidArgument("classes: not what was written here")
+            raise InvalidArgument("classes: not saved by this version")
         classes = cls(prior)
         classes._answers, classes._slope = int(values[1]), max(float(values[2]), 0.0)
         classes._shifts, classes._sketch = values[3:head], LengthHistogram(values[head:])
@@ -149,7 +149,7 @@ class Classes:
         self._shifts = self._shifts - rate * error
 
     def _cut(self) -> None:
-        """Cut what was seen into classes; readers in other threads see the old cut or the new."""
+        """Recompute the edges; readers in other threads see either the old ones or the new."""
         prior_answers = _PRIOR_ANSWERS**2 / (_PRIOR_ANSWERS + self._answers)
         weights = self._sketch.weights + prior_answers * self._prior
         self._parts = parts(weights, CLASS_RANKS)
@@ -157,4 +157,4 @@ class Classes:
 
 
 def _logs(probabilities: Sequence[float]) -> NDArray[np.float64]:
-    return np.log(np.clip(np.asarray(probabilities, np.float64), _LEAST, 1.0))
+    return np.log(np.clip(np.asarray(probabilities, np.float64), _MIN_PROBABILITY, 1.0))

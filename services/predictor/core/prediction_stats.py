@@ -1,23 +1,22 @@
-"""How many lengths were foretold, by whom, and how well."""
+"""Number of predictions by model and source, their duration, and how many were right."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from services.predictor.core.prediction import Source
 
 
 @dataclass(slots=True)
-class Count:
-    """What one source foretold of one model's answers.
+class SourceStats:
+    """Predictions of one source for one model.
 
     Attributes:
-        predictions: How many.
-        total_s: Time they took in all, s.
-        judged: Of them, those whose true length is known.
-        right: Of those, where the class was right.
+        predictions: Number of predictions.
+        total_s: Their total duration, s.
+        judged: Predictions whose true length is known.
+        right: Of those, predictions of the right class.
     """
 
     predictions: int = 0
@@ -26,35 +25,37 @@ class Count:
     right: int = 0
 
 
-class Tally:
-    """Counts since the service's start."""
+class PredictionStats:
+    """Counts since the start of the service."""
 
     def __init__(self) -> None:
-        self._counts: defaultdict[tuple[str, Source], Count] = defaultdict(Count)
+        self._sources: defaultdict[tuple[str, Source], SourceStats] = defaultdict(SourceStats)
         self._observed: defaultdict[str, int] = defaultdict(int)
 
-    def foretold(self, model: str, source: Source, took_s: float) -> None:
-        """A length was foretold."""
-        count = self._counts[model, source]
-        count.predictions += 1
-        count.total_s += took_s
+    def count_prediction(self, model: str, source: Source, duration_s: float) -> None:
+        """Count a prediction."""
+        stats = self._sources[model, source]
+        stats.predictions += 1
+        stats.total_s += duration_s
 
-    def observed(self, model: str) -> None:
-        """A true length was told."""
+    def count_observation(self, model: str) -> None:
+        """Count a true length."""
         self._observed[model] += 1
 
-    def judged(self, model: str, source: Source, *, right: bool) -> None:
-        """A foretold length's class turned out right, or wrong."""
-        count = self._counts[model, source]
-        count.judged += 1
-        count.right += right
+    def count_judgement(self, model: str, source: Source, *, right: bool) -> None:
+        """Count a prediction whose class turned out right or wrong."""
+        stats = self._sources[model, source]
+        stats.judged += 1
+        stats.right += right
 
-    def answers(self, model: str) -> int:
-        """Return how many true lengths were told of a model."""
+    def observed(self, model: str) -> int:
+        """Return the number of true lengths reported for a model."""
         return self._observed.get(model, 0)
 
-    def counts(self, model: str) -> Iterator[tuple[Source, Count]]:
-        """Yield what each source foretold; safe to read from another thread."""
-        for (of, source), count in tuple(self._counts.items()):
-            if of == model:
-                yield source, count
+    def by_source(self, model: str) -> list[tuple[Source, SourceStats]]:
+        """Return a model's statistics by source; safe to call from another thread."""
+        found = tuple(self._sources.items())
+        return sorted(
+            ((source, stats) for (owner, source), stats in found if owner == model),
+            key=lambda each: each[0],
+        )

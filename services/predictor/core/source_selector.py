@@ -1,8 +1,8 @@
-"""Who is right more often about prompts that both know: like prompts, or the proxy model.
+"""Chooses between similar prompts and the proxy model by which has been right more often.
 
-mu-Serve takes a like prompt's length whenever there is one. On GPTeacher that is right less often
-than our proxy model (docs/prompt-cache.md); for a model that the proxy was never trained on it may
-be the other way round. Both tell, so what turns out decides.
+mu-Serve uses a similar prompt's length whenever there is one. On GPTeacher that is right less often
+than our proxy model (docs/prompt-cache.md); for a model that the proxy was not trained on it may be
+the other way round. Both are evaluated on every true length.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-_MEMORY: Final = 64
-"""Answers that the means are of, about."""
+_WINDOW_ANSWERS: Final = 64
+"""Number of answers that the means are effectively of."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rivals:
-    """Mean distances, in classes, between what was told and what turned out.
+class SourceSelector:
+    """Mean errors, in classes, of both sources.
 
     Attributes:
-        judged: Answers.
-        cache_off: Of like prompts' lengths.
-        model_off: Of the proxy model's.
+        judged: Number of answers.
+        cache_error: Mean error of similar prompts' lengths.
+        model_error: Mean error of the proxy model.
     """
 
     judged: int = 0
-    cache_off: float = 0.0
-    model_off: float = 0.0
+    cache_error: float = 0.0
+    model_error: float = 0.0
 
     @property
-    def cache_leads(self) -> bool:
-        """Whether like prompts tell no worse; so it is taken to be before anything turned out."""
-        return self.cache_off <= self.model_off
+    def prefers_cache(self) -> bool:
+        """Whether similar prompts are no worse; true before the first answer."""
+        return self.cache_error <= self.model_error
 
-    def then(self, *, cache_class: int, model_class: int, true_class: int) -> Rivals:
-        """Return these with one more answer; old ones fade."""
-        weight = 1 / min(self.judged + 1, _MEMORY)
-        cache_off, model_off = abs(cache_class - true_class), abs(model_class - true_class)
-        return Rivals(
+    def updated(self, *, cache_class: int, model_class: int, true_class: int) -> SourceSelector:
+        """Return the selector after one more answer; older answers weigh less."""
+        weight = 1 / min(self.judged + 1, _WINDOW_ANSWERS)
+        cache_error, model_error = abs(cache_class - true_class), abs(model_class - true_class)
+        return SourceSelector(
             self.judged + 1,
-            self.cache_off + weight * (cache_off - self.cache_off),
-            self.model_off + weight * (model_off - self.model_off),
+            self.cache_error + weight * (cache_error - self.cache_error),
+            self.model_error + weight * (model_error - self.model_error),
         )

@@ -1,6 +1,6 @@
-"""Words to the token numbers that BERT knows.
+"""BERT's WordPiece tokenizer.
 
-The `tokenizers` library does the same and brings a hub's client with it; forty lines need none.
+The `tokenizers` library would add a hub's client to the dependencies; this takes forty lines.
 
 Source: Devlin et al., "BERT", NAACL 2019, and its reference code (uncased). `vocab.txt` is that
 of bert-base-uncased, which MiniLM shares (Apache License 2.0).
@@ -25,7 +25,7 @@ _IDEOGRAPHS: Final = (
 
 
 class _Spacing(dict[int, str]):
-    """What a character becomes: itself, nothing, or itself between spaces."""
+    """Replacement of each character: itself, nothing, or itself between spaces."""
 
     def __missing__(self, code: int) -> str:
         becomes = _spaced(chr(code))
@@ -50,7 +50,7 @@ class WordPiece:
     """Greedy longest-match pieces of lower-cased words.
 
     Args:
-        vocabulary: Every piece, in order of its number; those inside of words begin with "##".
+        vocabulary: Pieces in the order of their numbers; those inside words begin with "##".
     """
 
     def __init__(self, vocabulary: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ class WordPiece:
         """Return a piece's number.
 
         Raises:
-            KeyError: There is no such piece.
+            KeyError: The piece is unknown.
         """
         return self._numbers[piece]
 

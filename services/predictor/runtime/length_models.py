@@ -1,50 +1,51 @@
-"""What is known of each served model's answers; stands for `Knowledge`."""
+"""Per served model: its length classes, calibrated for the proxy model."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from services.kit.errors import InvalidArgument
-from services.predictor.adapters.proxy_model import DEFAULT, Proxy
+from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
 from services.predictor.core.cache.vector_index import Vector
 from services.predictor.core.estimate import Estimate
-from services.predictor.core.length_classes import Classes
+from services.predictor.core.length_classes import LengthClasses
 
 
-class Histories:
-    """The classes of each served model, and the proxy model that tells them from prompts.
+class LengthModels:
+    """The length classes of each served model, and the proxy model that predicts them from prompts.
 
-    A model that the proxy model was trained on starts with what was seen then; any other starts
-    from all of them together. Unknown models are answered so, and nothing of them is kept.
+    A model that the proxy was trained on starts with the lengths seen in training; any other starts
+    with those of all training models together. Unknown models get these too, and learn nothing.
 
     Args:
-        proxy: Tells classes from prompts.
-        models: Whose answers are observed.
+        proxy: Predicts classes from prompts.
+        models: Models whose answers are observed.
     """
 
-    def __init__(self, proxy: Proxy, models: Collection[str]) -> None:
+    def __init__(self, proxy: ProxyModel, models: Collection[str]) -> None:
         self._proxy = proxy
-        self._new = Classes(proxy.known.prior)
-        self._classes = {model: self._first(model) for model in models}
+        self._unknown = LengthClasses(proxy.known.prior)
+        self._classes = {model: self._initial(model) for model in models}
 
     @classmethod
     def of(cls, file: Path | None, models: Collection[str]) -> Self:
-        """Return what a file knows of some models; without a file, the one that ships.
+        """Return the length models of a trained file, by default the one that ships.
 
         Raises:
-            FailedPrecondition: The file cannot be read, or is something else.
+            FailedPrecondition: The file cannot be read, or is not a predictor.
         """
-        return cls(Proxy(file or DEFAULT), models)
+        return cls(ProxyModel(file or DEFAULT), models)
 
     def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
-        """Return what the proxy model says of a prompt. Blocks for ms; threads may share it."""
+        """Return the proxy model's estimate. Blocks for ms; thread-safe."""
         classes = self._of(served_model)
         return classes.estimate(self._proxy.probabilities(prompt, vector, classes.edges_tokens))
 
     def prior(self, served_model: str) -> Estimate:
-        """Return what can be said whatever the prompt."""
+        """Return the estimate without a prompt. Takes microseconds."""
         return self._of(served_model).estimate()
 
     def class_of(self, served_model: str, tokens: float) -> int:
@@ -52,7 +53,10 @@ class Histories:
         return self._of(served_model).class_of(tokens)
 
     def rank(self, served_model: str, expected_tokens: float) -> float | None:
-        """Return where an expectation stands among the model's recent ones, 0..1."""
+        """Return the share of the model's recent requests, 0..1, that expected shorter answers.
+
+        Counts the request. None: too few were counted so far.
+        """
         classes = self._classes.get(served_model)
         return None if classes is None else classes.rank(expected_tokens)
 
@@ -60,28 +64,35 @@ class Histories:
         """Return the upper edges of the classes 0..3, tokens."""
         return self._of(served_model).edges_tokens
 
-    def observe(self, served_model: str, said: Estimate | None, tokens: int) -> None:
-        """Take in an answer's true length, and what had been said of it."""
+    def observe(self, served_model: str, predicted: Estimate | None, tokens: int) -> None:
+        """Learn an answer's true length.
+
+        Args:
+            served_model: The model that answered.
+            predicted: Estimate of the proxy model, where it ran.
+            tokens: True length, tokens.
+        """
         if served_model in self._classes:
-            self._classes[served_model].observe(tokens, said.probabilities if said else ())
+            probabilities = predicted.probabilities if predicted else ()
+            self._classes[served_model].observe(tokens, probabilities)
 
     def saved(self) -> dict[str, bytes]:
-        """Return, by served model, what was learned."""
+        """Return what was learned, by served model."""
         return {model: classes.to_bytes() for model, classes in self._classes.items()}
 
     def restore(self, saved: Mapping[str, bytes]) -> None:
-        """Go on from what was learned before; what cannot be read counts for nothing."""
+        """Continue from what was saved; unreadable entries are ignored."""
         for model in saved.keys() & self._classes.keys():
-            try:
-                self._classes[model] = Classes.from_bytes(saved[model], self._proxy.known.prior)
-            except InvalidArgument:
-                continue
+            with suppress(InvalidArgument):
+                self._classes[model] = LengthClasses.from_bytes(
+                    saved[model], self._proxy.known.prior
+                )
 
-    def _of(self, model: str) -> Classes:
-        return self._classes.get(model, self._new)
+    def _of(self, model: str) -> LengthClasses:
+        return self._classes.get(model, self._unknown)
 
-    def _first(self, model: str) -> Classes:
+    def _initial(self, model: str) -> LengthClasses:
         known = self._proxy.known
         if model in known.classes:
-            return Classes.from_bytes(known.classes[model], known.prior)
-        return Classes(known.prior)
+            return LengthClasses.from_bytes(known.classes[model], known.prior)
+        return LengthClasses(known.prior)

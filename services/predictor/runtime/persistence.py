@@ -1,4 +1,4 @@
-"""What was learned, kept on disk."""
+"""Saves what was learned, periodically and on demand."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Final
 from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
-from services.predictor.adapters.cache_store import Store
+from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.core.cache.semantic_cache import SemanticCache
-from services.predictor.core.length_model import Knowledge
+from services.predictor.runtime.length_models import LengthModels
 
-_log = logs.get("keeper")
+_log = logs.get("persistence")
 
 SAVE_EVERY_S: Final = 5.0
-"""What was learned in this time is lost where the process is killed; what was forgotten is not."""
+"""A killed process loses what it learned in this time; what was forgotten stays forgotten."""
 
 
-class Keeper:
-    """Writes what changed, now and then and on demand.
+class Persistence:
+    """Writes the changes of the cache and the length models.
 
     Args:
-        cache: What is remembered of prompts.
-        knowledge: What is known of lengths beside it.
-        store: Where to; None: nothing outlives the process.
-        clock: Tells the time.
+        cache: The prompts and their lengths.
+        lengths: The length models.
+        store: Where to write; None: nothing outlives the process.
+        clock: Time.
     """
 
     def __init__(
-        self, cache: SemanticCache, knowledge: Knowledge, store: Store | None, clock: Clock
+        self, cache: SemanticCache, lengths: LengthModels, store: CacheStore | None, clock: Clock
     ) -> None:
         self._cache = cache
-        self._knowledge = knowledge
+        self._lengths = lengths
         self._store = store
         self._clock = clock
         self._saving = asyncio.Lock()
-        self._histories: dict[str, bytes] = {}  # as they were saved
+        self._saved_lengths: dict[str, bytes] = {}
 
     async def run(self) -> None:
-        """Drop what is too old and save, again and again. A disk that fails is tried again."""
+        """Expire old entries and save, again and again; a failing disk is tried again."""
         while True:
             await self._clock.sleep(SAVE_EVERY_S)
             self._cache.expire(self._clock.now().timestamp())
@@ -53,19 +53,19 @@ class Keeper:
         """Write what changed.
 
         Raises:
-            Unavailable: The disk did not take it; it will be tried again.
+            Unavailable: The disk failed; the changes are kept for the next attempt.
         """
         async with self._saving:
             written = self._cache.take_changes()
             if self._store is None:
                 return
-            histories = self._knowledge.saved()
-            if not written and histories == self._histories:
+            lengths = self._lengths.saved()
+            if not written and lengths == self._saved_lengths:
                 return
             try:
-                await asyncio.to_thread(self._store.save, written, histories)
+                await asyncio.to_thread(self._store.save, written, lengths)
             except sqlite3.Error as error:
                 for model, (changes, _) in written.items():
                     self._cache.give_back(model, changes)
-                raise Unavailable(f"cannot write what is remembered: {error}") from error
-            self._histories = histories
+                raise Unavailable(f"cannot write the prompt cache: {error}") from error
+            self._saved_lengths = lengths

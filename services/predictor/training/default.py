@@ -3,9 +3,9 @@
 python -m services.predictor.training.default --data DIR [--out DIR]
 
 The data's DIR has the files of `SOURCES`: JSON Lines of prompts and answers' lengths whose licences
-allow a model trained on them to ship. First the centre of the prompts' vectors is found, then the
-predictor is trained on vectors as seen from there. Equal files train equal ones, on the same kind
-of machine.
+allow a model trained on them to ship. The mean of the prompts' vectors is computed first, and
+subtracted from the vectors that the predictor is trained on. Equal files give equal predictors, on
+the same kind of machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCES = {
     "gpteacher.jsonl": "teknium1/GPTeacher, MIT",
     "arena_hard.jsonl": "lmarena/arena-hard-auto, Apache-2.0",
 }
-"""What it is trained on, and under which licence. Nothing else may be added without one."""
+"""Training data with its licence; data may only be added with one."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A predictor judged on prompts that it was not trained with."""
+"""Evaluation of a predictor on prompts that it was not trained with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from services.predictor.adapters.proxy_model import Proxy
+from services.predictor.adapters.proxy_model import ProxyModel
 from services.predictor.core.estimate import CLASS_COUNT
 from services.predictor.training.core.fit import Edges, Embed, true_classes
 from services.predictor.training.core.metrics import Measures, confusion, measure
@@ -21,12 +21,12 @@ MODE, ORDINAL = "predictor", "predictor, ordinal"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How good predictors are on the same prompts.
+    """Measures of several predictors on the same prompts.
 
     Attributes:
-        rows: How many answers were tested, by served model.
-        measures: By served model and predictor.
-        confusion: Of all models' answers: true classes (rows), called classes, shape (5, 5).
+        rows: Number of tested answers by served model.
+        measures: Measures by served model and predictor.
+        confusion: Predicted classes (columns) by true class (rows), all models, shape (5, 5).
     """
 
     rows: dict[str, int]
@@ -34,7 +34,7 @@ class Report:
     confusion: NDArray[np.int64]
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report as a JSON document."""
         return {
             "answers": self.rows,
             "measures": {
@@ -46,19 +46,19 @@ class Report:
 
 
 def judge(
-    proxy: Proxy,
+    proxy: ProxyModel,
     embed: Embed,
     tested: Sequence[Row],
     edges: Edges,
     beside: dict[str, dict[str, Measures]] | None = None,
 ) -> Report:
-    """Return how good a predictor is.
+    """Return the report on a predictor.
 
     Args:
-        proxy: Predicts.
-        embed: Makes vectors of prompts.
-        tested: Answers to prompts it was not trained with.
-        edges: Of each served model's classes, tokens.
+        proxy: The predictor.
+        embed: Embeds prompts.
+        tested: Answers to prompts that it was not trained with.
+        edges: Edges of each served model's classes, tokens.
         beside: Measures of other predictors, by served model and name.
     """
     measures: dict[str, dict[str, Measures]] = {}

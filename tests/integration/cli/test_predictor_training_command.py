@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from services.cli.main import app
-from services.predictor.runtime.length_models import Histories
+from services.predictor.runtime.length_models import LengthModels
 from services.predictor.training.baselines import CLASSIFIED, baselines
 from services.predictor.training.core.fit import Edges
 from services.predictor.training.core.rows import Row
@@ -45,7 +45,7 @@ def test_a_log_becomes_a_predictor_and_a_report_beside_simple_predictors(
                                       str(model), "--out", str(tmp_path)])  # fmt: skip
     assert judged.exit_code == 0, judged.output
     assert "pair order" in judged.output
-    assert Histories.of(model, ["small"]).prior("small").expected_tokens > 0
+    assert LengthModels.of(model, ["small"]).prior("small").expected_tokens > 0
 
 
 def test_models_whose_answers_tell_nothing_are_judged_like_any() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from services.kit.errors import FailedPrecondition
-from services.predictor.adapters.cache_store import Store
+from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 
 SIZE = 8
@@ -22,14 +22,14 @@ def cache(*models: str) -> SemanticCache:
 
 
 def saved(path: Path, known: SemanticCache) -> None:
-    store = Store.opened(path, "e")
+    store = CacheStore.opened(path, "e")
     store.save(known.take_changes(), {"m": b"state"})
     store.close()
 
 
 def restored(path: Path, *models: str) -> SemanticCache:
     known = cache(*models)
-    store = Store.opened(path, "e")
+    store = CacheStore.opened(path, "e")
     store.restore(known)
     store.close()
     return known
@@ -44,12 +44,12 @@ def test_entries_vectors_histories_and_the_secret_survive(path: Path) -> None:
     known = cache("m")
     known.learn("m", b"k" * 16, 100, 5.0, MARK)
     known.learn("m", b"l" * 16, 7, 6.0)
-    first = Store.opened(path, "e")
+    first = CacheStore.opened(path, "e")
     first.save(known.take_changes(), {"m": b"state"})
     secret = first.secret
     first.close()
 
-    again, second = cache("m"), Store.opened(path, "e")
+    again, second = cache("m"), CacheStore.opened(path, "e")
     second.restore(again)
 
     assert second.secret == secret
@@ -66,7 +66,7 @@ def test_only_the_owner_may_read_the_file_and_its_journal(path: Path) -> None:
     path.parent.mkdir()
     path.touch(0o644)
     modes = []
-    store = Store.opened(path, "e")
+    store = CacheStore.opened(path, "e")
     database = store._database
     database.execute("BEGIN")
     database.execute("INSERT INTO history VALUES ('m', x'00')")
@@ -114,7 +114,7 @@ def test_vectors_of_another_embedder_are_not_compared(path: Path) -> None:
     known.learn("m", b"k" * 16, 100, 5.0, MARK)
     saved(path, known)
 
-    store, again = Store.opened(path, "other"), cache("m")
+    store, again = CacheStore.opened(path, "other"), cache("m")
     store.restore(again)
     store.close()
 
@@ -122,16 +122,16 @@ def test_vectors_of_another_embedder_are_not_compared(path: Path) -> None:
 
 
 def test_a_file_that_another_process_holds_is_refused(path: Path) -> None:
-    holder = Store.opened(path, "e")
+    holder = CacheStore.opened(path, "e")
     with pytest.raises(FailedPrecondition, match="locked"):
-        Store.opened(path, "e")
+        CacheStore.opened(path, "e")
     holder.close()
 
 
 def test_a_save_that_fails_changes_nothing(path: Path) -> None:
     known = cache("m")
     known.learn("m", b"k" * 16, 100, 5.0)
-    store = Store.opened(path, "e")
+    store = CacheStore.opened(path, "e")
     store._database.execute(
         "CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'disk full'); END"
     )

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 import services.predictor.embedding as package
 from services.predictor.core.wordpiece import WordPiece
 from services.predictor.embedding.minilm import SIZE, MiniLm
-from services.predictor.embedding.network import TAKES, network
+from services.predictor.embedding.network import INPUT, network
 from services.predictor.embedding.weights import weights
 from tests.support.examples import examples
 
@@ -99,7 +99,7 @@ def test_eight_bits_say_what_the_package_s_own_network_of_floats_says(pieces: Wo
         ids = np.array([[pieces.number("[CLS]"), *inner, pieces.number("[SEP]")]], np.int64)
         masks = {"attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
         mean = theirs.run(None, {"input_ids": ids, **masks})[0][0].mean(axis=0)
-        assert ours.run(None, {TAKES: ids})[0][0] @ mean / np.linalg.norm(mean) > 0.98
+        assert ours.run(None, {INPUT: ids})[0][0] @ mean / np.linalg.norm(mean) > 0.98
 
 
 def test_every_matrix_is_multiplied_in_bytes_that_any_cpu_adds_without_overflow() -> None:

@@ -13,9 +13,9 @@ import pytest
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector
 from services.predictor.core.estimate import CLASS_MIDDLES
-from services.predictor.core.prediction_stats import Tally
-from services.predictor.runtime.bounded_executor import Crew
-from services.predictor.runtime.predictor import Foreteller, Means
+from services.predictor.core.prediction_stats import PredictionStats
+from services.predictor.runtime.bounded_executor import BoundedExecutor
+from services.predictor.runtime.predictor import Components, LengthPredictor
 from tests.support.predictor.oracle_model import Oracle
 from tests.support.virtual_clock import VirtualClock
 
@@ -42,61 +42,61 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture
-async def foreteller(embedder: Embedder) -> AsyncIterator[Foreteller]:
+async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    async with Crew(1, 1) as crew:
-        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
-        yield Foreteller(["m"], means, b"secret", 1000)
+    async with BoundedExecutor(1, 1) as crew:
+        means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
+        yield LengthPredictor(["m"], means, b"secret", 1000)
 
 
 async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
-    foreteller: Foreteller, embedder: Embedder
+    predictor: LengthPredictor, embedder: Embedder
 ) -> None:
     """And the next one its answer; the broken one's length is still learned."""
-    broken = await foreteller.foretell("m", BREAKS.encode())
+    broken = await predictor.predict("m", BREAKS.encode())
     assert broken.source == "prior"
 
     embedder.go.set()
-    assert (await foreteller.foretell("m", b"fine")).source == "model"
-    assert foreteller.observe_key("m", broken.key, 5)
-    assert (await foreteller.foretell("m", BREAKS.encode())).source == "exact"
+    assert (await predictor.predict("m", b"fine")).source == "model"
+    assert predictor.observe_key("m", broken.key, 5)
+    assert (await predictor.predict("m", BREAKS.encode())).source == "exact"
 
 
 async def test_a_prompt_forgotten_while_it_is_computed_leaves_nothing(
-    foreteller: Foreteller, embedder: Embedder
+    predictor: LengthPredictor, embedder: Embedder
 ) -> None:
     async with asyncio.TaskGroup() as tasks:
-        asked = tasks.create_task(foreteller.foretell("m", b"fine"))
+        asked = tasks.create_task(predictor.predict("m", b"fine"))
         await asyncio.sleep(0)
-        foreteller.forget("m", 0.0)
+        predictor.forget("m", 0.0)
         embedder.go.set()
 
     assert asked.result().key == b""
-    assert not foreteller.observe_key("m", foreteller.key("m", b"fine"), 5)
+    assert not predictor.observe_key("m", predictor.key("m", b"fine"), 5)
 
 
 async def test_more_than_may_wait_get_the_prior_at_once(
-    foreteller: Foreteller, embedder: Embedder
+    predictor: LengthPredictor, embedder: Embedder
 ) -> None:
     """One computes, one waits, the third does not; room comes back when they are done."""
     async with asyncio.TaskGroup() as tasks:
-        held = [tasks.create_task(foreteller.foretell("m", b"%d" % i)) for i in range(2)]
+        held = [tasks.create_task(predictor.predict("m", b"%d" % i)) for i in range(2)]
         await asyncio.sleep(0)
-        assert (await foreteller.foretell("m", b"late")).source == "prior"
+        assert (await predictor.predict("m", b"late")).source == "prior"
         embedder.go.set()
 
     assert [each.result().source for each in held] == ["model", "model"]
     await asyncio.sleep(0)
-    assert (await foreteller.foretell("m", b"later")).source == "model"
+    assert (await predictor.predict("m", b"later")).source == "model"
 
 
 def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
     """What stands for a prompt says nothing without the secret."""
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    means = Means(cache, embedder, Oracle(), Crew(1, 1), Tally(), clock)
-    one, two = (Foreteller(["m"], means, secret, 1000) for secret in (b"one", b"two"))
+    means = Components(cache, embedder, Oracle(), BoundedExecutor(1, 1), PredictionStats(), clock)
+    one, two = (LengthPredictor(["m"], means, secret, 1000) for secret in (b"one", b"two"))
 
     assert one.key("m", b"prompt") == one.key("m", b"prompt")
     assert len({one.key("m", b"prompt"), one.key("n", b"prompt"), two.key("m", b"prompt")}) == 3
@@ -107,22 +107,22 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
     embedder.go.set()
     cache = SemanticCache(["m"], Bounds(100, 2**20, 1000.0, 0.8), SIZE)
     sources = []
-    async with Crew(1, 1) as crew:
+    async with BoundedExecutor(1, 1) as crew:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
-        means = Means(cache, embedder, Oracle(), crew, Tally(), clock)
-        foreteller = Foreteller(["m"], means, b"secret", 1000)
+        means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
+        predictor = LengthPredictor(["m"], means, b"secret", 1000)
         for i in range(20):
             tokens = 5000 + i if i % 2 else 5 + i
-            found = await foreteller.foretell("m", b"%d" % tokens)
+            found = await predictor.predict("m", b"%d" % tokens)
             sources.append(found.source)
-            foreteller.observe_key("m", found.key, tokens)
+            predictor.observe_key("m", found.key, tokens)
 
     assert sources[:2] == ["model", "semantic"]
     assert sources[-5:] == ["model"] * 5
 
 
 async def test_the_rank_of_a_model_that_nobody_knows_is_the_middle_of_its_class(
-    foreteller: Foreteller,
+    predictor: LengthPredictor,
 ) -> None:
-    found = await foreteller.foretell("unknown", b"fine")
+    found = await predictor.predict("unknown", b"fine")
     assert found.rank == CLASS_MIDDLES[found.estimate.class_]

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
-from services.predictor.adapters.proxy_model import DEFAULT, Proxy
-from services.predictor.runtime.length_models import Histories
+from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
+from services.predictor.runtime.length_models import LengthModels
 from services.predictor.training.core.fit import Embed, Trained, fit, true_classes
 from services.predictor.training.core.metrics import confusion, measure, pair_order
 from services.predictor.training.core.rows import Row, read, split
@@ -44,7 +44,7 @@ def test_what_a_log_shows_is_learned_for_prompts_never_seen(embed: Embed) -> Non
 
 def test_the_file_says_what_training_said(trained: Trained, file: Path, embed: Embed) -> None:
     """The network in ONNX Runtime and in numpy agree, for every served model."""
-    proxy, rows = Proxy(file), log()[::7]
+    proxy, rows = ProxyModel(file), log()[::7]
     edges = trained.body.edges_tokens
     found = [proxy.probabilities(r.prompt, embed(r.prompt), edges[r.model]) for r in rows]
     assert np.array(found) == pytest.approx(trained.probabilities(rows, embed), abs=2e-3)
@@ -56,14 +56,14 @@ def test_equal_logs_and_seeds_train_equal_files(trained: Trained, embed: Embed) 
 
 def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:
     """The later model's answers are three times as long; a third starts from both."""
-    known = Histories.of(file, ["small", "large", "new"])
+    known = LengthModels.of(file, ["small", "large", "new"])
     small, large, new = (known.prior(name).expected_tokens for name in ("small", "large", "new"))
     assert large == pytest.approx(3 * small, rel=0.1)
     assert small < new < large
 
 
 def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: Embed) -> None:
-    known = Histories.of(file, ["large"])
+    known = LengthModels.of(file, ["large"])
     brief, long = (
         known.predict("large", prompt, embed(prompt))
         for prompt in (
@@ -77,21 +77,21 @@ def test_longer_answers_are_foretold_for_what_asks_for_more(file: Path, embed: E
 
 
 def test_nothing_is_kept_of_models_that_are_not_served(embed: Embed) -> None:
-    known = Histories.of(None, ["served"])
+    known = LengthModels.of(None, ["served"])
     known.observe("other", None, 123)
     assert known.saved().keys() == {"served"}
     assert known.predict("other", "hello", embed("hello")).expected_tokens > 0
 
 
 def test_what_cannot_be_read_back_counts_for_nothing() -> None:
-    known = Histories.of(None, ["served"])
+    known = LengthModels.of(None, ["served"])
     before = known.edges_tokens("served")
     known.restore({"served": b"\xff" * 12, "gone": b""})
     assert known.edges_tokens("served") == before
 
 
 def test_what_was_observed_is_restored(embed: Embed) -> None:
-    known, later = Histories.of(None, ["served"]), Histories.of(None, ["served"])
+    known, later = LengthModels.of(None, ["served"]), LengthModels.of(None, ["served"])
     for _ in range(200):
         known.observe("served", known.predict("served", "hello", embed("hello")), 77)
     later.restore(known.saved())
@@ -100,8 +100,8 @@ def test_what_was_observed_is_restored(embed: Embed) -> None:
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Histories:
-    return Histories.of(None, ())
+def shipped() -> LengthModels:
+    return LengthModels.of(None, ())
 
 
 @given(prompt=st.text(st.characters(codec=None), max_size=200))
@@ -111,7 +111,7 @@ def shipped() -> Histories:
 @example("\u00e9")
 @example("\U0001f9a9")
 def test_the_predictor_that_ships_answers_any_text(
-    shipped: Histories, embed: Embed, prompt: str
+    shipped: LengthModels, embed: Embed, prompt: str
 ) -> None:
     """One letter, and none, too."""
     found = shipped.predict("any", prompt, embed(prompt))
@@ -123,7 +123,9 @@ def test_the_predictor_that_ships_is_small_and_from_licensed_data() -> None:
     """Sets that their licences keep to tests are not among its sources."""
     assert DEFAULT.stat().st_size < 3_000_000
     assert SOURCES.keys() == {"oasst_eval.jsonl", "gpteacher.jsonl", "arena_hard.jsonl"}
-    assert not [name for name in Proxy().known.classes if "ShareGPT" in name or "Llama" in name]
+    assert not [
+        name for name in ProxyModel().known.classes if "ShareGPT" in name or "Llama" in name
+    ]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not onnx"], ids=["missing", "empty", "other"])
@@ -134,7 +136,7 @@ def test_a_file_that_is_no_predictor_is_refused_by_name(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(FailedPrecondition, match=r"mine\.onnx"):
-        Proxy(path)
+        ProxyModel(path)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_order_among_equal_lengths_is_chance() -> None:
     ],
 )
 def test_the_predictor_that_ships_tells_the_longer_answer_of_a_model_never_seen(
-    shipped: Histories, embed: Embed, path: Path, models: str, least: float
+    shipped: LengthModels, embed: Embed, path: Path, models: str, least: float
 ) -> None:
     """Trained on other models and other prompts; chance is 0.50, give or take 0.023 on Alpaca's."""
     rows = [row for row in read(path) if models in row.model]

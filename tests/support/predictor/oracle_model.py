@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from services.predictor.core.cache.vector_index import Vector
-from services.predictor.core.estimate import Estimate, Source
-from services.predictor.core.length_model import Knowledge
+from services.predictor.core.estimate import Estimate, EstimateSource
+from services.predictor.runtime.length_models import LengthModels
 
 EDGES_TOKENS = (10.0, 100.0, 1000.0, 10_000.0)
 
 
-class Oracle(Knowledge):
+class Oracle(LengthModels):
     """Knows every length of the model "m": the number that is the prompt; 50 where it is none."""
 
     def __init__(self) -> None:
@@ -46,5 +46,5 @@ class Oracle(Knowledge):
     def restore(self, saved: Mapping[str, bytes]) -> None:
         """There was nothing to save."""
 
-    def _exactly(self, model: str, tokens: float, source: Source) -> Estimate:
+    def _exactly(self, model: str, tokens: float, source: EstimateSource) -> Estimate:
         return Estimate(tokens, self.class_of(model, tokens), tokens, tokens, source)

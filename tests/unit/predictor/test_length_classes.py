@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_RANKS
-from services.predictor.core.length_classes import SHARES, Classes
+from services.predictor.core.length_classes import SHARES, LengthClasses
 from services.predictor.core.length_histogram import TOKENS, VALUES_TOKENS, LengthHistogram
 
 PRIOR = np.ones(TOKENS.count)
@@ -17,8 +17,8 @@ LIKELY = st.lists(st.floats(0, 1), min_size=5, max_size=5)
 LENGTHS = st.lists(st.integers(0, 2_000_000), max_size=60)
 
 
-def taught(lengths: list[int], said: list[float] | None = None) -> Classes:
-    classes = Classes(PRIOR)
+def taught(lengths: list[int], said: list[float] | None = None) -> LengthClasses:
+    classes = LengthClasses(PRIOR)
     for tokens in lengths:
         classes.observe(tokens, said or ())
     return classes
@@ -49,7 +49,7 @@ def test_edges_ascend_and_classes_are_cut_at_them(lengths: list[int]) -> None:
 def test_edges_become_the_percentiles_of_what_is_observed() -> None:
     """Within a bucket and what is left of the prior."""
     lengths = np.random.default_rng(0).lognormal(5, 1, 4000)
-    classes = Classes(PRIOR)
+    classes = LengthClasses(PRIOR)
     for tokens in lengths:
         classes.observe(tokens)
     assert classes.edges_tokens == pytest.approx(np.quantile(lengths, CLASS_RANKS), rel=0.12)
@@ -65,7 +65,7 @@ def test_a_new_model_has_the_prior() -> None:
     prior = LengthHistogram()
     for tokens in (10, 100, 1000):
         prior.add(tokens)
-    said = Classes(prior.weights).estimate()
+    said = LengthClasses(prior.weights).estimate()
     assert said.source == "prior"
     assert said.expected_tokens == pytest.approx(370, rel=0.02)
     assert said.class_ == 1
@@ -74,7 +74,7 @@ def test_a_new_model_has_the_prior() -> None:
 def test_a_proxy_that_knows_nothing_is_soon_not_believed() -> None:
     """Sure and always wrong about which: the classes' own shares are told instead."""
     random = np.random.default_rng(1)
-    classes = Classes(PRIOR)
+    classes = LengthClasses(PRIOR)
     for _ in range(3000):
         said = np.full(5, 0.02)
         said[random.integers(0, 4)] = 0.92
@@ -85,7 +85,7 @@ def test_a_proxy_that_knows_nothing_is_soon_not_believed() -> None:
 def test_a_proxy_that_is_one_class_off_is_put_right() -> None:
     """A shift is learned: it says "shorter" of every answer, and the classes come out right."""
     random = np.random.default_rng(2)
-    classes, right = Classes(PRIOR), []
+    classes, right = LengthClasses(PRIOR), []
     for number in range(4000):
         tokens = random.lognormal(5, 1)
         true = classes.class_of(tokens)
@@ -105,7 +105,7 @@ def test_a_longer_class_means_more_tokens() -> None:
 
 def test_ranks_are_uniform_whatever_is_expected_and_ascend_with_it() -> None:
     """Expectations crowd between 90 and 110 tokens; their ranks fill 0..1 evenly all the same."""
-    classes, random = Classes(PRIOR), np.random.default_rng(3)
+    classes, random = LengthClasses(PRIOR), np.random.default_rng(3)
     expected = random.lognormal(4.6, 0.1, 2000)
     ranks = [classes.rank(each) for each in expected]
     assert ranks[:49] == [None] * 49
@@ -116,14 +116,14 @@ def test_ranks_are_uniform_whatever_is_expected_and_ascend_with_it() -> None:
 
 
 def test_equal_expectations_stand_in_the_middle() -> None:
-    classes = Classes(PRIOR)
+    classes = LengthClasses(PRIOR)
     assert [classes.rank(100) for _ in range(60)][-1] == pytest.approx(0.5)
 
 
 @given(LENGTHS, LIKELY)
 def test_what_was_learned_survives_being_written(lengths: list[int], said: list[float]) -> None:
     classes = taught(lengths, said)
-    back = Classes.from_bytes(classes.to_bytes(), PRIOR)
+    back = LengthClasses.from_bytes(classes.to_bytes(), PRIOR)
     assert back.answers == classes.answers
     assert back.edges_tokens == pytest.approx(classes.edges_tokens, rel=0.031)
     assert back.calibrated(said) == pytest.approx(classes.calibrated(said), abs=1e-4)
@@ -132,7 +132,7 @@ def test_what_was_learned_survives_being_written(lengths: list[int], said: list[
 @pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + TOKENS.count))], ids=len)
 def test_what_was_not_written_here_is_refused(spoil: bytes) -> None:
     with pytest.raises(InvalidArgument, match="classes"):
-        Classes.from_bytes(spoil, PRIOR)
+        LengthClasses.from_bytes(spoil, PRIOR)
 
 
 @given(st.floats(1, 1e6))

@@ -1,4 +1,4 @@
-"""How long the answers to one prompt were."""
+"""Lengths of the answers to one prompt."""
 
 from __future__ import annotations
 
@@ -6,61 +6,60 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final
 
-MEMORY: Final = 8
-"""Answers that a mean is of, about; older ones fade."""
+WINDOW_ANSWERS: Final = 8
+"""Number of answers that a mean is effectively of."""
 
-_GIVE_UP_AFTER: Final = 2
-_LEAST_SPREAD: Final = 0.25
+_MAX_OUTLIERS: Final = 2
+_MIN_SPREAD: Final = 0.25
 _DECILE: Final = 1.2816
 """Standard deviations between a normal distribution's mean and its outermost tenth."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """Answers' lengths, the recent ones counting more.
+class AnswerLengths:
+    """Mean and spread of lengths; recent answers weigh more.
 
     Attributes:
-        count: Answers.
+        count: Number of answers.
         mean_tokens: Mean, tokens.
         deviation_tokens: Standard deviation, tokens.
-        astray: Answers in a row, the last ones, of less than half or more than twice the mean.
+        outliers: Number of latest answers in a row that were outliers.
     """
 
     count: int
     mean_tokens: float
     deviation_tokens: float = 0.0
-    astray: int = 0
+    outliers: int = 0
 
     @classmethod
-    def of(cls, tokens: float) -> Lengths:
-        """Return what one answer tells."""
+    def of(cls, tokens: float) -> AnswerLengths:
+        """Return the lengths after the first answer."""
         return cls(1, tokens)
 
-    def far(self, tokens: float) -> bool:
-        """Tell whether a length is less than half or more than twice the mean."""
+    def is_outlier(self, tokens: float) -> bool:
+        """Return whether a length is less than half or more than twice the mean."""
         return abs(tokens - self.mean_tokens) > max(tokens, self.mean_tokens) / 2
 
-    def then(self, tokens: float) -> Lengths:
-        """Return these with one more answer; the second in a row that is far begins anew.
+    def updated(self, tokens: float) -> AnswerLengths:
+        """Return the lengths after one more answer; the second outlier in a row starts afresh.
 
-        So a model that was exchanged is believed after two answers, and one odd answer moves the
-        mean only.
+        So a replaced model is trusted after two answers, and a single outlier only moves the mean.
         """
-        astray = self.astray + 1 if self.far(tokens) else 0
-        if astray >= _GIVE_UP_AFTER:
-            return Lengths.of(tokens)
-        weight = 1 / min(self.count + 1, MEMORY)
+        outliers = self.outliers + 1 if self.is_outlier(tokens) else 0
+        if outliers >= _MAX_OUTLIERS:
+            return AnswerLengths.of(tokens)
+        weight = 1 / min(self.count + 1, WINDOW_ANSWERS)
         difference = tokens - self.mean_tokens
         variance = (1 - weight) * (self.deviation_tokens**2 + weight * difference**2)
         mean = self.mean_tokens + weight * difference
-        return Lengths(self.count + 1, mean, sqrt(variance), astray)
+        return AnswerLengths(self.count + 1, mean, sqrt(variance), outliers)
 
     def range_tokens(self) -> tuple[float, float]:
-        """Return what one answer in ten is below, and one in ten above, tokens.
+        """Return the lengths that one answer in ten is below, and one in ten above, tokens.
 
-        As of a normal distribution; few answers say little of their spread, so it is taken to be
-        at least a quarter of the mean over the root of their number.
+        For a normal distribution whose standard deviation is at least a quarter of the mean over
+        the square root of the number of answers: a few answers do not show their spread.
         """
-        least = _LEAST_SPREAD * self.mean_tokens / sqrt(self.count)
-        half = _DECILE * max(self.deviation_tokens, least)
+        minimum = _MIN_SPREAD * self.mean_tokens / sqrt(self.count)
+        half = _DECILE * max(self.deviation_tokens, minimum)
         return max(self.mean_tokens - half, 0.0), self.mean_tokens + half

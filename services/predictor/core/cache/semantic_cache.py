@@ -1,7 +1,7 @@
-"""The semantic cache: how long answers to this prompt, or to one like it, were.
+"""The semantic cache: lengths of the answers to the same prompt or to a similar one.
 
-A prompt is known by its keyed hash: an exact repeat costs a look-up. Otherwise the nearest vector
-tells, if it is near enough. Each served model has entries of its own; no prompt's text is kept.
+Prompts are identified by their keyed hash, so that an exact repeat costs a look-up; otherwise the
+nearest vector counts, if it is near enough. Each served model has its own entries; no text is kept.
 
 Source: Qiu et al., "mu-Serve", ATC 2024, section 4.3 (there: cosine 0.8, no bound, no correction).
 """
@@ -14,25 +14,25 @@ from functools import wraps
 from threading import Lock
 from typing import Any, Final, TypeVar, cast
 
-from services.predictor.core.cache.answer_lengths import Lengths
-from services.predictor.core.cache.lru_index import Changes, Entry, Shelf
+from services.predictor.core.cache.answer_lengths import AnswerLengths
+from services.predictor.core.cache.lru_index import Changes, Entry, LruIndex
 from services.predictor.core.cache.vector_index import Vector
 
 ENTRY_BYTES: Final = 900
-"""Memory of an entry beside its vector's components: key, lengths and places. Unit: bytes."""
+"""Memory of an entry without its vector: key, lengths and indices. Unit: bytes."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is kept.
+    """Bounds of the cache.
 
     Attributes:
-        entries: Of one model.
-        size_bytes: Of all models together.
-        unused_s: Time after which an entry that nobody asks about goes, s.
-        similarity: Least cosine of prompts that count as alike, 0..1.
+        entries: Maximum number of entries of one model.
+        size_bytes: Maximum memory of all models together, bytes.
+        unused_s: Time after which an unused entry is deleted, s.
+        similarity: Minimum cosine of prompts that count as similar, 0..1.
     """
 
     entries: int
@@ -43,21 +43,21 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A known length.
+    """An entry found for a prompt.
 
     Attributes:
-        key: Of the entry that tells it.
-        lengths: What it tells.
+        key: Key of the entry.
+        lengths: Lengths of the answers to its prompt.
         similarity: Cosine of the two prompts; 1.0: the same prompt.
     """
 
     key: bytes
-    lengths: Lengths
+    lengths: AnswerLengths
     similarity: float
 
 
-def _alone(method: F) -> F:
-    """Searches run in threads, everything else on the loop: one at a time."""
+def _synchronized(method: F) -> F:
+    """Run one method at a time: searches run in threads, everything else on the loop."""
 
     @wraps(method)
     def locked(self: SemanticCache, *args: Any, **kwargs: Any) -> Any:
@@ -68,12 +68,12 @@ def _alone(method: F) -> F:
 
 
 class SemanticCache:
-    """Lengths by prompt, for each of some models. Safe to use from several threads.
+    """Lengths by model and prompt. Thread-safe.
 
     Args:
-        models: Whose prompts are remembered; others are not known, and never will be.
-        bounds: How much is kept.
-        size: Components of a vector.
+        models: Names of the models.
+        bounds: Bounds of the cache.
+        size: Dimension of the vectors.
     """
 
     def __init__(self, models: Collection[str], bounds: Bounds, size: int) -> None:
@@ -81,101 +81,103 @@ class SemanticCache:
         self._entry_bytes = ENTRY_BYTES + 4 * size
         room = bounds.size_bytes // self._entry_bytes // max(len(models), 1)
         capacity = max(min(bounds.entries, room), 1)
-        self._shelves: Mapping[str, Shelf] = {model: Shelf(capacity, size) for model in models}
+        self._indices: Mapping[str, LruIndex] = {
+            model: LruIndex(capacity, size) for model in models
+        }
         self._lock = Lock()
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models whose prompts are remembered."""
-        return tuple(self._shelves)
+        """Names of the models."""
+        return tuple(self._indices)
 
-    @_alone
+    @_synchronized
     def exact(self, model: str, key: bytes, now_s: float) -> Hit | None:
-        """Return what is known of this very prompt. Takes microseconds."""
-        entry = self._shelves[model].use(key, now_s)
+        """Return the entry of this very prompt. Takes microseconds."""
+        entry = self._indices[model].use(key, now_s)
         return None if entry is None else Hit(key, entry.lengths, 1.0)
 
-    @_alone
+    @_synchronized
     def near(self, model: str, vector: Vector, now_s: float) -> Hit | None:
-        """Return what is known of the nearest prompt, if it is near enough. Takes 0.2 ms."""
-        shelf = self._shelves[model]
-        found = shelf.nearest(vector)
+        """Return the entry of the nearest prompt, if it is near enough. Takes 0.2 ms."""
+        index = self._indices[model]
+        found = index.nearest(vector)
         if found is None or found[1] < self._bounds.similarity:
             return None
         key, similarity = found
-        entry = shelf.use(key, now_s)
+        entry = index.use(key, now_s)
         return None if entry is None else Hit(key, entry.lengths, similarity)
 
-    @_alone
+    @_synchronized
     def learn(
         self, model: str, key: bytes, tokens: float, now_s: float, vector: Vector | None = None
     ) -> None:
-        """Take in one answer's length.
+        """Add one answer's length.
 
         Args:
             model: The model that answered.
-            key: Of the prompt.
-            tokens: Its answer's length, tokens.
-            now_s: Seconds since 1970.
-            vector: Of the prompt, where it was embedded.
+            key: Key of the prompt.
+            tokens: Length of the answer, tokens.
+            now_s: Time, s since 1970.
+            vector: Embedding of the prompt, where it was computed.
         """
-        self._shelves[model].learn(key, tokens, now_s, vector)
+        self._indices[model].learn(key, tokens, now_s, vector)
 
-    @_alone
+    @_synchronized
     def judge(self, model: str, key: bytes, *, right: bool) -> None:
-        """Say whether the entry with `key` told a like prompt's length rightly."""
-        self._shelves[model].judge(key, right=right)
+        """Score the prediction that an entry gave for a similar prompt."""
+        self._indices[model].judge(key, right=right)
 
-    @_alone
+    @_synchronized
     def forget(self, model: str | None, unused_since_s: float) -> int:
-        """Delete what was last used before an instant; return how many entries that were.
+        """Delete the entries last used before an instant; return how many.
 
         Args:
-            model: Of this model; None: of all.
-            unused_since_s: Seconds since 1970; infinity: everything.
+            model: Model of the entries; None: all models.
+            unused_since_s: The instant, s since 1970; infinity: all entries.
         """
-        shelves = self._shelves.values() if model is None else [self._shelves[model]]
-        return sum(shelf.drop_unused(unused_since_s) for shelf in shelves)
+        indices = self._indices.values() if model is None else [self._indices[model]]
+        return sum(index.drop_unused(unused_since_s) for index in indices)
 
     def expire(self, now_s: float) -> int:
-        """Delete what nobody asked about for too long; return how many entries that were."""
+        """Delete the entries that were unused for too long; return how many."""
         return self.forget(None, now_s - self._bounds.unused_s)
 
-    @_alone
+    @_synchronized
     def restore(self, model: str, key: bytes, entry: Entry, vector: Vector | None) -> None:
-        """Put back what was kept, the longest unused first; of other models, nothing."""
-        if model in self._shelves:
-            self._shelves[model].restore(key, entry, vector)
+        """Add a saved entry, least recently used first; entries of unknown models are ignored."""
+        if model in self._indices:
+            self._indices[model].restore(key, entry, vector)
 
-    @_alone
+    @_synchronized
     def take_changes(self) -> dict[str, tuple[Changes, dict[bytes, tuple[Entry, Vector | None]]]]:
-        """Return, by model, what changed since this was last asked, with the entries written."""
+        """Return the changes since the last call by model, with the entries to write."""
         found = {}
-        for model, shelf in self._shelves.items():
-            changes = shelf.take_changes()
+        for model, index in self._indices.items():
+            changes = index.take_changes()
             entries = {
-                key: (entry, None if (vector := shelf.vector(key)) is None else vector.copy())
+                key: (entry, None if (vector := index.vector(key)) is None else vector.copy())
                 for key in changes.written
-                if (entry := shelf.entry(key)) is not None
+                if (entry := index.entry(key)) is not None
             }
             if entries or changes.dropped:
                 found[model] = (changes, entries)
         return found
 
-    @_alone
+    @_synchronized
     def give_back(self, model: str, changes: Changes) -> None:
-        """Take back changes that could not be written, so that they are asked for again."""
-        self._shelves[model].give_back(changes)
+        """Add changes that could not be written to those of the next `take_changes`."""
+        self._indices[model].give_back(changes)
 
-    @_alone
+    @_synchronized
     def holds(self, model: str, key: bytes) -> bool:
-        """Tell whether a prompt is known; it does not count as used."""
-        return self._shelves[model].entry(key) is not None
+        """Return whether a prompt is known, without marking it as used."""
+        return self._indices[model].entry(key) is not None
 
     def entries(self, model: str) -> int:
-        """Return how many prompts of a model are known."""
-        return len(self._shelves[model])
+        """Return the number of known prompts of a model."""
+        return len(self._indices[model])
 
     def size_bytes(self, model: str) -> int:
-        """Return about how much memory they take, bytes."""
+        """Return the approximate memory of a model's entries, bytes."""
         return self.entries(model) * self._entry_bytes

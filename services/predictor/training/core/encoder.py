@@ -1,4 +1,4 @@
-"""The encoder: a weight per n-gram and class, by softmax regression on how often each was seen."""
+"""The encoder: softmax regression of the class counts on n-grams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _STEPS = 30
 
 
 def fit_encoder(grams: Sparse, counts: NDArray[np.float64], ridge: float) -> NDArray[np.float64]:
-    """Return the weights that tell classes best, shape (columns, classes).
+    """Return the fitted weights, shape (columns, classes).
 
     Args:
         grams: Weighed n-grams, shape (prompts, columns).

@@ -1,9 +1,8 @@
-"""Training: the encoder first, then the head on what encoders that had not seen a prompt say.
+"""Training: the encoder first, then the head on out-of-fold outputs of the encoder.
 
 mu-Serve (section 3.3) fine-tunes BERT with its classifier, then the classifier alone. Here the part
-that learns with the classes is linear and fitted first; MiniLM, which tells what a prompt is about,
-stays as it is. The head then learns from encoders that are each asked about prompts they were not
-shown, as it will be in use.
+that is trained on the classes is linear and fitted first, and MiniLM is not trained. The head then
+learns from encoders of folds that did not contain the prompt, as it will be in use.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from services.kit.errors import InvalidArgument
 from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS
 from services.predictor.core.features import BUCKETS
-from services.predictor.core.length_classes import Classes
+from services.predictor.core.length_classes import LengthClasses
 from services.predictor.core.length_histogram import LengthHistogram
 from services.predictor.training.core.encoder import fit_encoder
 from services.predictor.training.core.head import Head, fit_head
@@ -28,34 +27,34 @@ from services.predictor.training.core.rows import Row, by_model
 
 FOLDS = 4
 STEPS = FOLDS + 4
-"""How many steps training reports."""
+"""Number of steps that training reports."""
 
-LEAST_PROMPTS = 50
+MIN_PROMPTS = 50
 _ENCODER_RIDGE = 0.5
 
 _HEAD_RIDGE_PER_PROMPT = 20.0
-"""Answers to one prompt are alike: what the head may learn grows with prompts, not answers."""
+"""Answers to one prompt are alike, so the penalty falls with prompts, not answers."""
 
 _DIRECTIONS = 16
-"""Of a prompt's vector the head sees this much: where prompts differ most from one another."""
+"""Principal components of the prompts' vectors that the head gets."""
 
 Progress = Callable[[str], None]
 Edges = dict[str, tuple[float, ...]]
 Array = NDArray[np.float64]
 
 Embed = Callable[[str], NDArray[np.float32]]
-"""Makes a vector of what a prompt is about, shape (size,)."""
+"""Embeds a prompt, shape (size,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What makes a prompt and a served model into the head's inputs.
+    """Computes the head's inputs from a prompt and a served model.
 
     Attributes:
         rarity: Weight of each n-gram, words' columns first, shape (2 * BUCKETS,); 0: not used.
-        encoder: What each n-gram says of each class, shape (2 * BUCKETS, 5).
-        directions: In which vectors are looked at, shape (size, `_DIRECTIONS`).
-        edges_tokens: Of each served model it was trained on: percentiles 25, 50, 75, 99.
+        encoder: Weight of each n-gram for each class, shape (2 * BUCKETS, 5).
+        directions: Principal components of the vectors, shape (size, `_DIRECTIONS`).
+        edges_tokens: Percentiles 25, 50, 75 and 99 of each served model's answers, tokens.
     """
 
     rarity: Array
@@ -64,7 +63,7 @@ class Body:
     edges_tokens: Edges
 
     def inputs(self, rows: Sequence[Row], embed: Embed) -> Array:
-        """Return the head's inputs, of models it was trained on, shape (n, inputs)."""
+        """Return the head's inputs for models in the training data, shape (n, inputs)."""
         prompts = [row.prompt for row in rows]
         read = seen(prompts)
         said = _grams(read, self.rarity) @ self.encoder
@@ -74,22 +73,22 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A predictor that was trained.
+    """A trained predictor.
 
     Attributes:
-        body: What the head's inputs are made by.
+        body: Computes the head's inputs.
         head: The head.
-        prior: Lengths of all models' answers by bucket, each model weighing the same.
-        classes: Of each served model, with every length seen.
+        prior: Weights of lengths by bucket, every model weighing the same.
+        classes: Length classes of each served model, with every length observed.
     """
 
     body: Body
     head: Head
     prior: Array
-    classes: dict[str, Classes]
+    classes: dict[str, LengthClasses]
 
     def probabilities(self, rows: Sequence[Row], embed: Embed) -> Array:
-        """Return how likely each class is for models it was trained on, shape (n, 5)."""
+        """Return class probabilities for models in the training data, shape (n, 5)."""
         return self.head.probabilities(self.body.inputs(rows, embed))
 
 
@@ -99,11 +98,11 @@ def fit(
     """Train a predictor.
 
     Args:
-        rows: Answers of one or several served models; the same prompts help each other.
-        embed: Makes vectors of prompts, the same as in use.
-        seed: Draws folds and first weights: equal rows and seeds train equal predictors, on the
+        rows: Answers of one or several served models.
+        embed: Embeds prompts, as in use.
+        seed: Seed of folds and initial weights: equal rows and seeds give equal predictors on the
             same kind of machine.
-        progress: Told what each of `STEPS` steps is, before it.
+        progress: Called with the name of each of `STEPS` steps before it.
 
     Raises:
         InvalidArgument: Too few prompts.
@@ -118,28 +117,28 @@ def fit(
 def fit_body(
     rows: Sequence[Row], embed: Embed, *, seed: int = 0, progress: Progress = lambda _: None
 ) -> tuple[Body, Array]:
-    """Train all but the head.
+    """Train everything but the head.
 
     Returns:
-        It, and the head's inputs for `rows` from encoders that had not seen their prompts.
+        The body, and the head's inputs for `rows` from encoders of other folds.
 
     Raises:
         InvalidArgument: Too few prompts.
     """
     progress("reading prompts")
     prompts = list(dict.fromkeys(row.prompt for row in rows))
-    if len(prompts) < LEAST_PROMPTS:
+    if len(prompts) < MIN_PROMPTS:
         raise InvalidArgument(
-            f"{LEAST_PROMPTS} prompts are needed at least, got {len(prompts)}", field="data"
+            f"at least {MIN_PROMPTS} prompts are needed, got {len(prompts)}", field="data"
         )
-    places = {prompt: place for place, prompt in enumerate(prompts)}
-    where = np.array([places[row.prompt] for row in rows])
+    positions = {prompt: index for index, prompt in enumerate(prompts)}
+    where = np.array([positions[row.prompt] for row in rows])
     edges = edges_tokens(rows)
     read = seen(prompts)
     weights = np.concatenate((rarity(read.words), rarity(read.runs)))
     counts = _counts(where, true_classes(rows, edges))
     encoder, said = _encoded(_grams(read, weights), counts, seed, progress)
-    progress("telling what prompts are about")
+    progress("embedding prompts")
     vectors = _vectors(prompts, embed)
     chosen = directions(vectors, _DIRECTIONS)
     about = (vectors @ chosen)[where]
@@ -148,15 +147,15 @@ def fit_body(
 
 
 def head_ridge(rows: Sequence[Row]) -> float:
-    """Return how strongly the head's squared weights are penalised."""
+    """Return the penalty on the head's squared weights."""
     return _HEAD_RIDGE_PER_PROMPT / len({row.prompt for row in rows})
 
 
 def edges_tokens(rows: Sequence[Row]) -> Edges:
     """Return each served model's percentiles 25, 50, 75 and 99, tokens."""
     return {
-        model: tuple(np.quantile([row.tokens for row in theirs], CLASS_RANKS).tolist())
-        for model, theirs in by_model(rows).items()
+        model: tuple(np.quantile([row.tokens for row in own], CLASS_RANKS).tolist())
+        for model, own in by_model(rows).items()
     }
 
 
@@ -166,7 +165,7 @@ def true_classes(rows: Sequence[Row], edges: Edges) -> NDArray[np.int64]:
 
 
 def _encoded(grams: Sparse, counts: Array, seed: int, progress: Progress) -> tuple[Array, Array]:
-    """Return the encoder, and what encoders say of prompts that they were not shown."""
+    """Return the encoder, and its out-of-fold outputs for the prompts."""
     used = np.flatnonzero(np.bincount(grams.indices, minlength=grams.shape[1]))
     grams = grams[:, used]
     folds = np.random.default_rng(seed).integers(0, FOLDS, grams.shape[0])
@@ -208,14 +207,14 @@ def _vectors(prompts: Sequence[str], embed: Embed) -> Array:
     return np.array([made[prompt] for prompt in prompts], np.float64)
 
 
-def _known(rows: Sequence[Row]) -> tuple[Array, dict[str, Classes]]:
-    """Return the lengths of all models' answers, and each model's classes."""
-    sketches = {model: LengthHistogram() for model in by_model(rows)}
+def _known(rows: Sequence[Row]) -> tuple[Array, dict[str, LengthClasses]]:
+    """Return the prior, and each model's length classes."""
+    histograms = {model: LengthHistogram() for model in by_model(rows)}
     for row in rows:
-        sketches[row.model].add(row.tokens)
-    shares = [each.weights / each.weights.sum() for each in sketches.values()]
+        histograms[row.model].add(row.tokens)
+    shares = [each.weights / each.weights.sum() for each in histograms.values()]
     prior = np.mean(shares, axis=0)
-    classes = {model: Classes(prior) for model in sketches}
+    classes = {model: LengthClasses(prior) for model in histograms}
     for row in rows:
         classes[row.model].observe(row.tokens)
     return prior, classes

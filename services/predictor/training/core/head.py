@@ -1,4 +1,4 @@
-"""The head: from what the encoder says, plain counts and the served model to five classes."""
+"""The head: from the encoder's output, plain counts and the served model to five classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import log_softmax, softmax
 from services.predictor.core.estimate import CLASS_COUNT
 
 CLIP = 5.0
-"""Inputs further from their mean than so many standard deviations count as that far."""
+"""Inputs are clipped to so many standard deviations from their mean."""
 
 _HIDDEN, _NETWORKS, _STEPS = 16, 4, 150
 
@@ -29,13 +29,13 @@ class Head:
     inputs less `means`, times `scales`, clipped.
 
     Attributes:
-        means: Of each input, shape (inputs,).
-        scales: One over each input's standard deviation, shape (inputs,).
-        inner: Shape (inputs, hidden).
-        inner_offsets: Shape (hidden,).
-        outer: Shape (hidden, 5).
-        direct: Shape (inputs, 5).
-        offsets: Shape (5,).
+        means: Mean of each input, shape (inputs,).
+        scales: Reciprocal standard deviation of each input, shape (inputs,).
+        inner: Weights of the hidden layer, shape (inputs, hidden).
+        inner_offsets: Biases of the hidden layer, shape (hidden,).
+        outer: Weights from the hidden layer to the scores, shape (hidden, 5).
+        direct: Weights from the inputs to the scores, shape (inputs, 5).
+        offsets: Biases of the scores, shape (5,).
     """
 
     means: Array
@@ -47,7 +47,7 @@ class Head:
     offsets: Array
 
     def probabilities(self, inputs: Array) -> Array:
-        """Return how likely each class is, shape (n, 5)."""
+        """Return the probability of each class, shape (n, 5)."""
         return np.asarray(softmax(self.scores(inputs), axis=1))
 
     def scores(self, inputs: Array) -> Array:
@@ -58,13 +58,13 @@ class Head:
 
 
 def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int) -> Head:
-    """Return the head that tells classes best.
+    """Return the fitted head.
 
     Args:
-        inputs: Shape (n, inputs).
+        inputs: Inputs, shape (n, inputs).
         classes: True classes, 0..4, shape (n,).
         ridge: Strength of the penalty on squared weights.
-        seed: Draws the first weights.
+        seed: Seed of the initial weights.
     """
     truth = np.eye(CLASS_COUNT)[classes]
 
@@ -76,14 +76,14 @@ def fit_head(inputs: Array, classes: NDArray[np.int64], ridge: float, seed: int)
 
 
 def fit_networks(inputs: Array, start: Array, loss: Loss, ridge: float, seed: int) -> Head:
-    """Return the networks of the least loss.
+    """Return the networks that minimise a loss.
 
     Args:
-        inputs: Shape (n, inputs).
-        start: Scores to begin with, shape (outputs,).
-        loss: Of scores, shape (n, outputs): its sum over n, and its gradient.
+        inputs: Inputs, shape (n, inputs).
+        start: Initial scores, shape (outputs,).
+        loss: Returns the loss of scores, shape (n, outputs), summed over n, and its gradient.
         ridge: Strength of the penalty on squared weights, beside the mean loss.
-        seed: Draws the first weights.
+        seed: Seed of the initial weights.
     """
     means, scales = inputs.mean(axis=0), 1 / (inputs.std(axis=0) + 1e-6)
     x = np.clip((inputs - means) * scales, -CLIP, CLIP)

@@ -1,4 +1,4 @@
-"""Prompts as matrices: what `features` sees, weighed as the network weighs it."""
+"""Prompts as matrices: their features, weighted as in the network."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from services.predictor.core.features import BUCKETS, Grams, features
 Sparse = Any
 """A `scipy.sparse` matrix: scipy has no types."""
 
-_LEAST_PROMPTS = 2
-"""An n-gram of fewer prompts tells nothing about others."""
+_MIN_PROMPTS = 2
+"""Prompts that an n-gram must occur in to be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Prompts as the network sees them.
+    """Features of some prompts.
 
     Attributes:
         words: Counts of words and pairs, shape (n, BUCKETS).
@@ -35,7 +35,7 @@ class Seen:
 
 
 def seen(prompts: Sequence[str]) -> Seen:
-    """Return what the network sees of some prompts."""
+    """Return the features of some prompts."""
     found = [features(prompt) for prompt in prompts]
     return Seen(
         _stacked([each.words for each in found]),
@@ -48,7 +48,7 @@ def rarity(counts: Sparse) -> NDArray[np.float64]:
     """Return each column's inverse document frequency, shape (BUCKETS,); 0: not used."""
     prompts = np.bincount(counts.indices, minlength=BUCKETS)
     weights = np.log((1 + counts.shape[0]) / (1 + prompts)) + 1
-    weights[prompts < _LEAST_PROMPTS] = 0
+    weights[prompts < _MIN_PROMPTS] = 0
     return np.asarray(weights)
 
 
@@ -63,12 +63,12 @@ def directions(vectors: NDArray[np.float64], count: int) -> NDArray[np.float64]:
     """Return the directions in which vectors differ most: their principal components.
 
     Args:
-        vectors: Shape (n, size).
-        count: How many directions, <= size.
+        vectors: Embeddings, shape (n, size).
+        count: Number of directions, <= size.
 
     Returns:
-        Of length 1, in columns, the widest first, shape (size, count). Each one's largest
-        component is positive: which way a direction points means nothing, and would be chance.
+        Unit vectors in columns, largest variance first, shape (size, count). The largest component
+        of each is positive, so that their signs do not vary.
     """
     found = np.linalg.eigh(np.cov(vectors, rowvar=False)).eigenvectors[:, ::-1][:, :count]
     largest = found[np.abs(found).argmax(axis=0), np.arange(count)]

@@ -1,4 +1,4 @@
-"""How good predictions are: of classes, of lengths, and of which answer is the longer one."""
+"""Quality of predictions: of classes, and of which of two answers is longer."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PAIRS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How good predictions are.
+    """Quality of predictions.
 
     Attributes:
         accuracy: Share of right classes, 0..1.
         f1: Mean over the classes that occur of the harmonic mean of precision and recall, 0..1.
         l1: Mean distance of the classes, 0..4.
         mse: Mean squared distance of the classes, 0..16.
-        pair_order: How often the longer of two answers is told; 0.5 is chance.
+        pair_order: Share of pairs of answers in the right order; 0.5 is chance.
     """
 
     accuracy: float
@@ -38,13 +38,13 @@ def measure(
     classes: NDArray[np.int64],
     scores: NDArray[Any],
 ) -> Measures:
-    """Return how good predictions are.
+    """Return the quality of predictions.
 
     Args:
         true: True classes, 0..4, shape (n,), n >= 1.
         tokens: True lengths, shape (n,).
         classes: Predicted classes, shape (n,).
-        scores: The larger, the longer the answer is said to be, shape (n,).
+        scores: Larger for longer predicted answers, shape (n,).
     """
     away = np.abs(true - classes)
     return Measures(
@@ -57,7 +57,7 @@ def measure(
 
 
 def confusion(true: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how often each true class (row) was called each class (column), shape (5, 5)."""
+    """Return the counts of predicted classes (columns) by true class (rows), shape (5, 5)."""
     counts = np.zeros((CLASS_COUNT, CLASS_COUNT), np.int64)
     np.add.at(counts, (true, classes), 1)
     return counts
@@ -66,8 +66,8 @@ def confusion(true: NDArray[np.int64], classes: NDArray[np.int64]) -> NDArray[np
 def pair_order(tokens: NDArray[np.float64], scores: NDArray[Any]) -> float:
     """Return how often the longer of two answers has the larger score; ties count half.
 
-    Of all pairs of different lengths where those are few, else of 200,000 drawn the same way
-    every time; 0.5 where all lengths are equal.
+    Of all pairs of different lengths, or of 200,000 pairs drawn with a fixed seed; 0.5 where all
+    lengths are equal.
     """
     count = len(tokens)
     if count * count <= _PAIRS:

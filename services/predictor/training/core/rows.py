@@ -1,4 +1,4 @@
-"""Prompts and how long their answers were: a JSON Lines file, checked line by line."""
+"""Training data: a JSON Lines file of prompts and their answers' lengths."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Row:
 
     Attributes:
         model: The served model.
-        prompt: What it was asked.
-        tokens: How long its answer was, tokens.
+        prompt: Text of the prompt.
+        tokens: Length of the answer, tokens.
     """
 
     model: str
@@ -32,7 +32,7 @@ def read(file: Path) -> list[Row]:
     """Return the answers of a file with `{"model", "prompt", "output_tokens"}` a line.
 
     Raises:
-        InvalidArgument: It cannot be read, a line is wrong, or there is none.
+        InvalidArgument: The file cannot be read, is empty, or has an invalid line.
     """
     try:
         with file.open(encoding="utf-8", errors="surrogateescape") as lines:
@@ -52,9 +52,9 @@ def split(rows: Iterable[Row], test_share: float, seed: int) -> tuple[list[Row],
     """Return rows to train with and to test with: no prompt is in both.
 
     Args:
-        rows: All.
-        test_share: How much of the prompts to test with, 0..1.
-        seed: Chooses which.
+        rows: All rows.
+        test_share: Share of the prompts to test with, 0..1.
+        seed: Seed of the choice.
     """
     everything = list(rows)
     prompts = sorted({row.prompt for row in everything})

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.predictor.core.cache.answer_lengths import Lengths
+from services.predictor.core.cache.answer_lengths import AnswerLengths
 
 TOKENS = st.integers(0, 100_000)
 
 
-def after(*tokens: float) -> Lengths:
-    lengths = Lengths.of(tokens[0])
+def after(*tokens: float) -> AnswerLengths:
+    lengths = AnswerLengths.of(tokens[0])
     for each in tokens[1:]:
-        lengths = lengths.then(each)
+        lengths = lengths.updated(each)
     return lengths
 
 
@@ -36,8 +36,8 @@ def test_one_odd_answer_moves_the_mean_and_a_second_in_a_row_replaces_what_was_k
     assert once.count == 4
     assert 100 < once.mean_tokens < 1000
 
-    twice = once.then(1000)
-    assert twice == Lengths.of(1000)
+    twice = once.updated(1000)
+    assert twice == AnswerLengths.of(1000)
 
 
 def test_odd_answers_that_are_not_in_a_row_replace_nothing() -> None:
