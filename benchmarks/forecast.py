@@ -24,9 +24,9 @@ from matplotlib import pyplot as plt
 from benchmarks import _grids
 from benchmarks._grids import Grid
 from benchmarks.harness import Figures, Report, main
-from services.carbon.core.forecast.bias_correction import TrackRecord
-from services.carbon.core.forecast.combination import provided
-from services.carbon.core.forecast.forecaster import DEPTH, LONGEST, forecast
+from services.carbon.core.forecast.bias_correction import ForecastRecord
+from services.carbon.core.forecast.combination import combined
+from services.carbon.core.forecast.forecaster import DEPTH, MAX_HORIZON, forecast
 from services.carbon.core.model import Period, Sample
 from services.carbon.core.sources.provider import Outlook
 from services.carbon.sources.csv_trace import read_trace
@@ -120,7 +120,7 @@ def _region(name: str, depth: timedelta = DEPTH, origins: int = ORIGINS) -> dict
 
 def _origins(grid: Grid, origins: int) -> range:
     """Return instants after DEPTH; an odd number of hours apart visits every hour of the day."""
-    first, last = DEPTH // grid.step, len(grid.samples) - LONGEST // grid.step
+    first, last = DEPTH // grid.step, len(grid.samples) - MAX_HORIZON // grid.step
     hour = HOUR // grid.step
     return range(first, last, ((last - first) // origins // hour // 2 * 2 + 1) * hour)
 
@@ -146,18 +146,18 @@ def _official(origins: int) -> dict[int, list[Hit]]:
     told = read_trace(_grids.DATA / f"{_grids.OFFICIAL_FORECAST}.csv")
     starts, seen = [sample.since for sample in told], [sample.since for sample in came]
     truth, official = _by_instant(came), _by_instant(told)
-    record, chosen = TrackRecord(), set(_origins(grid, origins))
+    record, chosen = ForecastRecord(), set(_origins(grid, origins))
     hits: dict[int, list[Hit]] = {hours: [] for hours in HOURS}
-    for origin in range(len(grid.samples) - LONGEST // grid.step):
+    for origin in range(len(grid.samples) - MAX_HORIZON // grid.step):
         now = grid.samples[origin].since
-        ahead = told[bisect_left(starts, now) : bisect_right(starts, now + LONGEST)]
+        ahead = told[bisect_left(starts, now) : bisect_right(starts, now + MAX_HORIZON)]
         outlook = Outlook(ahead, grid.step, now)
         record.note(outlook, now)
         if origin not in chosen:
             continue
         known = grid.samples[origin - DEPTH // grid.step : origin + 1]
         correction = record.correction(came[: bisect_right(seen, now)], now)
-        found = provided(forecast(known, now), outlook, "official", correction)
+        found = combined(forecast(known, now), outlook, "official", correction)
         for hours, kept in hits.items():
             then = now + hours * HOUR
             if then in truth and then in official:

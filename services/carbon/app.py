@@ -1,23 +1,23 @@
-"""How the carbon service is wired, and how long each part lives."""
+"""Wiring and lifetimes of the carbon service."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 
 from cinquefoil.carbon.v1.carbon_pb2 import DESCRIPTOR
 from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_server
-from services.carbon.adapters.mqtt import conversation, spoken
+from services.carbon.adapters.mqtt import broker_loops
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
 from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.live_sources import Live, live_sources, polls
+from services.carbon.runtime.live_sources import LiveFeed, live_feeds, polling_loops
 from services.carbon.runtime.metrics import IntensityCollector
-from services.carbon.runtime.zone_updates import follow
+from services.carbon.runtime.zone_updates import update_zone
 from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
@@ -28,39 +28,30 @@ from services.kit.telemetry import metrics
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
 
 
-@dataclass(frozen=True, slots=True)
-class _Zones:
-    """What is followed. Attributes: deployment, monitors (by zone), live (live sources)."""
-
-    deployment: Deployment
-    monitors: Mapping[str, Monitor]
-    live: tuple[Live, ...]
-
-
 async def run(
     deployment: Deployment,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Tell what electricity is worth until `stop` is set, then end every watch and drain.
+    """Serve carbon intensities until `stop` is set, then end every watch and drain.
 
     Args:
-        deployment: The whole deployment file.
-        stop: Ends the service.
-        started: Called with the port once the service listens. Health says SERVING when every
-            source has given a value.
-        clock: Grid time; None: as the deployment file says.
+        deployment: The deployment file.
+        stop: Ends the service when set.
+        started: Called with the port once the service listens. Health reports SERVING when every
+            zone has a value.
+        clock: Grid time; None: as in the deployment file.
 
     Raises:
-        ConfigError: A trace file, or a key, cannot be used.
+        ConfigError: A trace file or a key cannot be used.
     """
     settings = deployment.carbon
     now = datetime.now(UTC) if clock is None else clock.now()
     start, sources = await asyncio.to_thread(build, settings, now)
     clock = clock or _clock(settings, start)
     async with httpx.AsyncClient() as client:
-        live = await asyncio.to_thread(live_sources, settings, sources, client, start)
+        live = await asyncio.to_thread(lambda: tuple(live_feeds(settings, sources, client, start)))
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         state = GridState(monitors)
         servicer = CarbonServicer(state, clock)
@@ -74,14 +65,18 @@ async def run(
             ) as server:
                 if started is not None:
                     started(server.port)
+                loops = [
+                    *_loops(deployment, live, monitors, state, clock),
+                    ("carbon.ready", _report_ready(state, server)),
+                ]
                 try:
-                    await _work(_Zones(deployment, monitors, live), state, clock, server, stop)
+                    await _run_until(stop, loops)
                 finally:
                     state.close()
 
 
 def _clock(carbon: Carbon, start: datetime) -> Clock:
-    """Return grid time; where a zone is live, the machine's, which may be set."""
+    """Return grid time; with a live zone it is the machine's, which may be set."""
     if any(zone.live for zone in carbon.zones.values()):
         return RealClock()
     return ScaledClock(start, carbon.replay.speedup)
@@ -97,23 +92,26 @@ def _monitors(carbon: Carbon, sources: Mapping[str, Source], now: datetime) -> d
     return monitors
 
 
-async def _work(
-    zones: _Zones,
+def _loops(
+    deployment: Deployment,
+    live: Collection[LiveFeed],
+    monitors: Mapping[str, Monitor],
     state: GridState,
     clock: Clock,
-    server: Serving,
-    stop: asyncio.Event,
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """Yield everything that runs in the background, each with a name for its task."""
+    updated = {each.zone: asyncio.Event() for each in live}
+    ingestions = [(each, each.ingestion(monitors, updated, clock)) for each in live]
+    for zone, monitor in monitors.items():
+        yield f"carbon.update[{zone}]", update_zone(monitor, state, clock, updated.get(zone))
+    yield from polling_loops(ingestions, clock)
+    yield from broker_loops(deployment, state, ingestions, clock)
+
+
+async def _run_until(
+    stop: asyncio.Event, loops: Iterable[tuple[str, Coroutine[Any, Any, None]]]
 ) -> None:
-    """Follow every zone until `stop`; a follower that crashes ends the service."""
-    heard = {each.zone: asyncio.Event() for each in zones.live}
-    loops = [
-        (f"carbon.follow[{zone}]", follow(monitor, state, clock, heard.get(zone)))
-        for zone, monitor in zones.monitors.items()
-    ]
-    loops += polls(zones.live, zones.monitors, heard, clock)
-    by_topic = spoken(zones.live, zones.monitors, heard, clock)
-    loops += conversation(zones.deployment, state, by_topic, clock)
-    loops.append(("carbon.ready", _report_ready(state, server)))
+    """Run the loops until `stop`; one that crashes ends the service."""
     async with asyncio.TaskGroup() as tasks:
         background = [tasks.create_task(loop, name=name) for name, loop in loops]
         await stop.wait()

@@ -1,4 +1,4 @@
-"""The carbon service as callers see it: wire <-> state."""
+"""CarbonService: conversion between messages and the grid's state."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ DEFAULT_HORIZON = timedelta(hours=24)
 
 
 class CarbonServicer(CarbonServiceServicer):
-    """Answers from the state; the guard interceptor maps its errors.
+    """Serves the grid's state; the guard interceptor maps its errors.
 
     Args:
-        state: What is known.
-        grid_clock: Tells grid time.
+        state: The grid's state.
+        grid_clock: Grid time.
     """
 
     def __init__(self, state: GridState, grid_clock: Clock) -> None:
@@ -58,9 +58,9 @@ class CarbonServicer(CarbonServiceServicer):
     async def GetForecast(
         self, request: pb.GetForecastRequest, context: Any
     ) -> pb.GetForecastResponse:
-        """Return what one zone's intensity is expected to be."""
-        asked = duration_from_wire(request, "horizon")
-        horizon = DEFAULT_HORIZON if asked is None else asked
+        """Return the forecast of one zone."""
+        given = duration_from_wire(request, "horizon")
+        horizon = DEFAULT_HORIZON if given is None else given
         forecast = self._state.forecast(request.zone, horizon, self._clock.now())
         return pb.GetForecastResponse(forecast=forecast_to_wire(forecast))
 
@@ -71,8 +71,8 @@ class CarbonServicer(CarbonServiceServicer):
         snapshot, horizon = True, duration_from_wire(request, "horizon")
         if horizon is not None:
             check_horizon(horizon)
-        async for news in self._state.watch(request.zones):
-            intensities = [self._to_wire(intensity, horizon) for intensity in news]
+        async for changed in self._state.watch(request.zones):
+            intensities = [self._to_wire(intensity, horizon) for intensity in changed]
             yield pb.WatchResponse(snapshot=snapshot, intensities=intensities)
             snapshot = False
 

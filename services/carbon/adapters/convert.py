@@ -1,4 +1,4 @@
-"""Carbon's words <-> protobuf."""
+"""Conversion between the carbon service's types and protobuf."""
 
 from __future__ import annotations
 

@@ -1,34 +1,33 @@
-"""The carbon service at a broker: tells every zone's intensity, hears those that come by topic."""
+"""MQTT topics of the carbon service: publishes intensities, subscribes to grid signals."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
 from services.carbon.core.model import Forecast, Intensity, Sample, Signal
-from services.carbon.core.monitor import Monitor
 from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.carbon.core.sources.provider import Reading, SourceFailed
 from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.ingestion import Intake
-from services.carbon.runtime.live_sources import Live
+from services.carbon.runtime.ingestion import Ingestion
+from services.carbon.runtime.live_sources import LiveFeed
 from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, MqttSource
 from services.kit.mqtt import BrokerConnection, Message
 
-_AHEAD: Final = timedelta(hours=6)
-"""How far the forecasts reach that are told."""
+_HORIZON: Final = timedelta(hours=6)
+"""Horizon of the published forecasts."""
 
 
-class Teller:
-    """Keeps each zone's newest intensity at the broker.
+class IntensityPublisher:
+    """Publishes each zone's newest intensity.
 
     Args:
-        state: What is known.
-        broker: To the broker.
-        grid_clock: Tells grid time.
+        state: The grid's state.
+        broker: Connection to the broker.
+        grid_clock: Grid time.
     """
 
     def __init__(self, state: GridState, broker: BrokerConnection, grid_clock: Clock) -> None:
@@ -36,18 +35,18 @@ class Teller:
         self._broker = broker
         self._clock = grid_clock
 
-    async def changes(self) -> None:
-        """Tell every change, until the state is closed."""
-        async for news in self._state.watch(()):
-            self._tell(news)
+    async def publish_changes(self) -> None:
+        """Publish every change, until the state is closed."""
+        async for changed in self._state.watch(()):
+            self._publish(changed)
 
-    async def ages(self, every_s: float, clock: Clock) -> None:
-        """Tell all zones again every `every_s` of `clock`, for ever."""
+    async def refresh(self, every_s: float, clock: Clock) -> None:
+        """Publish all zones again every `every_s` of `clock`, until cancelled: ages grow."""
         while True:
             await clock.sleep(every_s)
-            self._tell(self._state.latest.values())
+            self._publish(self._state.latest.values())
 
-    def _tell(self, intensities: Iterable[Intensity]) -> None:
+    def _publish(self, intensities: Iterable[Intensity]) -> None:
         for each in intensities:
             now = self._clock.now()
             record = record_of(each, now, self._forecast(each))
@@ -56,105 +55,92 @@ class Teller:
     def _forecast(self, intensity: Intensity) -> Forecast | None:
         if intensity.signal == "percentile":
             return None
-        return self._state.forecast(intensity.zone, _AHEAD, self._clock.now())
+        return self._state.forecast(intensity.zone, _HORIZON, self._clock.now())
 
 
-class Listener:
-    """A zone's topic. Of many messages the newest counts, so that a flood fills no memory.
+class SignalSubscriber:
+    """A zone's topic. Of many messages only the newest is kept, so that a flood fills no memory.
 
     Args:
-        broker: To the broker.
+        broker: Connection to the broker.
         topic: The topic.
-        signal: What the zone's numbers mean.
-        intake: Where values go.
+        signal: Signal of the zone.
+        ingestion: Where values go.
         clock: Time.
     """
 
     def __init__(
-        self, broker: BrokerConnection, topic: str, signal: Signal, intake: Intake, clock: Clock
+        self,
+        broker: BrokerConnection,
+        topic: str,
+        signal: Signal,
+        ingestion: Ingestion,
+        clock: Clock,
     ) -> None:
         self._broker = broker
         self._signal: Signal = signal
-        self._intake = intake
+        self._ingestion = ingestion
         self._clock = clock
         self._newest: Sample | None = None
-        self._news = asyncio.Event()
-        broker.subscribe(topic, self.take)
+        self._received = asyncio.Event()
+        broker.subscribe(topic, self.handle)
 
-    def take(self, message: Message) -> None:
-        """Take a message.
+    def handle(self, message: Message) -> None:
+        """Keep a message's value.
 
         Raises:
-            Refused: It cannot be used.
+            Refused: The message cannot be used.
         """
-        known_until = self._intake.feed.known_until
+        known_until = self._ingestion.feed.known_until
         sample = sample_of(message, self._signal, self._clock.now(), known_until)
         if sample is not None:
             self._newest = sample
-            self._news.set()
+            self._received.set()
 
     async def run(self, every_s: float) -> None:
-        """Take in the newest message, at most every `every_s`, for ever."""
+        """Ingest the newest message, at most every `every_s`, until cancelled."""
         while True:
-            if await self._comes(every_s) and self._newest is not None:
-                self._news.clear()
-                self._intake.take(Reading((self._newest,)))
-                await self._intake.keep()
+            if await self._message_within(every_s) and self._newest is not None:
+                self._received.clear()
+                await self._ingestion.add(Reading((self._newest,)))
                 await self._clock.sleep(every_s)
             elif not self._broker.connected:
-                self._intake.fail(SourceFailed("unreachable", "no connection to the broker"))
+                self._ingestion.fail(SourceFailed("unreachable", "no connection to the broker"))
 
-    async def _comes(self, within_s: float) -> bool:
-        """Wait for a message; return whether one came."""
+    async def _message_within(self, timeout_s: float) -> bool:
         try:
-            async with asyncio.timeout(within_s):
-                await self._news.wait()
+            async with asyncio.timeout(timeout_s):
+                await self._received.wait()
         except TimeoutError:
             return False
         return True
 
 
-def conversation(
-    deployment: Deployment, state: GridState, spoken: Iterable[tuple[Live, Intake]], clock: Clock
+def broker_loops(
+    deployment: Deployment,
+    state: GridState,
+    ingestions: Iterable[tuple[LiveFeed, Ingestion]],
+    clock: Clock,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield the loops that talk with the broker, each with a name for its task; none without one.
+    """Yield the loops of MQTT, each with a name for its task; none without a broker.
 
     Args:
-        deployment: For the broker, and what the zones' numbers mean.
-        state: What to tell.
-        spoken: Live sources that speak by themselves, with where their values go.
-        clock: Grid time; where there are live sources, the time.
+        deployment: Settings of the broker and of the zones.
+        state: The grid's state.
+        ingestions: Live sources with where their values go.
+        clock: Grid time.
     """
     settings = deployment.mqtt
     if settings is None:
         return
     broker = BrokerConnection(settings, "carbon", RealClock())
-    teller = Teller(state, broker, clock)
-    yield "carbon.mqtt.changes", teller.changes()
-    yield "carbon.mqtt.ages", teller.ages(settings.refresh_s, RealClock())
-    for live, intake in spoken:
+    publisher = IntensityPublisher(state, broker, clock)
+    yield "carbon.mqtt.changes", publisher.publish_changes()
+    yield "carbon.mqtt.refresh", publisher.refresh(settings.refresh_s, RealClock())
+    for live, ingestion in ingestions:
         if isinstance(live.settings, MqttSource):
             signal = deployment.carbon.zones[live.zone].signal
-            listener = Listener(broker, live.settings.topic, signal, intake, clock)
-            yield f"carbon.mqtt.hear[{live.zone}]", listener.run(live.settings.poll_s)
+            topic = live.settings.topic
+            subscriber = SignalSubscriber(broker, topic, signal, ingestion, clock)
+            yield f"carbon.mqtt.signal[{live.zone}]", subscriber.run(live.settings.poll_s)
     yield "carbon.mqtt.connection", broker.run()
-
-
-def spoken(
-    live: Iterable[Live],
-    monitors: Mapping[str, Monitor],
-    heard: Mapping[str, asyncio.Event],
-    clock: Clock,
-) -> Iterator[tuple[Live, Intake]]:
-    """Yield the live sources that nobody asks, each with where its values go.
-
-    Args:
-        live: All of them.
-        monitors: By zone.
-        heard: What wakes a zone's follower, by zone.
-        clock: The time.
-    """
-    for each in live:
-        if each.provider is None:
-            monitor = monitors[each.zone]
-            yield each, Intake(each.feed, monitor, heard[each.zone], clock, each.cache)

@@ -1,4 +1,4 @@
-"""The carbon service's words."""
+"""The carbon service's value types."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 Signal = Literal["average", "marginal", "percentile"]
-"""What a source's numbers mean; they are never mixed.
+"""Quantity that a source reports; values of different signals are never mixed.
 
-A percentile is a rank among the zone's own marginal intensities, 0 (clean) .. 100. It weighs
-nothing: no carbon can be counted with it.
+A percentile is a rank among the zone's own marginal intensities, 0 (clean) .. 100; no carbon can be
+computed from it.
 """
 
 Provenance = Literal["measured", "estimated", "forecast", "held", "assumed"]
 """How a value is known.
 
-measured    the source says what was
-estimated   the source says so, of what it did not measure (all of it)
-forecast    the source had foretold it, and has not yet said what came true
-held        nobody has said anything for too long: what was last known stands
-assumed     nor is that worth anything any more: the deployment file's word for such a time
+measured    measured by the source
+estimated   estimated by the source, at least in part
+forecast    forecast by the source, not measured yet
+held        the last known value, because no source has had a newer one for too long
+assumed     the value of the deployment file for long outages
 """
 
-HIGHEST_GCO2E_PER_KWH = 5000.0
-"""No plant emits more; the dirtiest, of oil shale and peat, emit less than half of it."""
+MAX_GCO2E_PER_KWH = 5000.0
+"""Highest plausible intensity; the dirtiest plants, of oil shale and peat, emit less than half."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a source says: an intensity and the instant from which it holds.
+    """An intensity and the instant from which it holds.
 
     Attributes:
         since: Grid time, UTC.
         intensity_gco2e_per_kwh: Carbon intensity (CI), >= 0. In a zone whose signal is
             "percentile": the rank, 0..100.
         provenance: How it is known.
-        source: Which of the zone's sources says so; empty: it has one.
-        as_of: Instant that it tells of; None: `since`. A fallback's value holds from when it took
-            over, and is older.
+        source: Name of the source; empty: the zone has only one.
+        as_of: Instant that the value describes; None: `since`. A fallback's value holds from when
+            the fallback took over, and is older.
     """
 
     since: datetime
@@ -50,14 +50,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Intensity:
-    """A sample seen against its zone's average.
+    """A sample with its zone's average.
 
     Attributes:
         zone: Electricity grid area.
-        signal: What the number means; values of different signals are never mixed.
+        signal: Quantity of the sample.
         sample: The intensity and since when.
         average_gco2e_per_kwh: Average carbon intensity (ACI) over the window that ends at `since`.
-        source: Where the sample comes from, for example "trace:us-cal.csv".
+        source: Origin of the sample, for example "trace:us-cal.csv".
     """
 
     zone: str
@@ -67,7 +67,7 @@ class Intensity:
     source: str
 
     def age(self, now: datetime) -> timedelta:
-        """Return how old the knowledge is at `now`; never negative, whatever clocks do."""
+        """Return the age of the value at `now`; never negative, whatever clocks do."""
         return max(now - (self.sample.as_of or self.sample.since), timedelta())
 
     @property
@@ -84,13 +84,13 @@ class Intensity:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A stretch of time to come, with what is expected then.
+    """A period of a forecast.
 
     Attributes:
         since: Grid time, UTC.
-        length: How long it lasts, grid time.
+        length: Duration, grid time.
         intensity_gco2e_per_kwh: Expected carbon intensity.
-        low_gco2e_per_kwh, high_gco2e_per_kwh: It stays within with a probability of 0.8.
+        low_gco2e_per_kwh, high_gco2e_per_kwh: Bounds of an 80 % prediction interval.
     """
 
     since: datetime
@@ -102,18 +102,18 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of a zone.
+    """The forecast of a zone.
 
     Attributes:
-        periods: Without holes; the first is in force.
-        method: How it came to be.
+        periods: Consecutive periods; the first is in force.
+        method: Method of the forecast.
     """
 
     periods: tuple[Period, ...]
     method: str
 
     def until(self, end: datetime) -> Forecast:
-        """Return the periods that begin before `end`, and in any case the one in force."""
+        """Return the periods that begin before `end`, and always the one in force."""
         first, *later = self.periods
         kept = (first, *(period for period in later if period.since < end))
         return Forecast(kept, self.method)

@@ -1,4 +1,4 @@
-"""What one zone's electricity is worth: CI, ACI and CIR over grid time, and what comes next."""
+"""One zone over grid time: carbon intensity (CI), its average (ACI), ratio (CIR) and forecast."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import DEPTH, forecast
 from services.carbon.core.model import Forecast, Intensity, Sample, Signal
 from services.carbon.core.moving_average import MovingAverage
@@ -19,16 +19,16 @@ _INSTANT = timedelta(microseconds=1)
 
 
 class Monitor:
-    """Follows one source: call `advance` as grid time goes on.
+    """Reads one source as grid time advances.
 
-    It starts with the source's past, where that has one, so that the average is right from the
-    first value and a restart loses no history.
+    It starts with the source's past, so that the average is right from the first value and a
+    restart loses no history.
 
     Args:
         zone: Electricity grid area.
-        source: Where its intensity comes from.
+        source: Source of the intensity.
         start: Grid time now.
-        signal: What the source's numbers mean.
+        signal: Signal of the source.
         average_window: Window of the average carbon intensity (ACI).
     """
 
@@ -48,7 +48,7 @@ class Monitor:
         self._average = MovingAverage(average_window)
         self._history: deque[Intensity] = deque(maxlen=HISTORY_LENGTH)
         self._forecast: Forecast | None = None
-        self._told: tuple[Outlook, Forecast, Forecast] | None = None
+        self._combined: tuple[Outlook, Forecast, Forecast] | None = None
         self._seen_until = max(_first_kept(source, start), start - HISTORY) - average_window
         self.advance(start)
 
@@ -58,9 +58,9 @@ class Monitor:
         return self._history[-1] if self._history else None
 
     def advance(self, now: datetime) -> Intensity | None:
-        """Take in, in order, what the source said up to `now`; return the newest if it is news.
+        """Read the source's samples up to `now`; return the newest if it has changed.
 
-        Where the clock was set back nothing is news until it is past where it was.
+        After the clock was set back nothing changes until it is past its earlier reading.
         """
         before = self.latest
         for sample in samples(self._source, self._seen_until, now):
@@ -73,15 +73,15 @@ class Monitor:
         return None if self.latest is before else self.latest
 
     def revise(self, since: datetime, now: datetime) -> None:
-        """Learn anew what the source says of `since` and later: it has changed its mind.
+        """Read the source's samples of `since` and later again, for they were revised.
 
         Args:
-            since: From where on the past is not what it was.
+            since: Instant from which the source has changed.
             now: Grid time.
         """
         while self._history and self._history[-1].sample.since > since:
             self._history.pop()
-        if self._history:  # that in force at `since`: it may have got a successor, or a revision
+        if self._history:  # the one in force at `since` may have a successor, or a revision
             since = self._history.pop().sample.since
         self._average = MovingAverage(self._window)
         for sample in self._recent(since - self._window):
@@ -91,15 +91,15 @@ class Monitor:
         self.advance(now)
 
     def next_change(self) -> datetime | None:
-        """Return when to call `advance` again; None: never."""
+        """Return when to call `advance` next; None: never."""
         return self._source.next_change(self._seen_until)
 
     def history(self, start: datetime | None, end: datetime) -> tuple[Intensity, ...]:
-        """Return the intensities kept whose `since` lies in [start, end), oldest first.
+        """Return the recorded intensities whose `since` lies in [start, end), oldest first.
 
         Args:
-            start: None: as far back as history is kept.
-            end: First instant that is out.
+            start: First instant; None: as far back as history is kept.
+            end: End, exclusive.
         """
         return tuple(
             intensity
@@ -108,15 +108,14 @@ class Monitor:
         )
 
     def forecast(self, now: datetime, horizon: timedelta) -> Forecast | None:
-        """Return what is expected until `horizon` after `now`; None before the source's first.
+        """Return the forecast until `horizon` after `now`; None before the first value.
 
-        From what was observed up to the last `advance` and nothing else. It is worked out once per
-        period, however many ask. Where the clock was set back, it begins with the newest value:
-        that stays in force.
+        It uses only what was observed up to the last `advance`, and is computed once per period.
+        After the clock was set back, it begins with the newest value, which stays in force.
 
         Args:
             now: Grid time.
-            horizon: At most as far as forecasts reach.
+            horizon: Horizon, at most MAX_HORIZON.
         """
         latest = self.latest
         if latest is None:
@@ -125,21 +124,25 @@ class Monitor:
         known = self._forecast
         if known is None or not _in_force(known, latest.sample, now):
             known = self._forecast = forecast(self._observed(), now)
-        return self._provided(known, now).until(now + horizon)
+        return self._with_provider(known, now).until(now + horizon)
 
-    def _provided(self, own: Forecast, now: datetime) -> Forecast:
-        """Return the provider's forecast, where there is one; it is worked out once, too."""
-        found = self._source.foretold(now)
+    def _with_provider(self, own: Forecast, now: datetime) -> Forecast:
+        """Return the forecast combined with the provider's, if any; computed once, too."""
+        found = self._source.provider_forecast(now)
         if found is None:
             return own
-        if self._told is None or self._told[0] is not found.outlook or self._told[1] is not own:
+        if (
+            self._combined is None
+            or self._combined[0] is not found.outlook
+            or self._combined[1] is not own
+        ):
             correction = found.correction(self._observed(), now)
-            told = provided(own, found.outlook, found.name, correction)
-            self._told = (found.outlook, own, told)
-        return self._told[2]
+            joint = combined(own, found.outlook, found.name, correction)
+            self._combined = (found.outlook, own, joint)
+        return self._combined[2]
 
     def _recent(self, begin: datetime) -> list[Sample]:
-        """Return the samples kept that were in force at `begin` or later, oldest first."""
+        """Return the recorded samples in force at `begin` or later, oldest first."""
         found = []
         for intensity in reversed(self._history):
             found.append(intensity.sample)
@@ -148,8 +151,8 @@ class Monitor:
         return found[::-1]
 
     def _observed(self) -> tuple[Sample, ...]:
-        """Return what really was seen; the newest in any case."""
-        begin = self._source.begins
+        """Return the samples that were really observed; at least the newest."""
+        begin = self._source.observed_since()
         samples = (intensity.sample for intensity in self._history)
         seen = tuple(
             sample
@@ -175,9 +178,9 @@ class Monitor:
 
 
 def _first_kept(source: Source, start: datetime) -> datetime:
-    """Return when the oldest of the samples began that are kept at `start`.
+    """Return the start of the oldest sample to read.
 
-    A source in steps of seconds has millions in HISTORY: reading those would take minutes.
+    A source in steps of seconds has millions of samples in HISTORY: reading them takes minutes.
     """
     begin, end = start, start - HISTORY
     for _ in range(HISTORY_LENGTH):
@@ -189,6 +192,6 @@ def _first_kept(source: Source, start: datetime) -> datetime:
 
 
 def _in_force(forecast: Forecast, latest: Sample, now: datetime) -> bool:
-    """Tell whether a forecast knew `latest` and begins with the period that `now` lies in."""
+    """Return whether a forecast knows `latest` and its first period contains `now`."""
     first = forecast.periods[0]
     return latest.since <= first.since <= now < first.since + first.length

@@ -17,7 +17,7 @@ class MovingAverage:
     """Time-weighted mean intensity over the last `window`; each step costs amortised O(1).
 
     The area under the curve is kept as an exact integer: terms are added when they enter and
-    subtracted when they leave, and floats would leave a residue that grows for ever.
+    subtracted when they leave, and with floats a residue would accumulate.
     """
 
     def __init__(self, window: timedelta) -> None:
@@ -26,12 +26,12 @@ class MovingAverage:
         self._area = 0
 
     def push(self, sample: Sample) -> float:
-        """Take the next sample; return the mean over the window that ends where it begins.
+        """Add the next sample; return the mean over the window that ends where it begins.
 
         Without a past the mean is the sample itself.
 
         Args:
-            sample: Begins later than the one before.
+            sample: The sample, later than the one before.
         """
         if self._steps:
             self._area += _area(self._steps[-1], sample)

@@ -1,4 +1,4 @@
-"""Carbon intensity as MQTT messages, told and heard (docs/mqtt.md): what is told can be heard."""
+"""Carbon intensity as MQTT messages (docs/mqtt.md); published messages can be subscribed to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from services.carbon.core.model import (
-    HIGHEST_GCO2E_PER_KWH,
+    MAX_GCO2E_PER_KWH,
     Forecast,
     Intensity,
     Period,
@@ -22,12 +22,12 @@ _MASS: Final = "intensity_gco2e_per_kwh"
 
 
 def record_of(intensity: Intensity, now: datetime, forecast: Forecast | None) -> dict[str, Any]:
-    """Return what subscribers are told of a zone.
+    """Return the published record of a zone.
 
     Args:
-        intensity: In force.
+        intensity: Intensity in force.
         now: Grid time.
-        forecast: What is expected next; None where it weighs nothing, or is not known.
+        forecast: Its forecast; None for percentiles.
     """
     sample = intensity.sample
     return {
@@ -73,30 +73,30 @@ def _period_of(period: Period) -> dict[str, Any]:
 def sample_of(
     message: Message, signal: Signal, now: datetime, known_until: datetime | None
 ) -> Sample | None:
-    """Return what a grid-signal message says; None: nothing that is worth anything.
+    """Return the sample of a grid-signal message; None: it is of no use.
 
-    A value without a time holds from when it came. One that the broker had kept, for nobody knows
-    how long, is better than nothing and worse than anything else.
+    A value without a time holds from its arrival. A retained one of unknown age is used only while
+    there is no other.
 
     Args:
-        message: A bare number, or an object; see docs/mqtt.md.
-        signal: What the zone's numbers mean.
+        message: A number or an object; see docs/mqtt.md.
+        signal: Signal of the zone.
         now: Grid time.
-        known_until: Start of the newest sample known; None: there is none.
+        known_until: Start of the newest known sample; None: there is none.
 
     Raises:
-        Refused: It cannot be understood, or means something else.
+        Refused: The message cannot be parsed, or is of another signal.
     """
     found = from_json(message.payload)
     if isinstance(found, Mapping):
-        said = found.get("signal", signal)
-        if said != signal:
-            raise Refused(f"signal is {str(said)[:20]!r}; this zone's is {signal!r}")
+        given = found.get("signal", signal)
+        if given != signal:
+            raise Refused(f"signal is {str(given)[:20]!r}; this zone's is {signal!r}")
         value = number(found, _RANK if signal == "percentile" else _MASS)
         since = _time(found["since"]) if "since" in found else None
     else:
         value, since = found, None
-    highest = 100.0 if signal == "percentile" else HIGHEST_GCO2E_PER_KWH
+    highest = 100.0 if signal == "percentile" else MAX_GCO2E_PER_KWH
     if not 0 <= value <= highest:
         raise Refused(f"{value:g} is not within 0..{highest:g}")
     if since is not None:

@@ -1,11 +1,11 @@
-"""The intensity in force in each zone: what the service knows, and every interface reads."""
+"""The intensity in force in each zone, for all interfaces."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from datetime import datetime, timedelta
 
-from services.carbon.core.forecast.forecaster import LONGEST
+from services.carbon.core.forecast.forecaster import MAX_HORIZON
 from services.carbon.core.model import Forecast, Intensity
 from services.carbon.core.monitor import Monitor
 from services.kit.broadcast import Broadcast
@@ -53,7 +53,7 @@ class GridState:
         Raises:
             InvalidArgument: `zone` is empty.
             NotFound: `zone` is not followed.
-            Unavailable: Its source has not given a value yet.
+            Unavailable: Its source has no value yet.
         """
         self._followed(zone)
         found = self.latest.get(zone)
@@ -77,18 +77,18 @@ class GridState:
         return monitor.history(start, end)
 
     def forecast(self, zone: str, horizon: timedelta, now: datetime) -> Forecast:
-        """Return what is expected of `zone` until `horizon` after `now`.
+        """Return the forecast of `zone` until `horizon` after `now`.
 
         Raises:
-            InvalidArgument: `zone` is empty, or `horizon` is not within 0..LONGEST.
+            InvalidArgument: `zone` is empty, or `horizon` is not within 0..MAX_HORIZON.
             NotFound: `zone` is not followed.
             FailedPrecondition: Its signal is a percentile.
-            Unavailable: Its source has not given a value yet.
+            Unavailable: Its source has no value yet.
         """
         monitor = self._followed(zone)
         check_horizon(horizon)
         if monitor.latest is not None and monitor.latest.signal == "percentile":
-            raise FailedPrecondition(f"zone {zone!r} tells percentiles, which are not forecast")
+            raise FailedPrecondition(f"zone {zone!r} has percentiles, which are not forecast")
         found = monitor.forecast(now, horizon)
         if found is None:
             raise _no_value(zone)
@@ -134,13 +134,13 @@ def _no_value(zone: str) -> Unavailable:
 
 
 def check_horizon(horizon: timedelta) -> None:
-    """Refuse to look back, or too far ahead.
+    """Check a forecast's horizon.
 
     Raises:
-        InvalidArgument: `horizon` is not within 0..LONGEST.
+        InvalidArgument: `horizon` is not within 0..MAX_HORIZON.
     """
-    if not timedelta() <= horizon <= LONGEST:
-        longest_h, got_h = LONGEST / timedelta(hours=1), horizon / timedelta(hours=1)
+    if not timedelta() <= horizon <= MAX_HORIZON:
+        longest_h, got_h = MAX_HORIZON / timedelta(hours=1), horizon / timedelta(hours=1)
         raise InvalidArgument(
             f"horizon must be within 0..{longest_h:g} h, got {got_h:g} h", field="horizon"
         )

@@ -1,4 +1,4 @@
-"""Where what a live source says comes in: polled, or pushed."""
+"""Values of live sources, polled or pushed, on their way to a zone's monitor."""
 
 from __future__ import annotations
 
@@ -14,103 +14,98 @@ from services.kit.clock import Clock
 from services.kit.telemetry import logs
 
 _log = logs.get("carbon.sources")
-_LONGEST_PAUSE = timedelta(days=1)
+_MAX_PAUSE = timedelta(days=1)
 
 
-class Intake:
-    """One live source of a zone: what it says changes what the zone's monitor knows.
+class Ingestion:
+    """One live source of a zone.
 
     Args:
-        feed: Keeps what it said.
-        monitor: The zone's.
-        heard: Set after every word, and every silence, for `follow`.
-        clock: Grid time; where there are live sources, the time.
-        cache: Where to keep it over restarts; None: nowhere.
+        feed: Values of the source.
+        monitor: Monitor of the zone.
+        updated: Set after every reading and every failure; wakes the zone's update loop.
+        clock: Grid time, which is real time where there are live sources.
+        cache: Keeps the values over restarts; None: they are not kept.
     """
 
     def __init__(
         self,
         feed: Feed,
         monitor: Monitor,
-        heard: asyncio.Event,
+        updated: asyncio.Event,
         clock: Clock,
         cache: Cache | None = None,
     ) -> None:
         self.feed = feed
         self._monitor = monitor
-        self._heard = heard
+        self._updated = updated
         self._clock = clock
         self._cache = cache
-        self._failing = ""
+        self._failure = ""
         self._labels = (monitor.zone, feed.name)
         self._refused: tuple[str, ...] = ()
 
-    def take(self, reading: Reading) -> None:
-        """Take in what the source said; values that cannot be are left out, and told once."""
+    async def add(self, reading: Reading) -> None:
+        """Add a reading and save it; impossible values are left out, and logged once."""
         now = self._clock.now()
-        learnt = self.feed.learn(reading, now)
-        if learnt.refused and learnt.refused != self._refused:
-            _log.warning("values left out", source=self.feed.name, because=learnt.refused[:3])
-        self._refused = learnt.refused
-        metrics.REFUSED.labels(*self._labels).inc(len(learnt.refused))
-        if learnt.since is not None:
-            self._monitor.revise(learnt.since, now)
-        if self._failing:
+        update = self.feed.add(reading, now)
+        if update.refused and update.refused != self._refused:
+            _log.warning("values left out", source=self.feed.name, because=update.refused[:3])
+        self._refused = update.refused
+        metrics.REFUSED.labels(*self._labels).inc(len(update.refused))
+        if update.since is not None:
+            self._monitor.revise(update.since, now)
+        if self._failure:
             _log.info("the source is back", zone=self._monitor.zone, source=self.feed.name)
-        self._failing = ""
-        self._tell("ok")
-
-    def fail(self, error: SourceFailed) -> None:
-        """Learn that the source said nothing."""
-        if self._failing != error.kind:
-            zone, name = self._labels
-            _log.warning("a source failed", zone=zone, source=name, kind=error.kind, why=str(error))
-        self._failing = error.kind
-        self._tell(error.kind)
-
-    async def keep(self) -> None:
-        """Write down what is known."""
+        self._failure = ""
+        self._count("ok")
         if self._cache is not None:
-            feed, now = self.feed, self._clock.now()
-            kept = (feed.known, feed.outlook, now, feed.record.told)
+            kept = (self.feed.known, self.feed.outlook, now, self.feed.record.issued)
             await asyncio.to_thread(self._cache.save, *kept)
 
-    def _tell(self, outcome: str) -> None:
+    def fail(self, error: SourceFailed) -> None:
+        """Note that the source gave no reading."""
+        if self._failure != error.kind:
+            zone, name = self._labels
+            _log.warning("a source failed", zone=zone, source=name, kind=error.kind, why=str(error))
+        self._failure = error.kind
+        self._count(error.kind)
+
+    def _count(self, outcome: str) -> None:
         metrics.POLLS.labels(*self._labels, outcome).inc()
         metrics.UP.labels(*self._labels).set(outcome == "ok")
-        self._heard.set()
+        self._updated.set()
 
 
 async def poll(
     provider: Provider,
-    intake: Intake,
+    ingestion: Ingestion,
     grid_clock: Clock,
     every: timedelta,
     first: datetime | None = None,
 ) -> None:
-    """Ask a provider again and again, for ever.
+    """Poll a provider until cancelled.
 
-    A failure changes nothing in the rhythm, so that a return is seen within one poll; where the
-    provider names a time before which it does not want to be asked, that counts.
+    A failure does not change the interval, so that a recovery is seen within one poll, unless the
+    provider names a time before which it refuses requests.
 
     Args:
-        provider: Whom to ask.
-        intake: Where to put what it says.
+        provider: The provider.
+        ingestion: Where its readings go.
         grid_clock: Time.
-        every: From one question to the next.
-        first: When to ask first; None: now.
+        every: Interval.
+        first: Time of the first request; None: now.
     """
     due = grid_clock.now() if first is None else min(first, grid_clock.now() + every)
     while True:
         await grid_clock.sleep(max((due - grid_clock.now()).total_seconds(), 0.0))
         due = grid_clock.now() + every
         try:
-            reading = await provider.read(grid_clock.now(), intake.feed.known_until)
+            reading = await provider.read(grid_clock.now(), ingestion.feed.known_until)
         except SourceFailed as error:
-            intake.fail(error)
+            ingestion.fail(error)
             if error.retry_after_s is not None:
-                pause = min(timedelta(seconds=error.retry_after_s), _LONGEST_PAUSE)
+                pause = min(timedelta(seconds=error.retry_after_s), _MAX_PAUSE)
                 due = max(due, grid_clock.now() + pause)
         else:
-            intake.take(reading)
-            await intake.keep()
+            await ingestion.add(reading)

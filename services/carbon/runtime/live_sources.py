@@ -1,9 +1,9 @@
-"""The live sources of all zones: made, restored, and asked until the service ends."""
+"""The live sources of all zones: created, restored, and polled until the service ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ from services.carbon.core.sources.chain import Chain
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.provider import Provider
 from services.carbon.core.sources.source import Source
-from services.carbon.runtime.ingestion import Intake, poll
+from services.carbon.runtime.ingestion import Ingestion, poll
 from services.carbon.sources.live.cache import Cache
 from services.carbon.sources.live.factory import provider
 from services.kit.clock import Clock
@@ -24,75 +24,74 @@ from services.kit.config import Carbon, LiveSource
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """One live source.
+class LiveFeed:
+    """One live source of a zone.
 
     Attributes:
-        zone: Whose.
-        settings: From the deployment file.
-        feed: What it said; part of the zone's chain.
-        cache: Where that is kept.
-        asked: When it was last asked before this start; None: never.
-        provider: Who asks it; None: it speaks by itself.
+        zone: Name of the zone.
+        settings: Settings of the source.
+        feed: Its values; part of the zone's chain.
+        cache: Keeps the values over restarts.
+        polled: Time of the last request before this start; None: none.
+        provider: Who is polled; None: the source pushes.
     """
 
     zone: str
     settings: LiveSource
     feed: Feed
     cache: Cache
-    asked: datetime | None
+    polled: datetime | None
     provider: Provider | None
 
+    def ingestion(
+        self, monitors: Mapping[str, Monitor], updated: Mapping[str, asyncio.Event], clock: Clock
+    ) -> Ingestion:
+        """Return what passes the source's values on to its zone's monitor.
 
-def live_sources(
+        Args:
+            monitors: By zone.
+            updated: Events that wake the zones' update loops, by zone.
+            clock: Time.
+        """
+        return Ingestion(self.feed, monitors[self.zone], updated[self.zone], clock, self.cache)
+
+
+def live_feeds(
     carbon: Carbon, sources: Mapping[str, Source], client: httpx.AsyncClient, now: datetime
-) -> tuple[Live, ...]:
-    """Return the live sources of all zones; their feeds know again what they knew.
+) -> Iterator[LiveFeed]:
+    """Yield the live sources of all zones, with the values that they had before a restart.
 
     Args:
-        carbon: The service's settings.
-        sources: Of each zone, as built from them.
-        client: To ask with.
+        carbon: Settings of the service.
+        sources: Source of each zone, as built from the settings.
+        client: HTTP client.
         now: The time.
 
     Raises:
         ConfigError: A key cannot be read.
     """
-    return tuple(_live(carbon, sources, client, now))
-
-
-def _live(
-    carbon: Carbon, sources: Mapping[str, Source], client: httpx.AsyncClient, now: datetime
-) -> Iterator[Live]:
     for zone, chain in sources.items():
         if not isinstance(chain, Chain):
             continue
-        asked = [each for each in carbon.zones[zone].sources if isinstance(each, LiveSource)]
-        for settings, feed in zip(asked, chain.feeds, strict=True):
+        live = [each for each in carbon.zones[zone].sources if isinstance(each, LiveSource)]
+        for settings, feed in zip(live, chain.feeds, strict=True):
             cache = Cache(Path(carbon.cache_dir), zone, settings)
-            restored = cache.restore(feed, now)
-            yield Live(zone, settings, feed, cache, restored, provider(settings, client))
+            polled = cache.restore(feed, now)
+            yield LiveFeed(zone, settings, feed, cache, polled, provider(settings, client))
 
 
-def polls(
-    live: tuple[Live, ...],
-    monitors: Mapping[str, Monitor],
-    heard: Mapping[str, asyncio.Event],
-    clock: Clock,
+def polling_loops(
+    ingestions: Iterable[tuple[LiveFeed, Ingestion]], clock: Clock
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield the loops that ask, each with a name for its task.
+    """Yield the loops that poll, each with a name for its task.
 
     Args:
-        live: Whom to ask.
-        monitors: By zone.
-        heard: What wakes a zone's follower, by zone.
-        clock: The time.
+        ingestions: Live sources with where their values go.
+        clock: Time.
     """
-    for each in live:
-        if each.provider is None:
-            continue
-        every = timedelta(seconds=each.settings.poll_s)
-        intake = Intake(each.feed, monitors[each.zone], heard[each.zone], clock, each.cache)
-        first = None if each.asked is None else each.asked + every
-        name = f"carbon.poll[{each.zone}:{each.feed.name}]"
-        yield name, poll(each.provider, intake, clock, every, first)
+    for live, ingestion in ingestions:
+        if live.provider is not None:
+            every = timedelta(seconds=live.settings.poll_s)
+            first = None if live.polled is None else live.polled + every
+            name = f"carbon.poll[{live.zone}:{live.feed.name}]"
+            yield name, poll(live.provider, ingestion, clock, every, first)

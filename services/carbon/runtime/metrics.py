@@ -1,4 +1,4 @@
-"""The state, and what became of asking sources, as Prometheus reads them."""
+"""Metrics of the intensities and of the live sources."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from services.kit.clock import Clock
 
 _OF_SOURCE = ("zone", "source")
 UP = Gauge(
-    "cinquefoil_carbon_source_up", "Whether a live source answered when last asked.", _OF_SOURCE
+    "cinquefoil_carbon_source_up", "1: the last request to a live source succeeded.", _OF_SOURCE
 )
 POLLS = Counter(
-    "cinquefoil_carbon_polls", "Questions to live sources, by outcome.", (*_OF_SOURCE, "outcome")
+    "cinquefoil_carbon_polls", "Requests to live sources, by outcome.", (*_OF_SOURCE, "outcome")
 )
 REFUSED = Counter(
-    "cinquefoil_carbon_values_refused", "Values of live sources that cannot be.", _OF_SOURCE
+    "cinquefoil_carbon_values_refused", "Implausible values of live sources, left out.", _OF_SOURCE
 )
 
 _OF_ZONE = ("zone", "signal")
 
 
 class IntensityCollector(Collector):
-    """Reads the state when it is scraped, so that staleness is true at that moment.
+    """Reads the state when scraped, so that staleness is exact.
 
-    Scrapes come from the endpoint's own thread: the state's mapping never changes once read.
+    Scrapes run in the endpoint's own thread: a mapping of the state never changes once read.
     """
 
     def __init__(self, state: GridState, grid_clock: Clock) -> None:
@@ -39,32 +39,32 @@ class IntensityCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield CI, CIR, age and provenance of every zone that has a value."""
         latest = self._state.latest.values()
-        weighed = [value for value in latest if value.signal != "percentile"]
+        masses = [value for value in latest if value.signal != "percentile"]
         ranked = [value for value in latest if value.signal == "percentile"]
         now = self._clock.now()
         yield _family(
             "cinquefoil_carbon_intensity_gco2e_per_kwh",
-            "Carbon intensity (CI) now in force.",
-            {value: value.sample.intensity_gco2e_per_kwh for value in weighed},
+            "Carbon intensity (CI), gCO2e/kWh.",
+            {value: value.sample.intensity_gco2e_per_kwh for value in masses},
         )
         yield _family(
             "cinquefoil_carbon_intensity_percentile",
-            "Rank of the marginal intensity now in force, 0 (clean) to 100.",
+            "Percentile of the marginal intensity, 0 (clean) to 100.",
             {value: value.sample.intensity_gco2e_per_kwh for value in ranked},
         )
         yield _family(
             "cinquefoil_carbon_intensity_ratio",
-            "Carbon intensity over its average (CIR).",
-            {value: value.ratio for value in weighed},
+            "Carbon intensity ratio (CIR): intensity over its average.",
+            {value: value.ratio for value in masses},
         )
         yield _family(
             "cinquefoil_carbon_staleness_seconds",
-            "Age of what is known, in grid time.",
+            "Age of the carbon intensity in grid time, seconds.",
             {value: value.age(now).total_seconds() for value in latest},
         )
         provenance = GaugeMetricFamily(
             "cinquefoil_carbon_provenance",
-            "1: how the intensity now in force is known, and who says so.",
+            "1: provenance and source of the carbon intensity in force.",
             labels=["zone", "source", "provenance"],
         )
         for value in latest:
@@ -72,8 +72,8 @@ class IntensityCollector(Collector):
         yield provenance
 
 
-def _family(name: str, text: str, values: dict[Intensity, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=_OF_ZONE)
+def _family(name: str, help_text: str, values: dict[Intensity, float]) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=_OF_ZONE)
     for value, number in values.items():
         family.add_metric([value.zone, value.signal], number)
     return family

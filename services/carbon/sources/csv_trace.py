@@ -1,4 +1,4 @@
-"""Reading a trace from CSV: our own format, and what Electricity Maps exports.
+"""Reads traces from CSV: our own format, and the exports of Electricity Maps.
 
     ours               timestamp (ISO 8601 with "Z" or an offset),
                        carbon_intensity_gco2_per_kwh or carbon_intensity_gco2e_per_kwh
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from services.carbon.core.model import HIGHEST_GCO2E_PER_KWH, Sample
+from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.kit.config.loader import ConfigError, Mistake
 
 
@@ -64,7 +64,7 @@ class _Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Where to look in each row."""
+    """Indices of the columns."""
 
     time: int
     value: int
@@ -75,8 +75,8 @@ def read_trace(path: Path) -> tuple[Sample, ...]:
     """Return the samples of a CSV file, oldest first.
 
     Raises:
-        ConfigError: The file cannot be read, has neither format, or holds a value that is not a
-            believable intensity or a time that is not after the one before. Names line and column.
+        ConfigError: The file cannot be read, has neither format, has an implausible intensity, or
+            a time that is not after the one before. The message names line and column.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -140,8 +140,8 @@ def _value(row: Sequence[str], columns: _Columns) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= HIGHEST_GCO2E_PER_KWH:
-        raise ValueError(f"must be a number within 0..{HIGHEST_GCO2E_PER_KWH:g}, got {text!r}")
+    if not 0 <= value <= MAX_GCO2E_PER_KWH:
+        raise ValueError(f"must be a number within 0..{MAX_GCO2E_PER_KWH:g}, got {text!r}")
     return value
 
 

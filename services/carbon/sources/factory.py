@@ -1,4 +1,4 @@
-"""From the zones' settings to their sources, and to the instant at which grid time starts."""
+"""Creates the zones' sources, and finds the start of grid time."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from services.carbon.core.model import HIGHEST_GCO2E_PER_KWH, Sample
-from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
+from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.source import Source
 from services.carbon.core.sources.static import StaticSource
@@ -23,13 +23,13 @@ _LEEWAY = timedelta(days=1)
 
 
 def build(carbon: settings.Carbon, now: datetime) -> tuple[datetime, dict[str, Source]]:
-    """Read the traces; return when grid time starts and the source of each zone.
+    """Read the traces; return the start of grid time and the source of each zone.
 
-    Grid time starts where the settings say; now where a zone is asked for live; else where all
-    traces have begun, else now. The source of a live zone is a Chain, whose feeds are empty.
+    With a live zone grid time is the present; otherwise it starts as configured, or when all traces
+    have begun, or now. The source of a live zone is a Chain, whose feeds are empty.
 
     Args:
-        carbon: The service's settings.
+        carbon: Settings of the service.
         now: The machine's time, UTC.
 
     Raises:
@@ -58,7 +58,7 @@ def _grid_start(wanted: datetime | None, traces: Traces, now: datetime) -> datet
 
 
 def _refuse_ended(carbon: settings.Carbon, traces: Traces, start: datetime) -> None:
-    """A trace's last value holds for ever, which is worth nothing long after."""
+    """Check that no trace has ended: its last value would hold for ever."""
     for name, zone in carbon.zones.items():
         for source in zone.sources:
             if not isinstance(source, settings.TraceSource) or source.loop:
@@ -77,20 +77,22 @@ def _of_zone(zone: settings.Zone, traces: Traces, start: datetime) -> Source:
     if not zone.live:
         return _source(zone.sources[0], traces, start)
     *rest, last = zone.sources
-    guess = None
+    assumption = None
     if isinstance(last, settings.StaticSource):
-        guess = Assumption(last.intensity_gco2e_per_kwh, timedelta(seconds=zone.hold_s), start)
+        assumption = Assumption(last.intensity_gco2e_per_kwh, timedelta(seconds=zone.hold_s), start)
     else:
         rest.append(last)
     links = tuple(_link(each, zone, traces, start) for each in rest)
-    return Chain(links, guess, foretells=zone.provider_forecast)
+    return Chain(links, assumption, use_outlooks=zone.provider_forecast)
 
 
-def _link(source: settings.Source, zone: settings.Zone, traces: Traces, start: datetime) -> Link:
+def _link(
+    source: settings.Source, zone: settings.Zone, traces: Traces, start: datetime
+) -> ChainLink:
     if isinstance(source, settings.LiveSource):
-        highest = 100.0 if zone.signal == "percentile" else HIGHEST_GCO2E_PER_KWH
-        return Link(Feed(source.label, highest=highest), timedelta(seconds=source.fresh_s))
-    return Link(_source(source, traces, start))
+        maximum = 100.0 if zone.signal == "percentile" else MAX_GCO2E_PER_KWH
+        return ChainLink(Feed(source.label, maximum=maximum), timedelta(seconds=source.fresh_s))
+    return ChainLink(_source(source, traces, start))
 
 
 def _source(source: settings.Source, traces: Traces, start: datetime) -> Source:

@@ -13,7 +13,7 @@ from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.static import StaticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.zone_updates import follow
+from services.carbon.runtime.zone_updates import update_zone
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from tests.support.virtual_clock import VirtualClock
 
@@ -104,7 +104,7 @@ async def test_a_follower_publishes_each_change_at_its_instant_and_ends_after_th
     clock, watched = VirtualClock(START), monitor("B", LATER)
     state = GridState({"B": watched})
     async with asyncio.TaskGroup() as tasks:
-        follower = tasks.create_task(follow(watched, state, clock), name="follow")
+        follower = tasks.create_task(update_zone(watched, state, clock), name="follow")
         complete = tasks.create_task(state.complete(), name="complete")
         await clock.advance(3599)
         assert (state.latest, complete.done()) == ({}, False)

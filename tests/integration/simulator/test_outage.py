@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from services.carbon.core.model import Sample
-from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.provider import Reading
 from services.simulator.report.figures import figures
@@ -36,8 +36,8 @@ def test_an_outage_of_every_source_loses_no_request_and_plans_go_on(scene: Scene
     start, feeds = setting.start, (Feed("first"), Feed("second"))
     for feed in feeds:
         samples = (Sample(start + step * HALF_HOUR, value) for step, value in SAID.items())
-        feed.learn(Reading(tuple(samples)), start + 10 * HALF_HOUR)
-    links = tuple(Link(feed, HALF_HOUR * 1.2) for feed in feeds)
+        feed.add(Reading(tuple(samples)), start + 10 * HALF_HOUR)
+    links = tuple(ChainLink(feed, HALF_HOUR * 1.2) for feed in feeds)
     chain = Chain(links, Assumption(400.0, HALF_HOUR, start))
     setting = replace(setting, sources={"Z": chain})
 

@@ -87,7 +87,7 @@ async def test_what_was_recorded_becomes_samples_in_grams_and_utc(
     server.route = case.answer
     asked, feed = make(case), Feed("x")
     reading = await asked.read(NOW, None)
-    feed.learn(reading, NOW)
+    feed.add(reading, NOW)
     newest = feed.known[-1]
 
     assert (newest.since, newest.provenance) == (case.newest[0], case.newest[2])
@@ -105,10 +105,10 @@ async def test_asked_again_with_what_is_known_it_changes_nothing(
 ) -> None:
     server.route = case.answer
     asked, feed = make(case), Feed("x")
-    feed.learn(await asked.read(NOW, None), NOW)
+    feed.add(await asked.read(NOW, None), NOW)
     later = NOW + timedelta(minutes=2)
 
-    assert feed.learn(await asked.read(later, feed.known_until), later).since is None
+    assert feed.add(await asked.read(later, feed.known_until), later).since is None
 
 
 @ALL

@@ -1,9 +1,9 @@
-"""How far off a provider's forecasts were, and what that says about the one it has just made.
+"""Bias correction of a provider's forecasts by the errors of its earlier ones.
 
-Once an hour what is foretold is kept, for MEMORY. Held against what came, each hour ahead has its
-own errors, and one small ridge regression of them on what was known of the provider's error when
-it spoke: of the last hour, of the last day, at that time of day. A provider that has been too low
-all day is corrected upwards, and its bounds are quantiles of the errors that are left.
+Forecasts are recorded once an hour and kept for MEMORY. For each hour ahead, a small ridge
+regression explains their errors by the errors known at the time of issue: of the last hour, of the
+last day, at that time of day. A provider that has been too low all day is corrected upwards, and
+the bounds are quantiles of the residuals.
 
 Source: the residual correction of model output statistics (Glahn and Lowry, 1972), made adaptive.
 """
@@ -22,51 +22,51 @@ from services.carbon.core.model import Sample
 from services.carbon.core.sources.provider import Outlook
 
 MEMORY = timedelta(days=28)
-LEAST = timedelta(days=3)
-"""What was foretold over less says nothing yet."""
+MIN_RECORD = timedelta(days=3)
+"""Length of the record below which there is no correction."""
 
 HOURS = 48
 
 _HOUR = timedelta(hours=1)
 _DAY_H = 24
 _PENALTY_DAYS = 5.0
-_LEAST_ERRORS = 24
+_MIN_ERRORS = 24
 _KNOTS = (*range(1, 7), *range(9, HOURS + 1, 3))
-"""Hours ahead that are learnt; between them, corrections are interpolated."""
+"""Hours ahead with a regression; between them, corrections are interpolated."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
-    """A provider's forecast, and how good its others were.
+class ProviderForecast:
+    """A provider's forecast with its record.
 
     Attributes:
-        name: The provider.
-        outlook: What it foretells.
-        record: What it foretold before.
+        name: Name of the provider.
+        outlook: The forecast.
+        record: Earlier forecasts.
     """
 
     name: str
     outlook: Outlook
-    record: TrackRecord
+    record: ForecastRecord
 
     def correction(self, observed: Sequence[Sample], now: datetime) -> Correction | None:
-        """Return how to correct it; None: too little is known.
+        """Return its correction; None: the record is too short.
 
         Args:
-            observed: What came, oldest first.
+            observed: True values, oldest first.
             now: Grid time.
         """
-        self.record.note(self.outlook, now)  # it may be of an hour ago, and is all there is
+        self.record.note(self.outlook, now)  # it may be an hour old, and is the newest
         return self.record.correction(observed, now)
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What to add to a provider's forecast, by hours ahead: shape (HOURS + 1,), gCO2e/kWh.
+    """Addends to a provider's forecast by hours ahead: shape (HOURS + 1,), gCO2e/kWh.
 
-    Where too little is known they are NaN.
+    NaN where the record is too short.
 
     Attributes:
         shift: Expected error.
@@ -79,55 +79,55 @@ class Correction:
     high: Array
 
 
-class TrackRecord:
-    """What one provider foretold, hour by hour."""
+class ForecastRecord:
+    """A provider's earlier forecasts by hour of issue."""
 
     def __init__(self) -> None:
-        self._told: dict[int, Array] = {}
+        self._issued: dict[int, Array] = {}
 
     def note(self, outlook: Outlook, now: datetime) -> None:
-        """Keep what is foretold, unless that of this hour is known already."""
+        """Record a forecast, unless one of this hour is recorded already."""
         hour = (now - _EPOCH) // _HOUR
-        if hour not in self._told:
-            self._told[hour] = _by_hour(outlook, _EPOCH + hour * _HOUR)
-        while (oldest := min(self._told)) <= hour - MEMORY // _HOUR:
-            del self._told[oldest]
+        if hour not in self._issued:
+            self._issued[hour] = _by_hour(outlook, _EPOCH + hour * _HOUR)
+        while (oldest := min(self._issued)) <= hour - MEMORY // _HOUR:
+            del self._issued[oldest]
 
     @property
-    def told(self) -> dict[int, list[float]]:
-        """What is kept: by hour since 1970, what was foretold for it and the HOURS after it."""
-        return {hour: values.tolist() for hour, values in self._told.items()}
+    def issued(self) -> dict[int, list[float]]:
+        """The record: by hour since 1970, the forecast for it and the HOURS after it."""
+        return {hour: values.tolist() for hour, values in self._issued.items()}
 
-    def restore(self, told: Mapping[int, Sequence[float]]) -> None:
-        """Know again what was kept; rows of another length are left out."""
-        rows = {hour: np.array(row, dtype=float) for hour, row in told.items()}
-        self._told = {hour: row for hour, row in rows.items() if row.shape == (HOURS + 1,)}
+    def restore(self, issued: Mapping[int, Sequence[float]]) -> None:
+        """Replace the record by a saved one; rows of another length are left out."""
+        rows = {hour: np.array(row, dtype=float) for hour, row in issued.items()}
+        self._issued = {hour: row for hour, row in rows.items() if row.shape == (HOURS + 1,)}
 
     def correction(self, observed: Sequence[Sample], now: datetime) -> Correction | None:
-        """Return how to correct what is foretold at `now`; None: too little is known.
+        """Return the correction of a forecast issued at `now`; None: the record is too short.
 
         Args:
-            observed: What came, oldest first. What was itself only forecast says nothing.
+            observed: True values, oldest first; forecast values among them are ignored.
             now: Grid time.
         """
         known = [sample for sample in observed if sample.provenance in {"measured", "estimated"}]
         here = (now - _EPOCH) // _HOUR
-        hours = [hour for hour in sorted(self._told) if hour <= here]
-        if not known or not hours or (here - hours[0]) * _HOUR < LEAST:
+        hours = [hour for hour in sorted(self._issued) if hour <= here]
+        if not known or not hours or (here - hours[0]) * _HOUR < MIN_RECORD:
             return None
-        told = np.full((here - hours[0] + 1, HOURS + 1), np.nan)
+        issued = np.full((here - hours[0] + 1, HOURS + 1), np.nan)
         for row, hour in enumerate(range(hours[0], here + 1)):
-            if hour in self._told:
-                told[row] = self._told[hour]
-            else:  # nobody asked: what had been told stood
-                told[row, :-1] = told[row - 1, 1:]
-        return _learnt(_in_force(known, hours[0], here), told)
+            if hour in self._issued:
+                issued[row] = self._issued[hour]
+            else:  # the forecast of the hour before stays in force
+                issued[row, :-1] = issued[row - 1, 1:]
+        return _correction(_in_force(known, hours[0], here), issued)
 
 
 def _by_hour(outlook: Outlook, begin: datetime) -> Array:
-    """Return what is foretold for each hour from `begin` on; NaN where nothing is.
+    """Return the forecast for each hour from `begin` on; NaN where there is none.
 
-    Where it begins within the first hour, its first value stands for all of that.
+    If it begins within the first hour, its first value holds for that hour.
     """
     starts = np.array([(each.since - begin) / _HOUR for each in outlook.samples])
     values = np.array([each.intensity_gco2e_per_kwh for each in outlook.samples])
@@ -138,7 +138,7 @@ def _by_hour(outlook: Outlook, begin: datetime) -> Array:
 
 
 def _in_force(known: Sequence[Sample], first: int, here: int) -> Array:
-    """Return what came in each hour `first` .. `here`; NaN before and after what is known."""
+    """Return the true values of the hours `first` .. `here`; NaN before and after those known."""
     starts = np.array([(sample.since - _EPOCH) / _HOUR for sample in known])
     values = np.array([sample.intensity_gco2e_per_kwh for sample in known])
     hours = np.arange(first, here + 1)
@@ -147,15 +147,15 @@ def _in_force(known: Sequence[Sample], first: int, here: int) -> Array:
     return np.where(inside, values[np.maximum(index, 0)], np.nan)
 
 
-def _learnt(came: Array, told: Array) -> Correction | None:
-    """Return the corrections for the newest row; None: no error of the last day is known.
+def _correction(came: Array, issued: Array) -> Correction | None:
+    """Return the correction of the newest row; None: no error of the last day is known.
 
     Args:
-        came: What came, by hour; shape (hours,).
-        told: What was foretold, by hour of issue and hours ahead; shape (hours, HOURS + 1).
+        came: True values by hour, shape (hours,).
+        issued: Forecasts by hour of issue and hours ahead, shape (hours, HOURS + 1).
     """
     count = len(came)
-    at_once = came - told[:, 0]
+    at_once = came - issued[:, 0]
     known = np.flatnonzero(np.isfinite(at_once))
     lag = count - 1 - int(known[-1]) if len(known) else count
     if lag >= _DAY_H:
@@ -163,10 +163,10 @@ def _learnt(came: Array, told: Array) -> Correction | None:
     lately = _lately(at_once, lag)
     found = np.full((3, len(_KNOTS)), np.nan)
     for column, ahead in enumerate(_KNOTS):
-        errors = came[ahead:] - told[: count - ahead, ahead]
+        errors = came[ahead:] - issued[: count - ahead, ahead]
         features = np.column_stack([lately, _at_that_time(at_once, ahead, lag)])
         usable = np.flatnonzero(np.isfinite(errors) & np.isfinite(features[:-ahead]).all(axis=1))
-        if len(usable) < _LEAST_ERRORS or not np.isfinite(features[-1]).all():
+        if len(usable) < _MIN_ERRORS or not np.isfinite(features[-1]).all():
             continue
         weights = np.full(len(usable), 1 / _DAY_H)
         fit = ridge(features[usable], errors[usable], weights, _PENALTY_DAYS)
@@ -178,10 +178,10 @@ def _learnt(came: Array, told: Array) -> Correction | None:
 
 
 def _lately(error: Array, lag: int) -> Array:
-    """Return, for each hour, the error known last, its change, and its means; and a constant.
+    """Return features of each hour: the last known error, its change, its means, a constant.
 
     Args:
-        error: Of what was foretold for the hour itself, by hour.
+        error: Errors of the forecasts for the hour of issue, by hour.
         lag: Hours until an error is known.
     """
     last = np.arange(len(error)) - lag
@@ -199,7 +199,7 @@ def _at_that_time(error: Array, ahead: int, lag: int) -> Array:
     """Return, for each hour, the errors at the time of day `ahead` hours later, on past days.
 
     Args:
-        error: Of what was foretold for the hour itself, by hour.
+        error: Errors of the forecasts for the hour of issue, by hour.
         ahead: Hours.
         lag: Hours until an error is known.
     """
@@ -216,7 +216,7 @@ def _at(values: Array, index: NDArray[np.intp]) -> Array:
 
 
 def _mean(rows: Sequence[Array]) -> Array:
-    """Return the mean over the rows, of those that are numbers."""
+    """Return the mean over the rows, NaN excepted."""
     stacked = np.stack(rows)
     known = np.isfinite(stacked)
     count = known.sum(axis=0)

@@ -1,4 +1,4 @@
-"""A provider's own forecast in the form of ours."""
+"""Combination of a provider's forecast with our own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from services.carbon.core.sources.provider import Outlook
 _HOUR = timedelta(hours=1)
 
 
-def provided(
+def combined(
     own: Forecast, outlook: Outlook, name: str, correction: Correction | None = None
 ) -> Forecast:
-    """Return `own` with the provider's values where it gives any.
+    """Return our forecast combined with the provider's values, where there are any.
 
-    The period in force stays: its intensity is known. Where the provider's record is known, its
-    values are corrected, and ours join them where our bounds are not far wider: an hour ahead the
-    present tells more than any model. Without a record it is believed, and our bounds move with
-    its value: whoever is right about the mean, the grid is as unsteady as its history says.
+    The period in force stays, for its intensity is known. With a correction, the provider's
+    corrected values are averaged with ours, weighted by the widths of the bounds: an hour ahead the
+    present value is the better predictor. Without one, the provider's values replace ours, and our
+    bounds move along: they are as wide as the grid's history requires.
 
     Args:
-        own: Our forecast, for its periods and its bounds.
-        outlook: The provider's, with at least one sample.
-        name: Of the provider.
-        correction: From its record; None: there is none.
+        own: Our forecast.
+        outlook: The provider's forecast, with at least one sample.
+        name: Name of the provider.
+        correction: Correction from its record; None: none yet.
     """
     first, *later = own.periods
     starts = [sample.since for sample in outlook.samples]
@@ -44,12 +44,12 @@ def provided(
         mean = sum(values) / len(values)
         hours = (period.since - first.since) / _HOUR
         corrected = None if correction is None else _corrected(period, mean, hours, correction)
-        return corrected or _believed(period, mean)
+        return corrected or _replaced(period, mean)
 
     return Forecast((first, *map(of, later)), f"provider:{name}")
 
 
-def _believed(period: Period, mean: float) -> Period:
+def _replaced(period: Period, mean: float) -> Period:
     change = mean - period.intensity_gco2e_per_kwh
     return replace(
         period,
@@ -60,9 +60,9 @@ def _believed(period: Period, mean: float) -> Period:
 
 
 def _corrected(own: Period, mean: float, hours: float, correction: Correction) -> Period | None:
-    """Return the two forecasts in one; None: nothing is known of this distance."""
-    learnt = (correction.shift, correction.low, correction.high)
-    shift, low, high = (float(np.interp(hours, range(HOURS + 1), each)) for each in learnt)
+    """Return the average of both forecasts; None: no correction for this distance."""
+    corrections = (correction.shift, correction.low, correction.high)
+    shift, low, high = (float(np.interp(hours, range(HOURS + 1), each)) for each in corrections)
     if not np.isfinite(shift + low + high):
         return None
     ours, theirs = own.high_gco2e_per_kwh - own.low_gco2e_per_kwh, high - low

@@ -1,4 +1,4 @@
-"""What a zone's intensity is expected to be, from its history alone."""
+"""Forecast of a zone's intensity from its history alone."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from services.carbon.core.forecast.regression import Array, predict
 from services.carbon.core.model import Forecast, Period, Sample
 
-LONGEST = timedelta(hours=48)
-"""How far ahead forecasts reach."""
+MAX_HORIZON = timedelta(hours=48)
+"""Horizon of the forecasts."""
 
 DEPTH = timedelta(days=112)
-"""How much history a forecast uses."""
+"""Length of the history that a forecast uses."""
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)
@@ -26,22 +26,21 @@ _STEPS = tuple(timedelta(minutes=minutes) for minutes in (60, 30, 20, 15, 10, 5)
 
 
 def forecast(history: Sequence[Sample], now: datetime) -> Forecast:
-    """Forecast the next LONGEST.
+    """Forecast the next MAX_HORIZON.
 
-    Periods are as long as the steps of the history mostly are, rounded down to a divisor of the
-    hour, and begin where its newest step does: the first is the one in force at `now`, whose
-    intensity is known.
+    Periods are as long as most steps of the history, rounded down to a divisor of the hour, and
+    aligned to its newest step: the first period is in force at `now`, and its intensity is known.
 
     Args:
         history: At least one sample, oldest first, each in force until the next and the last at
-            `now`. None is later than `now`: what is not known yet has no way in.
+            `now`. None is later than `now`.
         now: Grid time.
     """
     step = _step(history)
     newest = history[-1].since
     start = newest + (now - newest) // step * step
     past = _regular(history, start, step)
-    ahead = -(-LONGEST // step)
+    ahead = -(-MAX_HORIZON // step)
     found = predict(past, _HOUR // step, ahead)
     bounds = zip(found.expected.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
     periods = (
@@ -58,7 +57,7 @@ def _step(history: Sequence[Sample]) -> timedelta:
 
 
 def _regular(history: Sequence[Sample], end: datetime, step: timedelta) -> Array:
-    """Return what was in force at every `step` up to `end`, oldest first, at most DEPTH back."""
+    """Return the intensity at every `step` up to `end`, oldest first, at most DEPTH back."""
     first = max(bisect_right(history, end - DEPTH, key=lambda sample: sample.since) - 1, 0)
     kept = history[first:]
     count = min((end - kept[0].since) // step, DEPTH // step) + 1
@@ -71,9 +70,9 @@ def _regular(history: Sequence[Sample], end: datetime, step: timedelta) -> Array
 
 
 def _bridged(values: Array, held: NDArray[np.bool_], day: int) -> Array:
-    """Let the day before stand in for the hours of an outage that is over.
+    """Replace the held values of a past outage by those of the day before.
 
-    What was held then is what the service worked with; as a day of the grid it would be a lie.
+    Held values are no observations of the grid.
     """
     known = np.flatnonzero(~held)
     for index in np.flatnonzero(held[: known[-1]] if len(known) else []):

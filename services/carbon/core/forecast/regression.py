@@ -1,23 +1,22 @@
-"""The mathematics of the forecast: a daily profile, and what the recent past says beyond it.
+"""The forecast's model: a daily profile, corrected by the recent past.
 
 With `y` the intensity, `t` the present and `h` the hours ahead, the forecast is
 
     profile(t + h) + exp(-h / FADE_H) * (y(t) - profile(t)) + correction_h
 
-* `profile` is the mean of the same time of day over the last week, or over the days there are:
-  seasonal. The second term is persistence that fades: what is unusual now will pass.
-* Where the last day or the present value itself would have been closer, the forecast moves there,
-  by shares that fall with each guess's error in the past. That is part of `correction_h`.
-* The rest of it is linear in a dozen differences (of the last hour, day, week and month from each
-  other), one ridge regression per hour ahead, fitted to the errors of the past. Its penalty is a
-  number of days: with little history there is next to no correction, and it grows as evidence
-  comes. Outliers count less (rounds of reweighting), origins at this time of day count more
-  (mornings are like mornings).
-* The bounds are quantiles of the errors that are left, the recent ones first; where they are few,
-  the spread of the days seen, and a prior of it, stand in for the rest.
+* `profile` is the mean of the same time of day over the last week, or over the days available:
+  seasonal. The second term is decaying persistence: the present deviation will pass.
+* If the last day or the present value would have been closer in the past, the forecast is blended
+  with it, by weights that fall with the error of each. That is part of `correction_h`.
+* The rest of `correction_h` is linear in a dozen differences (between the last hour, day, week and
+  month), one ridge regression per hour ahead, fitted to the past errors. Its penalty is a number
+  of days: with little history there is almost no correction. Outliers weigh less (rounds of
+  reweighting), origins at this time of day weigh more.
+* The bounds are quantiles of the residuals, recent ones weighing more; where they are few, they
+  are combined with the spread of the observed days and a prior of it.
 
 Between whole hours, corrections are interpolated, so that steps of minutes cost nothing. Nothing
-is trained ahead and nothing is kept: the same past gives the same forecast.
+is trained in advance or kept: the same past gives the same forecast.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ HOURS_PER_DAY = 24
 WEEK = 7
 MONTH = 28
 FADE_H = 36.0
-LEAST_DAYS = 3
-"""Days of history from which errors of the past can be learnt from."""
+MIN_DAYS = 3
+"""Days of history that the regression needs."""
 
-_SPAN_DAYS = 1.5  # of origins, before a distance's errors are learnt from
-_PENALTY_DAYS = 30.0  # of evidence, for a day ahead; in proportion for other distances
+_MIN_SPAN_DAYS = 1.5  # of origins that the correction of a distance needs
+_PENALTY_DAYS = 30.0  # for a day ahead; proportional for other distances
 _ROUNDS = 3
-_SMALL = 0.3  # of the median error: smaller errors weigh no more
+_SMALL = 0.3  # of the median error, below which weights do not grow
 _SHARPNESS = 1.0  # of the preference for origins at this time of day (von Mises)
-_DENSE_H = 6  # below it every hour is an origin, beyond it every third: neighbours say the same
-_HALF_LIFE_DAYS = 40.0  # of the errors that bounds are made of: grids calm down and grow restless
-_PRIOR = 6.0  # independent errors that the prior of the bounds is worth
-_SPREAD = 0.3  # std / mean of a grid of which nothing is known (real ones: 0.1 .. 0.6)
+_DENSE_H = 6  # below it every hour is an origin, beyond it every third
+_HALF_LIFE_DAYS = 40.0  # of the residuals of the bounds: the spread of a grid changes
+_PRIOR_WEIGHT = 6.0  # of the bounds' prior, in independent errors
+_SPREAD = 0.3  # std / mean of an unknown grid (real ones: 0.1 .. 0.6)
 _NORMAL_QUANTILE = 1.2816  # of 0.9
 _TINY = 1e-9
 _BLENDS = np.array([(1, 0, 0), (0.5, 0.5, 0), (0, 1, 0), (0.5, 0, 0.5), (0, 0, 1), (0, 0.5, 0.5)]).T
-"""Columns: shares of three guesses: profile and fading persistence, the last day, the present."""
+"""Columns: shares of profile with decaying persistence, the last day, and the present."""
 
-_EAGERNESS = 10.0  # a blend that errs by a tenth more than the best has 1/e of its share
-_PATIENCE_DAYS = 20.0  # of evidence, for a day ahead, until blends are judged half as eagerly
-_FAVOUR = 3.0  # what the first blend has beyond the others' shares, without evidence
+_SELECTIVITY = 10.0  # a blend with a tenth more error than the best has 1/e of its share
+_HALF_EVIDENCE_DAYS = 20.0  # for a day ahead, at which the selectivity is half
+_PROFILE_BONUS = 3.0  # share of the first blend above the others' without evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ class Prediction:
 
     Attributes:
         expected, low, high: Shape (ahead + 1,); the first is the present, which is known.
-        method: What the past was long enough for.
+        method: Method that the past was long enough for.
     """
 
     expected: Array
@@ -87,17 +86,17 @@ def predict(past: Array, per_hour: int, ahead: int) -> Prediction:
         return _bounded(np.full(ahead + 1, past[-1]), -width, width, "persistence")
     evidence = _Evidence(past, per_hour)
     knots = np.arange(-(-ahead // per_hour) + 1)
-    learnt = [evidence.correction(int(hour)) if hour else (0.0, 0.0, 0.0) for hour in knots]
-    shift, low, high = (np.interp(hours, knots, each) for each in zip(*learnt, strict=True))
-    method = "seasonal" if days < LEAST_DAYS else "seasonal-regression"
+    corrections = [evidence.correction(int(hour)) if hour else (0.0, 0.0, 0.0) for hour in knots]
+    shift, low, high = (np.interp(hours, knots, each) for each in zip(*corrections, strict=True))
+    method = "seasonal" if days < MIN_DAYS else "seasonal-regression"
     return _bounded(evidence.seasonal(ahead) + shift, low, high, method)
 
 
 class _Evidence:
-    """What the past would have told at each of its instants, and what then came.
+    """Forecasts that could have been made in the past, and the values that followed.
 
     Args:
-        past: At least a day.
+        past: Values of at least a day.
         per_hour: Steps per hour.
     """
 
@@ -114,7 +113,7 @@ class _Evidence:
         self._spread = _spread(past[-min(days, WEEK) * self._day :].reshape(-1, self._day))
 
     def seasonal(self, ahead: int) -> Array:
-        """Return the present, then the profile and what is left of the unusual, step by step."""
+        """Return the present, then the profile with decaying persistence, step by step."""
         now, steps = len(self._y) - 1, np.arange(1, ahead + 1)
         profile = self._profile[now + steps - -(-steps // self._day) * self._day]
         unusual = self._y[now] - self._profile[now - self._day]
@@ -127,15 +126,15 @@ class _Evidence:
         stride = self._hour * (1 if hour < _DENSE_H else 3)
         origins = np.arange(now - ahead, self._first - 1, -stride)
         unknown = self._spread * float(_growth(np.array(hour)))
-        if len(origins) * stride < _SPAN_DAYS * self._day:
+        if len(origins) * stride < _MIN_SPAN_DAYS * self._day:
             return 0.0, -unknown, unknown
-        guesses, features = self._known(origins, ahead)
-        guessed, present = self._known(np.array([now]), ahead)
+        bases, features = self._known(origins, ahead)
+        base, present = self._known(np.array([now]), ahead)
         came = self._y[origins + ahead]
         turn = 2 * np.pi / self._day
         weights = np.exp(_SHARPNESS * (np.cos(turn * (origins - now)) - 1)) * stride / self._day
-        blend = _blend(guesses, came, weights, hour / HOURS_PER_DAY)
-        errors = came - guesses @ blend
+        blend = _blend(bases, came, weights, hour / HOURS_PER_DAY)
+        errors = came - bases @ blend
         fit = ridge(features, errors, weights, _PENALTY_DAYS * hour / HOURS_PER_DAY)
         recent = weights * 0.5 ** ((now - origins) / self._day / _HALF_LIFE_DAYS)
         # Origins closer than the distance see the same error: count them as one.
@@ -144,19 +143,19 @@ class _Evidence:
         unseen = np.sqrt(independent / max(independent - freedom, min(1.0, independent)))
         left = (errors - features @ fit.coefficients) * unseen
         seen = quantiles(left, recent, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
-        trust = independent / (independent + _PRIOR)
+        trust = independent / (independent + _PRIOR_WEIGHT)
         low, high = (
             trust * bound + (1 - trust) * prior
             for bound, prior in zip(seen, (-unknown, unknown), strict=True)
         )
-        expected = guessed @ blend + present @ fit.coefficients
-        return float(expected[0] - guessed[0, 0]), low, high
+        expected = base @ blend + present @ fit.coefficients
+        return float(expected[0] - base[0, 0]), low, high
 
     def _known(self, origins: Indices, ahead: int) -> tuple[Array, Array]:
-        """Return guesses of what comes `ahead` steps after each origin, and what may correct them.
+        """Return the three base forecasts `ahead` steps after each origin, and the features.
 
-        Shapes (origins, 3) and (origins, features). Where the past is too short for a look back, a
-        shorter one stands in.
+        Shapes (origins, 3) and (origins, features). Where the past is too short for a lag, a
+        shorter one is used.
         """
         y, hour, day, week = self._y, self._hour, self._day, self._day * WEEK
         target = origins + ahead
@@ -186,41 +185,41 @@ class _Evidence:
         return np.stack([seasonal, y[same_time], now], axis=1), np.stack(features, axis=1)
 
 
-def _blend(guesses: Array, came: Array, weights: Array, days: float) -> Array:
-    """Return how much to believe each guess, by how far each blend of them was off.
+def _blend(bases: Array, came: Array, weights: Array, days: float) -> Array:
+    """Return the weights of the base forecasts, by the past errors of each blend.
 
     Args:
-        guesses: Shape (origins, 3).
-        came: Shape (origins,).
-        weights: Days of evidence that each origin is worth.
-        days: How far ahead the guesses were.
+        bases: Base forecasts, shape (origins, 3).
+        came: True values, shape (origins,).
+        weights: Weight of each origin, days.
+        days: Distance of the forecasts.
     """
-    losses = weights @ np.abs(came[:, None] - guesses @ _BLENDS)
-    evidence = weights.sum() / (weights.sum() + _PATIENCE_DAYS * days)
-    shares = np.exp(-_EAGERNESS * evidence * (losses / (losses.min() + _TINY) - 1))
-    shares[0] += _FAVOUR * (1 - evidence)
+    losses = weights @ np.abs(came[:, None] - bases @ _BLENDS)
+    evidence = weights.sum() / (weights.sum() + _HALF_EVIDENCE_DAYS * days)
+    shares = np.exp(-_SELECTIVITY * evidence * (losses / (losses.min() + _TINY) - 1))
+    shares[0] += _PROFILE_BONUS * (1 - evidence)
     blend: Array = _BLENDS @ (shares / shares.sum())
     return blend
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What explains best. Attributes: coefficients (by feature), freedom (left by the penalty)."""
+    """A regression. Attributes: coefficients (by feature), freedom (effective degrees)."""
 
     coefficients: Array
     freedom: float
 
 
 def ridge(features: Array, errors: Array, weights: Array, penalty: float) -> Fit:
-    """Explain `errors` by `features`; large errors count by their size, not its square.
+    """Regress `errors` on `features`; large errors weigh by their size, not its square.
 
     Iteratively reweighted least squares on features of unit size.
 
     Args:
-        features: Shape (origins, features).
-        errors: Shape (origins,).
-        weights: Shape (origins,).
-        penalty: Of coefficients, in the unit of the weights.
+        features: Features, shape (origins, features).
+        errors: Errors, shape (origins,).
+        weights: Weights, shape (origins,).
+        penalty: Penalty on the coefficients, in the unit of the weights.
     """
     sizes = np.sqrt(weights @ features**2 / weights.sum()) + _TINY
     scaled = features / sizes
@@ -245,7 +244,7 @@ def quantiles(values: Array, weights: Array, levels: tuple[float, float]) -> tup
 
 
 def _same_time_mean(y: Array, day: int, days: int) -> Array:
-    """Return, at each step, the mean over this time of day on the last `days` days there are."""
+    """Return, at each step, the mean at this time of day over up to `days` days."""
     total, count = np.zeros(len(y)), np.zeros(len(y))
     for start in range(0, min(days * day, len(y)), day):
         total[start:] += y[: len(y) - start]
@@ -254,7 +253,7 @@ def _same_time_mean(y: Array, day: int, days: int) -> Array:
 
 
 def _trailing_mean(y: Array, steps: int) -> Array:
-    """Return, at each step, the mean over the last `steps` there are."""
+    """Return, at each step, the mean over up to `steps` steps."""
     total = np.concatenate([[0.0], np.cumsum(y)])
     end = np.arange(1, len(y) + 1)
     begin = np.maximum(end - steps, 0)
@@ -263,23 +262,23 @@ def _trailing_mean(y: Array, steps: int) -> Array:
 
 
 def _spread(days: Array) -> float:
-    """Return how far a grid may stray from its profile, judged by up to a week of `days`.
+    """Return the standard deviation of a grid from its profile, from up to a week of `days`.
 
-    Few days know little of how far grids wander, and they made the profile that they are compared
-    with: what is seen counts for more. What a week was not long enough to show is a guess.
+    A few days underestimate it, for the profile is their own mean: the observed spread is scaled
+    up, and combined with a prior for the days missing to a week.
 
     Args:
-        days: Shape (days, steps).
+        days: Values, shape (days, steps).
     """
     count, missing = len(days), 1 - len(days) / WEEK
-    wander = (count + 3) / max(count - 1, 1)
-    observed = wander * float(np.mean((days - days.mean(axis=0)) ** 2))
+    inflation = (count + 3) / max(count - 1, 1)
+    observed = inflation * float(np.mean((days - days.mean(axis=0)) ** 2))
     unknown = (_SPREAD * float(days.mean())) ** 2
     return float(np.sqrt((count * observed + missing * unknown) / (count + missing)))
 
 
 def _growth(hours: Array) -> Array:
-    """Return the half width of the interval in standard deviations: none now, all in the end."""
+    """Return the half width of the interval in standard deviations, growing from 0."""
     width: Array = _NORMAL_QUANTILE * np.sqrt(1 - np.exp(-2 * hours / FADE_H))
     return width
 

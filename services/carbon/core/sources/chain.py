@@ -1,12 +1,12 @@
-"""Several sources of one zone: the first that knows, else what was last known, else a guess.
+"""Several sources of one zone: the first with a value, else the last value, else an assumption.
 
     t ------------------------------------------------------------------------------>
     first     [== 12:00 ==|== 12:30 ==| silent ...
     fallback  [== 12:00 ==============|== 13:00 ==============| silent ...
     chain     [ first     | first     | fallback              | held until hold | assumed
 
-The chain is a step function of grid time and of what its sources know, and of nothing else: what a
-source says late, or corrects, changes the past as if it had been said in time.
+The chain is a step function of grid time and of the values of its sources alone: a late or revised
+value changes the past as if it had come in time.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
 
-from services.carbon.core.forecast.bias_correction import Foretold
+from services.carbon.core.forecast.bias_correction import ProviderForecast
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.source import Source
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """One source of a chain.
 
     Attributes:
-        source: Who is asked.
-        fresh: A sample that began longer ago is not the present any more; None: it always is.
+        source: The source.
+        fresh: Age at which a sample expires; None: never.
     """
 
     source: Source
@@ -37,12 +37,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What stands in where nobody has known anything for long.
+    """The value where no source has had one for long.
 
     Attributes:
         intensity_gco2e_per_kwh: The value.
-        hold: How long the last known value stands before.
-        start: When the service began: so long ago there was nobody to know anything.
+        hold: Duration for which the last value holds before it is replaced.
+        start: Start of the service, before which nothing is assumed.
     """
 
     intensity_gco2e_per_kwh: float
@@ -52,58 +52,54 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What one link knows at an instant. Attributes: sample, expires (None: never)."""
+    """Sample of one link at an instant. Attributes: sample, expires (None: never)."""
 
     sample: Sample
     expires: datetime | None
 
 
-class Chain:
-    """Links in order of trust.
+class Chain(Source):
+    """Sources in order of preference.
 
     Args:
-        links: At least one.
-        assumption: None: the last known value stands for ever.
-        foretells: Its sources' forecasts are wanted.
+        links: The sources, at least one.
+        assumption: Value for long outages; None: the last value holds.
+        use_outlooks: Whether the providers' forecasts are used.
     """
 
     def __init__(
         self,
-        links: tuple[Link, ...],
+        links: tuple[ChainLink, ...],
         assumption: Assumption | None = None,
         *,
-        foretells: bool = False,
+        use_outlooks: bool = False,
     ) -> None:
+        self.name = " -> ".join(link.source.name for link in links)
         self._links = links
         self._assumption = assumption
-        self._foretells = foretells
+        self._foretells = use_outlooks
 
-    @property
-    def name(self) -> str:
-        """The sources in order, for example "neso -> electricity-maps:GB"."""
-        return " -> ".join(link.source.name for link in self._links)
-
-    @property
-    def begins(self) -> datetime | None:
-        """First instant that a source has observed; None: no such limit, or nothing yet."""
-        return min((at for link in self._links if (at := link.source.begins)), default=None)
+    def observed_since(self) -> datetime | None:
+        """Return the first instant that a source has observed."""
+        starts = (link.source.observed_since() for link in self._links)
+        return min((each for each in starts if each is not None), default=None)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
-        """The live ones, in order."""
+        """The live sources, in order."""
         sources = (link.source for link in self._links)
         return tuple(source for source in sources if isinstance(source, Feed))
 
-    def foretold(self, now: datetime) -> Foretold | None:
-        """Return who foretells, and what: the first source that still speaks and looks ahead."""
+    def provider_forecast(self, now: datetime) -> ProviderForecast | None:
+        """Return the forecast of the first source that has one and is not silent."""
         for link in self._links if self._foretells else ():
-            found, sample = link.source.foretold(now), link.source.at(now)
+            found, sample = link.source.provider_forecast(now), link.source.at(now)
             if found is not None and sample is not None and not _expired(link, sample, now):
                 return found
         return None
 
     def at(self, when: datetime) -> Sample | None:
-        """Return the sample in force at `when`; None where nobody has known anything yet."""
+        """Return the sample in force at `when`; None before the first value."""
         known = tuple(self._known(when))
         since = datetime.min.replace(tzinfo=when.tzinfo)  # when the links before had fallen silent
         for each in known:
@@ -142,7 +138,7 @@ class Chain:
                 yield _Known(named, None if link.fresh is None else sample.since + link.fresh)
 
     def _held(self, known: tuple[_Known, ...]) -> Sample:
-        """Return what was in force last: the sample that expired last, of several the first's."""
+        """Return the sample that expired last; of several, that of the first link."""
         ends = [each.expires for each in known if each.expires is not None]
         last = ends.index(max(ends))
         silent = list(accumulate(ends, max))
@@ -152,16 +148,20 @@ class Chain:
     def _assumed(
         self, when: datetime, as_of: datetime | None, silent: datetime | None = None
     ) -> Sample | None:
-        guess = self._assumption
-        if guess is None or (silent is None and when < guess.start):
+        assumption = self._assumption
+        if assumption is None or (silent is None and when < assumption.start):
             return None
-        since = guess.start if silent is None else silent + guess.hold
+        since = assumption.start if silent is None else silent + assumption.hold
         return Sample(
-            since, guess.intensity_gco2e_per_kwh, "assumed", "static", as_of or guess.start
+            since,
+            assumption.intensity_gco2e_per_kwh,
+            "assumed",
+            "static",
+            as_of or assumption.start,
         )
 
 
-def _expired(link: Link, sample: Sample, now: datetime) -> bool:
+def _expired(link: ChainLink, sample: Sample, now: datetime) -> bool:
     return link.fresh is not None and now >= sample.since + link.fresh
 
 

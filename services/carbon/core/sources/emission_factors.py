@@ -1,9 +1,9 @@
-"""What a kWh from each kind of plant emits over its whole life, gCO2e.
+"""Life-cycle emissions of a kWh by production type, gCO2e.
 
 Medians of IPCC AR5, Working Group III (2014), Annex III, table A.III.2, for the technologies that
 it has: coal (pulverised), gas (combined cycle), biomass (dedicated), geothermal, hydropower,
-nuclear, ocean, solar (photovoltaic, utility), wind (on and off shore). It does not tell kinds of
-coal apart; peat and oil shale count as coal. Oil: 650 (UK Parliamentary Office of Science and
+nuclear, ocean, solar (photovoltaic, utility), wind (on and off shore). It does not distinguish
+kinds of coal; peat and oil shale count as coal. Oil: 650 (UK Parliamentary Office of Science and
 Technology, "Carbon footprint of electricity generation", 2006). "Other" and waste: 700, taken as a
 mix of unknown fossil fuels, on the high side on purpose.
 

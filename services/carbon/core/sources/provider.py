@@ -1,4 +1,4 @@
-"""What every provider that is asked over the network can do."""
+"""Interface of every provider that is polled over the network."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Literal, Protocol
 
 from services.carbon.core.model import Sample
 
-Failing = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
-"""Why a provider gave nothing.
+FailureKind = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
+"""Why a provider gave no reading.
 
-unreachable   no connection, no answer in time, or an error of its own
-limited       it was asked too often
-refused       it does not take the key, or the plan does not cover what was asked
-unknown       it does not know the zone, or has no data of it
-garbled       its answer cannot be understood
+unreachable   no connection, no answer in time, or a server error
+limited       too many requests
+refused       the key is invalid, or the account does not cover the request
+unknown       the zone is unknown, or has no data
+garbled       the answer cannot be parsed
 """
 
 
 class SourceFailed(Exception):
-    """A provider gave nothing. The message never holds a key, nor a URL's query.
+    """A provider gave no reading. The message never holds a key, nor a URL's query.
 
     Attributes:
-        kind: Why.
-        retry_after_s: It asks not to be asked again before, s; None: it says nothing of that.
+        kind: Kind of failure.
+        retry_after_s: Time before which the provider refuses requests, s; None: not stated.
     """
 
-    def __init__(self, kind: Failing, message: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, kind: FailureKind, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.kind: Failing = kind
+        self.kind: FailureKind = kind
         self.retry_after_s = retry_after_s
 
 
@@ -39,7 +39,7 @@ class Outlook:
 
     Attributes:
         samples: Expected intensities, oldest first; each holds until the next.
-        step: How long the last one holds.
+        step: Duration of the last one.
         issued: When it was made, grid time.
     """
 
@@ -50,11 +50,11 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a provider said; the Feed sorts it, and leaves out what cannot be.
+    """The values of one request; the feed sorts them and leaves out implausible ones.
 
     Attributes:
-        samples: In any order, also known and revised ones; empty: nothing is new.
-        outlook: Its forecast; None: it gave none this time.
+        samples: In any order, known and revised ones included; empty: nothing new.
+        outlook: Forecast of the provider; None: none this time.
     """
 
     samples: tuple[Sample, ...] = ()
@@ -62,7 +62,7 @@ class Reading:
 
 
 class Provider(Protocol):
-    """Asked again and again, by one caller."""
+    """A provider, polled by one caller."""
 
     @property
     def name(self) -> str:
@@ -70,14 +70,14 @@ class Provider(Protocol):
         ...
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return what it has to say.
+        """Return the new values.
 
         Args:
-            now: Grid time: live, the time.
-            known_until: Start of the newest sample that the caller has; None: it has none, and
-                wants the past day, too.
+            now: The time.
+            known_until: Start of the caller's newest sample; None: the caller has none, and the
+                past day is read, too.
 
         Raises:
-            SourceFailed: It gave nothing.
+            SourceFailed: The provider gave no values.
         """
         ...

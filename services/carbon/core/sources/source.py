@@ -1,43 +1,44 @@
-"""What every source of carbon intensity can do."""
+"""Interface of every source of carbon intensity."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Protocol
 
-from services.carbon.core.forecast.bias_correction import Foretold
+from services.carbon.core.forecast.bias_correction import ProviderForecast
 from services.carbon.core.model import Sample
 
 
-class Source(Protocol):
-    """A step function of grid time. Pure: what it needs, it read when it was made."""
+class Source(ABC):
+    """A step function of grid time, without I/O.
 
-    @property
-    def name(self) -> str:
-        """Kind and place, for example "synthetic" or "trace:us-cal.csv"."""
-        ...
+    Attributes:
+        name: Kind and place, for example "synthetic" or "trace:us-cal.csv".
+    """
 
-    @property
-    def begins(self) -> datetime | None:
-        """First instant of what was really observed; None: no such limit.
+    name: str
 
-        A recording that repeats has values before it too, but those are copies of what is still
-        to come, from which nothing may be forecast.
-        """
-        ...
-
+    @abstractmethod
     def at(self, when: datetime) -> Sample | None:
         """Return the sample in force at `when`; None before the first."""
-        ...
 
+    @abstractmethod
     def next_change(self, when: datetime) -> datetime | None:
         """Return the first instant after `when` at which a new sample begins; None: never."""
-        ...
 
-    def foretold(self, now: datetime) -> Foretold | None:
-        """Return who else foretells the source; None: nobody does, or is asked."""
-        ...
+    def observed_since(self) -> datetime | None:
+        """Return the first instant that was really observed; None: no such limit.
+
+        A repeating recording has values before it, too, but those are copies of future values, from
+        which nothing may be forecast.
+        """
+        return None
+
+    def provider_forecast(self, now: datetime) -> ProviderForecast | None:
+        """Return the forecast of the source's provider; None without one."""
+        del now
+        return None
 
 
 def samples(source: Source, start: datetime, end: datetime) -> Iterator[Sample]:

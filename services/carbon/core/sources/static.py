@@ -1,17 +1,17 @@
-"""One value for ever."""
+"""One value for all time."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from services.carbon.core.model import Sample
+from services.carbon.core.sources.source import Source
 
 
-class StaticSource:
+class StaticSource(Source):
     """An intensity that never changes, in force since `since`."""
 
     name = "static"
-    begins = None
 
     def __init__(self, intensity_gco2e_per_kwh: float, since: datetime) -> None:
         self._sample = Sample(since, intensity_gco2e_per_kwh)
@@ -25,7 +25,3 @@ class StaticSource:
         """Return None: it never changes."""
         del when
         return None
-
-    def foretold(self, now: datetime) -> None:
-        """Return None: nobody foretells it."""
-        del now

@@ -1,4 +1,4 @@
-"""A made-up grid: a daily curve under slow weather, the same for everybody who has the seed.
+"""A synthetic grid: a daily curve under slow weather, determined by a seed.
 
 With `h` the hour of the day (UTC) and `t` the time in days,
 
@@ -9,7 +9,7 @@ With `h` the hour of the day (UTC) and `t` the time in days,
   shifted and scaled to mean 0 and variance 1 over a day.
 * `weather` blends one standard normal number per day into the next, cos(u) z_k + sin(u) z_{k+1}.
   As cos^2 + sin^2 = 1 it is standard normal at every instant, and slow. The numbers are hashes of
-  (seed, day): there is no state, so any instant can be asked for in any order.
+  (seed, day): there is no state, so instants can be evaluated in any order.
 * `w` = 0.25 is the share of variance that weather has.
 
 The exponential keeps the intensity positive whatever the spread. It also makes the moments exact:
@@ -32,6 +32,7 @@ from hashlib import blake2b
 from statistics import NormalDist, fmean, pstdev
 
 from services.carbon.core.model import Sample
+from services.carbon.core.sources.source import Source
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
@@ -42,18 +43,17 @@ _BUMPS = ((7.5, 6.0, 0.7), (12.5, 4.0, -1.2), (19.5, 6.0, 1.0))
 """Hour of the day, sharpness (of a von Mises bump) and height of each feature of the curve."""
 
 
-class SyntheticSource:
-    """The grid that the module describes, constant within steps of `step`.
+class SyntheticSource(Source):
+    """The grid described above, constant within steps of `step`.
 
     Args:
         mean_gco2e_per_kwh: Mean over many days, > 0.
         std_gco2e_per_kwh: Standard deviation over many days, >= 0.
-        seed: Chooses the weather.
-        step: How long a value holds; above an hour the curve is seen too coarsely for the moments.
+        seed: Seed of the weather.
+        step: Duration of a value; above an hour the moments are no longer exact.
     """
 
     name = "synthetic"
-    begins = None
 
     def __init__(
         self, mean_gco2e_per_kwh: float, std_gco2e_per_kwh: float, *, seed: int, step: timedelta
@@ -76,10 +76,6 @@ class SyntheticSource:
     def next_change(self, when: datetime) -> datetime:
         """Return the start of the step after the one that `when` lies in."""
         return _EPOCH + ((when - _EPOCH) // self._step + 1) * self._step
-
-    def foretold(self, now: datetime) -> None:
-        """Return None: nobody foretells it."""
-        del now
 
 
 def _normals(seed: int) -> Callable[[int], float]:

@@ -8,19 +8,20 @@ from itertools import pairwise
 from statistics import mode
 
 from services.carbon.core.model import Sample
+from services.carbon.core.sources.source import Source
 
 
-class TraceSource:
+class TraceSource(Source):
     """A recorded step function; each sample holds until the next, over gaps too.
 
     With `loop` the trace repeats for ever, before its first instant as well as after its last:
-    grid time goes on, and the last sample holds for as long as most others do. Without it, there
+    grid time continues, and the last sample holds for as long as most others do. Without it, there
     is nothing before the first sample and the last holds for ever.
 
     Args:
-        name: Where the samples come from, for example "trace:us-cal.csv".
+        name: Origin of the samples, for example "trace:us-cal.csv".
         trace: At least one sample, each later than the one before.
-        loop: Repeat it.
+        loop: Whether the trace repeats.
 
     Raises:
         ValueError: `trace` is empty.
@@ -32,7 +33,6 @@ class TraceSource:
         self.name = name
         self._trace = trace
         self._starts = [sample.since for sample in trace]
-        self.begins = self._starts[0]
         self._period = _period(self._starts) if loop else timedelta()
 
     def at(self, when: datetime) -> Sample | None:
@@ -52,9 +52,9 @@ class TraceSource:
             return self._starts[index] + shift
         return self._starts[0] + shift + self._period if self._period else None
 
-    def foretold(self, now: datetime) -> None:
-        """Return None: nobody foretells it."""
-        del now
+    def observed_since(self) -> datetime:
+        """Return the start of the recording."""
+        return self._starts[0]
 
     def _shift(self, when: datetime) -> timedelta:
         """Return how much later than recorded the repetition around `when` runs."""

@@ -1,4 +1,4 @@
-"""Keys, from where the deployment file says they are."""
+"""API keys, from a file or a variable."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from services.kit.config import KeyedSource
 from services.kit.config.loader import ConfigError, Mistake
 
 
-def key_of(source: KeyedSource) -> SecretStr | None:
-    """Return the key; None where the source needs none.
+def read_api_key(source: KeyedSource) -> SecretStr | None:
+    """Return the key of a source; None: the source needs none.
 
     Raises:
-        ConfigError: The file or the variable is missing, or empty.
+        ConfigError: The file or the variable is missing or empty.
     """
     if source.key_file is not None:
         return _from_file(source.key_file)
@@ -36,5 +36,5 @@ def _from_file(path: Path) -> SecretStr:
         why = getattr(error, "strerror", None) or "is not text"
         raise ConfigError(path, [Mistake("key_file", 0, f"cannot be read: {why}")]) from None
     if not found or len(found.splitlines()) > 1:
-        raise ConfigError(path, [Mistake("key_file", 0, "must hold one key, and nothing else")])
+        raise ConfigError(path, [Mistake("key_file", 0, "must hold one key and nothing else")])
     return SecretStr(found)

@@ -1,4 +1,4 @@
-"""What live sources said, on disk: a restart needs to ask nobody before it is time."""
+"""Values of live sources on disk, so that a restart needs no requests before they are due."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from services.kit.config import LiveSource
 from services.kit.telemetry import logs
 
 _log = logs.get("carbon.cache")
-_NOT_CONTENT = {"poll_s", "fresh_s", "timeout_s", "forecast", "key_file", "key_env"}
+_UNRELATED = {"poll_s", "fresh_s", "timeout_s", "forecast", "key_file", "key_env"}
 
 _Row = tuple[AwareDatetime, float, Provenance]
 
 
-class _Foretold(BaseModel):
+class _Outlook(BaseModel):
     samples: list[_Row]
     step: timedelta
     issued: AwareDatetime
@@ -35,28 +35,28 @@ class _File(BaseModel):
     version: Literal[1] = 1
     asked: AwareDatetime
     samples: list[_Row]
-    outlook: _Foretold | None = None
+    outlook: _Outlook | None = None
     told: dict[int, list[float | None]] = {}
 
 
 class Cache:
-    """One feed's file. It names what was asked, so that other settings find nothing.
+    """The file of one feed. Its name has a digest of the settings, so that others do not match.
 
     Args:
-        folder: Made where it is missing.
-        zone: Of the deployment file.
-        source: What was asked.
+        folder: Folder of the file; created where it is missing.
+        zone: Name of the zone.
+        source: Settings of the source.
     """
 
     def __init__(self, folder: Path, zone: str, source: LiveSource) -> None:
-        what = source.model_dump_json(exclude=_NOT_CONTENT).encode()
-        digest = blake2b(what, digest_size=6).hexdigest()
+        content = source.model_dump_json(exclude=_UNRELATED).encode()
+        digest = blake2b(content, digest_size=6).hexdigest()
         self._path = folder / f"{zone}.{digest}.json"
 
     def restore(self, feed: Feed, now: datetime) -> datetime | None:
-        """Let a feed learn what it knew; return when its source was last asked, if it was.
+        """Add the saved values to a feed; return the time of the last request, if any.
 
-        A file that cannot be used counts for nothing: the source is asked instead.
+        A file that cannot be used is ignored.
         """
         try:
             found = TypeAdapter(_File).validate_json(self._path.read_bytes())
@@ -64,7 +64,7 @@ class Cache:
             return None
         except (OSError, ValidationError) as error:
             why = type(error).__name__
-            _log.warning("what was kept cannot be used", file=self._path.name, error=why)
+            _log.warning("the saved values cannot be used", file=self._path.name, error=why)
             return None
         nan = float("nan")
         told = {hour: [nan if v is None else v for v in row] for hour, row in found.told.items()}
@@ -73,29 +73,29 @@ class Cache:
         if found.outlook is not None:
             ahead = found.outlook
             outlook = Outlook(tuple(map(_sample, ahead.samples)), ahead.step, ahead.issued)
-        feed.learn(Reading(tuple(map(_sample, found.samples)), outlook), now)
+        feed.add(Reading(tuple(map(_sample, found.samples)), outlook), now)
         return min(found.asked, now)
 
     def save(
         self,
         known: tuple[Sample, ...],
         outlook: Outlook | None,
-        asked: datetime,
-        told: Mapping[int, list[float]] = MappingProxyType({}),
+        requested: datetime,
+        issued: Mapping[int, list[float]] = MappingProxyType({}),
     ) -> None:
-        """Write the file as a whole, or leave the old one; a disk that fails is told, no more.
+        """Replace the file atomically; a disk failure is only logged.
 
         Args:
             known: All samples.
-            outlook: The provider's forecast.
-            asked: When it was last asked.
-            told: The provider's earlier forecasts.
+            outlook: Forecast of the provider.
+            requested: Time of the last request.
+            issued: Earlier forecasts of the provider.
         """
         ahead = None
         if outlook is not None:
             rows = list(map(_row, outlook.samples))
-            ahead = _Foretold(samples=rows, step=outlook.step, issued=outlook.issued)
-        file = _File(asked=asked, samples=list(map(_row, known)), outlook=ahead, told=dict(told))
+            ahead = _Outlook(samples=rows, step=outlook.step, issued=outlook.issued)
+        file = _File(asked=requested, samples=list(map(_row, known)), outlook=ahead, told=dict(issued))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".json")
@@ -103,7 +103,7 @@ class Cache:
                 out.write(file.model_dump_json())
             Path(name).replace(self._path)
         except OSError as error:
-            _log.warning("cannot be kept", file=self._path.name, error=error.strerror)
+            _log.warning("cannot be saved", file=self._path.name, error=error.strerror)
 
 
 def _row(sample: Sample) -> _Row:

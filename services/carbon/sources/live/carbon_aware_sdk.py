@@ -1,7 +1,7 @@
-"""A Web API as the Green Software Foundation's Carbon Aware SDK serves it.
+"""The Web API of the Green Software Foundation's Carbon Aware SDK.
 
-It passes on another provider's values, in gCO2e/kWh, and does not say whether they are average or
-marginal: who configured it knows, and says so as the zone's signal.
+It serves another provider's values, in gCO2e/kWh, without saying whether they are average or
+marginal: the zone's signal states it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.provider import Outlook, Reading
-from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
-from services.carbon.sources.live.throttle import Allowed
+from services.carbon.sources.live.http import Http, parsed, query, utc
+from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import CarbonAwareSdkSource
 
 _PAST = timedelta(hours=24)
@@ -40,9 +40,9 @@ class CarbonAwareSdk:
     """One location.
 
     Args:
-        http: To ask with.
-        source: Its settings.
-        key: Sent as "x-api-key", where there is one.
+        http: HTTP client.
+        source: Settings of the source.
+        key: Header "x-api-key", if any.
     """
 
     def __init__(self, http: Http, source: CarbonAwareSdkSource, key: SecretStr | None) -> None:
@@ -51,32 +51,29 @@ class CarbonAwareSdk:
         self._url = source.url.rstrip("/")
         self._location = source.location
         self._key = key
-        self._forecast = Allowed(timedelta(hours=1), wanted=source.forecast)
+        self._forecast = Throttle(timedelta(hours=1), enabled=source.forecast)
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return what is new; once an hour, the forecast."""
+        """Return the new values; once an hour, the forecast."""
         start = max(known_until - _OVERLAP, now - _PAST) if known_until else now - _PAST
         params = query(
             location=self._location, startTime=start.isoformat(), endTime=now.isoformat()
         )
-        try:
-            body = await self._get("bylocation", params)
-        except NotModified:
-            body = b"[]"
-        seen = understood(list[_Emission], body, self.name)
+        body = await self._get("bylocation", params) or b"[]"
+        seen = parsed(list[_Emission], body, self.name)
         samples = tuple(Sample(utc(each.time, self.name), each.rating) for each in seen)
-        ahead = await self._forecast.ask(now, self._ask_forecast)
+        ahead = await self._forecast.send(now, self._get_forecast)
         return Reading(samples, None if ahead is None else self._outlook(ahead))
 
-    async def _ask_forecast(self) -> bytes:
+    async def _get_forecast(self) -> bytes | None:
         return await self._get("forecasts/current", query(location=self._location))
 
-    async def _get(self, what: str, params: dict[str, str]) -> bytes:
+    async def _get(self, what: str, params: dict[str, str]) -> bytes | None:
         headers = {} if self._key is None else {"x-api-key": self._key.get_secret_value()}
         return await self._http.get(f"{self._url}/emissions/{what}", params, headers)
 
     def _outlook(self, body: bytes) -> Outlook | None:
-        for found in understood(list[_Forecast], body, self.name):
+        for found in parsed(list[_Forecast], body, self.name):
             data = sorted(found.data, key=lambda each: each.timestamp)
             if data:
                 samples = (

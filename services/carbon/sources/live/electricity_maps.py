@@ -1,6 +1,6 @@
-"""Electricity Maps, API version 3: average intensity of what a zone consumes.
+"""Electricity Maps, API version 3: average intensity of a zone's consumption.
 
-The present hour is an estimate, and revised later. Free accounts see one zone and no forecast.
+The present hour is an estimate and revised later. Free accounts see one zone and no forecast.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.provider import Outlook, Reading
-from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
-from services.carbon.sources.live.throttle import Allowed
+from services.carbon.sources.live.http import Http, parsed, query, utc
+from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import ElectricityMapsSource
 
 HOUR = timedelta(hours=1)
@@ -37,9 +37,9 @@ class ElectricityMaps:
     """One zone.
 
     Args:
-        http: To ask with.
-        source: Its settings.
-        key: Of the account.
+        http: HTTP client.
+        source: Settings of the source.
+        key: API key.
     """
 
     def __init__(self, http: Http, source: ElectricityMapsSource, key: SecretStr) -> None:
@@ -52,33 +52,29 @@ class ElectricityMaps:
             emissionFactorType=source.factors,
             disableEstimations=None if source.estimates else "true",
         )
-        self._history = Allowed(HOUR)
-        self._forecast = Allowed(HOUR, wanted=source.forecast)
+        self._history = Throttle(HOUR)
+        self._forecast = Throttle(HOUR, enabled=source.forecast)
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the latest value; once an hour, and over gaps, the past day and the forecast."""
+        """Return the latest value; once an hour, and after gaps, the past day and the forecast."""
         gap = known_until is None or now - known_until > 2 * HOUR
-        try:
-            latest = understood(_Item, await self._get("latest"), self.name)
-        except NotModified:
-            items = []
-        else:
-            items = [latest]
-        past = await self._history.ask(now, lambda: self._get("history"), anyway=gap)
+        latest = await self._get("latest")
+        items = [] if latest is None else [parsed(_Item, latest, self.name)]
+        past = await self._history.send(now, lambda: self._get("history"), early=gap)
         if past is not None:
-            items = [*understood(_History, past, self.name).history, *items]
-        ahead = await self._forecast.ask(now, lambda: self._get("forecast"))
+            items = [*parsed(_History, past, self.name).history, *items]
+        ahead = await self._forecast.send(now, lambda: self._get("forecast"))
         if ahead is None:
             return Reading(self._samples(items))
-        expected = self._samples(understood(_Forecast, ahead, self.name).forecast)
+        expected = self._samples(parsed(_Forecast, ahead, self.name).forecast)
         return Reading(self._samples(items), Outlook(expected, HOUR, now))
 
-    async def _get(self, what: str) -> bytes:
+    async def _get(self, what: str) -> bytes | None:
         url = f"{self._url}/carbon-intensity/{what}"
         return await self._http.get(url, self._query, {"auth-token": self._key.get_secret_value()})
 
     def _samples(self, items: Iterable[_Item]) -> tuple[Sample, ...]:
-        """Return the values that there are, oldest first; a null is a gap."""
+        """Return the values, oldest first; a null is a gap."""
         found = (
             Sample(
                 utc(item.when, self.name),

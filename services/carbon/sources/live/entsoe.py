@@ -1,12 +1,11 @@
-"""ENTSO-E's transparency platform: actual generation per type, times what each type emits.
+"""ENTSO-E's transparency platform: actual generation per type times the emissions of the type.
 
-It publishes MW per production type and quarter hour or hour, an hour or two late, and revises. The
-intensity is that of generation within the zone: imports are not in it.
+It publishes MW per production type and quarter hour or hour, one or two hours late, with revisions.
+The intensity is that of generation within the zone, without imports.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from pydantic import SecretStr
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
 from services.carbon.core.sources.provider import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, NotModified, query
+from services.carbon.sources.live.http import Http, query
 from services.kit.config import EntsoeSource
 
 _PAST = timedelta(hours=24)
@@ -35,9 +34,9 @@ class Entsoe:
     """One bidding zone.
 
     Args:
-        http: To ask with.
-        source: Its settings.
-        key: The security token; the API wants it in the URL, which is therefore never told.
+        http: HTTP client.
+        source: Settings of the source.
+        key: The security token; the API requires it in the URL, which is therefore never logged.
     """
 
     def __init__(self, http: Http, source: EntsoeSource, key: SecretStr) -> None:
@@ -58,55 +57,53 @@ class Entsoe:
             periodStart=_hour(start),
             periodEnd=_hour(now + timedelta(hours=1)),
         )
-        try:
-            body = await self._http.get(self._url, params)
-        except NotModified:
-            return Reading()
-        return Reading(intensities(mix(body, self.name)))
+        body = await self._http.get(self._url, params)
+        return Reading() if body is None else Reading(intensities(mix(body, self.name)))
 
 
 def mix(body: bytes, who: str) -> Mix:
     """Return the generation by step and production type, MW.
 
     Raises:
-        SourceFailed: There is none, or the body is something else.
+        SourceFailed: The body has no generation, or is something else.
     """
     try:
         root = fromstring(body)
     except (ParseError, DefusedXmlException, ValueError) as error:
-        raise SourceFailed("garbled", f"{who}: its answer is no XML: {error}") from None
-    if _name(root) != "GL_MarketDocument":
-        text = _text(root, "Reason/text") or _name(root)
+        raise SourceFailed("garbled", f"{who}: its answer is not XML: {error}") from None
+    document = root.tag.rpartition("}")[2]
+    if document != "GL_MarketDocument":
+        text = _text(root, "Reason/text") or document
         raise SourceFailed("unknown", f"{who}: {text[:200]}")
     found: dict[datetime, dict[str, float]] = defaultdict(dict)
     try:
-        for series in _all(root, "TimeSeries"):
+        for series in root.iterfind("{*}TimeSeries"):
             kind = _text(series, "MktPSRType/psrType")
             if _text(series, "inBiddingZone_Domain.mRID"):  # else it is consumption
                 for when, power_mw in _points(series):
                     found[when][kind] = found[when].get(kind, 0.0) + power_mw
     except (ValueError, KeyError, OverflowError) as error:
-        raise SourceFailed("garbled", f"{who}: its answer is not understood: {error}") from None
+        raise SourceFailed("garbled", f"{who}: cannot parse its answer: {error}") from None
     return found
 
 
 def intensities(found: Mix) -> tuple[Sample, ...]:
     """Return the intensity of each step; late ones, in which types are missing, are left out.
 
-    A type that tells its generation in most steps must do so in all: without it, a step would look
-    cleaner, or dirtier, than it was.
+    A type with values in most steps must have one in every step: without it, a step would look
+    cleaner or dirtier than it was.
     """
     usual = Counter(kind for each in found.values() for kind in each)
     needed = {kind for kind, count in usual.items() if 2 * count > len(found)}
     return tuple(
         Sample(when, value)
         for when, each in sorted(found.items())
-        if needed <= each.keys() and (value := _weighed(each)) is not None
+        if needed <= each.keys() and (value := _intensity(each)) is not None
     )
 
 
-def _weighed(power_mw: Mapping[str, float]) -> float | None:
-    """Return what the mean kWh emits; None where nothing is generated."""
+def _intensity(power_mw: Mapping[str, float]) -> float | None:
+    """Return the mean intensity; None without generation."""
     generated = {kind: max(mw, 0.0) for kind, mw in power_mw.items() if kind not in STORAGE}
     total_mw = sum(generated.values())
     if total_mw <= 0:
@@ -118,7 +115,7 @@ def _weighed(power_mw: Mapping[str, float]) -> float | None:
 
 def _points(series: Element) -> Iterator[tuple[datetime, float]]:
     """Yield start and power of each step; a position left out repeats the one before (A03)."""
-    for period in _all(series, "Period"):
+    for period in series.iterfind("{*}Period"):
         step = _RESOLUTIONS[_text(period, "resolution")]
         start, end = (
             datetime.fromisoformat(_text(period, f"timeInterval/{edge}")).astimezone(UTC)
@@ -126,7 +123,7 @@ def _points(series: Element) -> Iterator[tuple[datetime, float]]:
         )
         given = {
             int(_text(point, "position")): float(_text(point, "quantity"))
-            for point in _all(period, "Point")
+            for point in period.iterfind("{*}Point")
         }
         power_mw = None
         for position in range(1, min((end - start) // step, 4 * 24 * 31) + 1):
@@ -135,22 +132,9 @@ def _points(series: Element) -> Iterator[tuple[datetime, float]]:
                 yield start + (position - 1) * step, power_mw
 
 
-def _name(element: Element) -> str:
-    return re.sub(r"^\{[^}]*\}", "", element.tag)
-
-
-def _all(element: Element, name: str) -> Iterator[Element]:
-    return (child for child in element if _name(child) == name)
-
-
 def _text(element: Element, path: str) -> str:
-    """Return the text of the first element at `path`; empty where there is none."""
-    for name in path.split("/"):
-        child = next(_all(element, name), None)
-        if child is None:
-            return ""
-        element = child
-    return (element.text or "").strip()
+    """Return the text of the first element at `path`, in any namespace; empty without one."""
+    return (element.findtext("/".join(f"{{*}}{name}" for name in path.split("/"))) or "").strip()
 
 
 def _hour(when: datetime) -> str:

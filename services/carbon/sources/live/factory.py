@@ -1,4 +1,4 @@
-"""From the settings of a live source to who asks it."""
+"""Creates providers from the settings of live sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 from pydantic import SecretStr
 
 from services.carbon.core.sources.provider import Provider
-from services.carbon.sources.live.api_key import key_of
+from services.carbon.sources.live.api_key import read_api_key
 from services.carbon.sources.live.carbon_aware_sdk import CarbonAwareSdk
 from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
@@ -17,25 +17,25 @@ from services.kit import config as settings
 
 
 def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> Provider | None:
-    """Return who asks a polled source; None: it is not polled.
+    """Return the provider of a polled source; None: the source is not polled.
 
     Args:
-        source: Its settings.
-        client: To ask with; shared.
+        source: Settings of the source.
+        client: HTTP client, shared.
 
     Raises:
-        ConfigError: Its key cannot be read.
+        ConfigError: The key cannot be read.
     """
     http = Http(client, source.timeout_s)
     if isinstance(source, settings.KeyedSource):
-        return _keyed(source, http, key_of(source))
+        return _keyed(source, http, read_api_key(source))
     return Neso(http, source) if isinstance(source, settings.NesoSource) else None
 
 
 def _keyed(source: settings.KeyedSource, http: Http, key: SecretStr | None) -> Provider | None:
     if isinstance(source, settings.CarbonAwareSdkSource):
         return CarbonAwareSdk(http, source, key)
-    secret = key or SecretStr("")  # the settings' types see to it that there is one
+    secret = key or SecretStr("")  # the settings' types require one
     match source:
         case settings.ElectricityMapsSource():
             return ElectricityMaps(http, source, secret)

@@ -1,4 +1,4 @@
-"""One way to ask over HTTP: bounded in time and size, patient, and silent about keys."""
+"""HTTP requests to providers: bounded in time and size, with retries, and no keys in logs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import httpx
 import stamina
 from pydantic import TypeAdapter, ValidationError
 
-from services.carbon.core.sources.provider import Failing, SourceFailed
+from services.carbon.core.sources.provider import FailureKind, SourceFailed
 
-# It logs whole URLs, and one provider wants its key there.
+# It logs whole URLs, and one provider requires its key there.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 _MAX_BYTES = 16 * 2**20
 _ATTEMPTS = 3
-_LONGEST_WAIT_S = 10.0
-"""To wait for longer within a poll would hold up the next one."""
+_MAX_WAIT_S = 10.0
+"""Longest wait for a retry: longer ones would delay the next poll."""
 
-_KINDS: Mapping[int, Failing] = {
+_KINDS: Mapping[int, FailureKind] = {
     HTTPStatus.BAD_REQUEST: "unknown",
     HTTPStatus.NOT_FOUND: "unknown",
     HTTPStatus.UNAUTHORIZED: "refused",
@@ -37,19 +37,15 @@ _KINDS: Mapping[int, Failing] = {
 T = TypeVar("T")
 
 
-class NotModified(Exception):
-    """What was asked for is as it was when it was last asked for."""
-
-
 class Http:
-    """Asks one provider.
+    """Requests to one provider.
 
-    An answer's ETag or Last-Modified is sent along when the same is asked again.
+    The ETag or Last-Modified of an answer is sent with the next request for the same URL.
 
     Args:
-        client: Of the service; shared.
-        timeout_s: Longest that one request may take, s.
-        wait_s: Least wait before the first retry, s; the second waits for twice as long.
+        client: HTTP client, shared.
+        timeout_s: Timeout of one request, s.
+        wait_s: Minimum wait before the first retry, s; before the second it is twice as long.
     """
 
     def __init__(self, client: httpx.AsyncClient, timeout_s: float, *, wait_s: float = 0.5) -> None:
@@ -64,15 +60,14 @@ class Http:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         auth: httpx.Auth | None = None,
-    ) -> bytes:
-        """Return the body of a good answer.
+    ) -> bytes | None:
+        """Return the body of a successful answer; None: not modified since the last request.
 
-        No connection, an error of the server and "too many requests" are tried again, a few times
-        and as late as the server asks for.
+        Connection errors, server errors and "too many requests" are retried a few times, after the
+        delay that the server demands.
 
         Raises:
-            SourceFailed: There is none.
-            NotModified: It is the same as last time.
+            SourceFailed: The request failed.
         """
         request = self._client.build_request("GET", url, params=params, headers=headers)
         key = str(request.url)
@@ -88,7 +83,7 @@ class Http:
             with attempt:
                 response, body = await self._once(request, auth)
         self._remember(key, response)
-        return body
+        return None if response.status_code == HTTPStatus.NOT_MODIFIED else body
 
     async def _once(
         self, request: httpx.Request, auth: httpx.Auth | None
@@ -112,7 +107,7 @@ class Http:
         return response, body
 
     def _remember(self, key: str, response: httpx.Response) -> None:
-        """Keep what tells this answer from others; of the last few questions only."""
+        """Keep the validators of an answer, for the last few URLs."""
         known = {
             condition: response.headers[name]
             for name, condition in (
@@ -128,18 +123,18 @@ class Http:
             del self._validators[next(iter(self._validators))]
 
 
-def understood(kind: type[T], body: bytes, who: str) -> T:
+def parsed(kind: type[T], body: bytes, who: str) -> T:
     """Return a JSON body as a record.
 
     Raises:
-        SourceFailed: It is something else.
+        SourceFailed: The body does not match.
     """
     try:
         return TypeAdapter(kind).validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "body"
-        message = f"{who}: its answer is not understood: {place}: {first['msg']}"
+        message = f"{who}: cannot parse its answer: {place}: {first['msg']}"
         raise SourceFailed("garbled", message) from None
 
 
@@ -147,12 +142,14 @@ def utc(when: datetime, who: str) -> datetime:
     """Return an instant in UTC.
 
     Raises:
-        SourceFailed: It lies outside the years 1..9999 there.
+        SourceFailed: The instant lies outside the years 1..9999.
     """
     try:
         return when.astimezone(UTC)
     except OverflowError:
-        raise SourceFailed("garbled", f"{who}: its answer speaks of {when.isoformat()}") from None
+        raise SourceFailed(
+            "garbled", f"{who}: its answer has the time {when.isoformat()}"
+        ) from None
 
 
 async def _bounded(response: httpx.Response, where: str) -> bytes:
@@ -160,15 +157,13 @@ async def _bounded(response: httpx.Response, where: str) -> bytes:
     async for piece in response.aiter_bytes():
         body += piece
         if len(body) > _MAX_BYTES:
-            raise SourceFailed("garbled", f"{where}: answers more than {_MAX_BYTES} bytes")
+            raise SourceFailed("garbled", f"{where}: the answer has more than {_MAX_BYTES} bytes")
     return bytes(body)
 
 
 def _check(response: httpx.Response, where: str) -> None:
     status = response.status_code
-    if status == HTTPStatus.NOT_MODIFIED:
-        raise NotModified
-    if status == HTTPStatus.OK:
+    if status in {HTTPStatus.OK, HTTPStatus.NOT_MODIFIED}:
         return
     kind = _KINDS.get(status, "unreachable" if status >= 500 else "garbled")
     wait_s = _retry_after_s(response.headers, datetime.now(UTC))
@@ -176,7 +171,7 @@ def _check(response: httpx.Response, where: str) -> None:
 
 
 def _retry_after_s(headers: httpx.Headers, now: datetime) -> float | None:
-    """Return what Retry-After asks for: seconds, or a date (RFC 9110, section 10.2.3)."""
+    """Return the delay of Retry-After, seconds or a date (RFC 9110, section 10.2.3)."""
     text = headers.get("retry-after", "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])
@@ -189,13 +184,13 @@ def _retry_after_s(headers: httpx.Headers, now: datetime) -> float | None:
 
 
 def _again(error: Exception) -> bool | float:
-    """Tell stamina whether to try again, and after how long where the server says so."""
+    """Return whether stamina should retry, or the delay that the server demands."""
     if not isinstance(error, SourceFailed) or error.kind not in ("unreachable", "limited"):
         return False
     wait_s = error.retry_after_s
     if wait_s is None:
         return True
-    return wait_s if wait_s <= _LONGEST_WAIT_S else False
+    return wait_s if wait_s <= _MAX_WAIT_S else False
 
 
 def query(**values: Any) -> dict[str, str]:

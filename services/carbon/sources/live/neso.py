@@ -1,7 +1,7 @@
-"""Great Britain's grid, as its operator tells it (NESO Carbon Intensity API, CC BY 4.0).
+"""Great Britain's grid: NESO's Carbon Intensity API (CC BY 4.0).
 
 Half hours in UTC, average intensity of generation and imports. For the whole of Great Britain the
-present half hour is forecast, and measured afterwards: a revision. Regions are only ever forecast.
+present half hour is a forecast, and revised once measured. Regions have only forecasts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, Fi
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.provider import Outlook, Reading
-from services.carbon.sources.live.http import Http, NotModified, understood, utc
+from services.carbon.sources.live.http import Http, parsed, utc
 from services.kit.config import NesoSource
 
 STEP = timedelta(minutes=30)
@@ -43,7 +43,7 @@ class _Period(BaseModel):
 
 
 def _without_region(value: object) -> object:
-    """One region's periods come inside a record of the region, or inside a list of one."""
+    """Return the periods: those of one region are inside its record, or inside a list of one."""
     record = value[0] if isinstance(value, list) and len(value) == 1 else value
     return record["data"] if isinstance(record, dict) and "data" in record else value
 
@@ -56,8 +56,8 @@ class Neso:
     """Great Britain, or one of its regions.
 
     Args:
-        http: To ask with.
-        source: Its settings.
+        http: HTTP client.
+        source: Settings of the source.
     """
 
     def __init__(self, http: Http, source: NesoSource) -> None:
@@ -67,18 +67,17 @@ class Neso:
         self._region = source.region
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the past day and the two to come: one small answer holds both."""
+        """Return the past day and the next two: one small answer has both."""
         del known_until
         start = now.astimezone(UTC).replace(minute=now.minute // 30 * 30, second=0, microsecond=0)
         span = f"{_text(start - _PAST)}/{_text(start + _AHEAD)}"
         path = f"/intensity/{span}"
         if self._region is not None:
             path = f"/regional/intensity/{span}/regionid/{self._region}"
-        try:
-            answer = understood(_Answer, await self._http.get(self._url + path), self.name)
-        except NotModified:
+        body = await self._http.get(self._url + path)
+        if body is None:
             return Reading()
-        samples = tuple(self._samples(answer))
+        samples = tuple(self._samples(parsed(_Answer, body, self.name)))
         return Reading(
             tuple(each for each in samples if each.since <= start),
             Outlook(tuple(each for each in samples if each.since >= start), STEP, now),

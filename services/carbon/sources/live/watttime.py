@@ -1,7 +1,7 @@
-"""WattTime, API version 3: what one more kWh would emit (MOER), or how that ranks.
+"""WattTime, API version 3: marginal emissions (MOER), or their percentile.
 
-A login lasts for half an hour. Past values come as "historical", the present and the next days as
-"forecast". Free accounts see the rank (signal index) everywhere, and emissions in one region.
+A login is valid for half an hour. Past values are "historical", the present and the next days
+"forecast". Free accounts get the percentile (signal index) everywhere, and emissions in one region.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pydantic import AwareDatetime, BaseModel, SecretStr
 
 from services.carbon.core.model import Provenance, Sample
 from services.carbon.core.sources.provider import Outlook, Reading, SourceFailed
-from services.carbon.sources.live.http import Http, NotModified, query, understood, utc
-from services.carbon.sources.live.throttle import Allowed
+from services.carbon.sources.live.http import Http, parsed, query, utc
+from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import WattTimeSource
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237
@@ -52,9 +52,9 @@ class WattTime:
     """One region.
 
     Args:
-        http: To ask with.
-        source: Its settings.
-        password: Of the account.
+        http: HTTP client.
+        source: Settings of the source.
+        password: Password of the account.
     """
 
     def __init__(self, http: Http, source: WattTimeSource, password: SecretStr) -> None:
@@ -65,18 +65,18 @@ class WattTime:
         self._login = httpx.BasicAuth(source.username, password.get_secret_value())
         self._signal = source.signal_type
         self._token: SecretStr | None = None
-        self._past = Allowed(timedelta(), wanted=self._signal == "co2_moer")
-        self._foretell = source.forecast
+        self._past = Throttle(timedelta(), enabled=self._signal == "co2_moer")
+        self._forecast = source.forecast
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the present, what has come true of the past, and the forecast."""
+        """Return the present value, measured past ones, and the forecast."""
         if self._signal == "signal_index":
-            return await self._now(now, self._ask("/v3/signal-index"), ahead=False)
+            return await self._now(now, self._request("/v3/signal-index"), ahead=False)
         since = max((known_until or now) - _OVERLAP, now - _PAST) if known_until else now - _PAST
         span = query(start=since.isoformat(), end=now.isoformat())
-        past = await self._past.ask(now, self._ask("/v3/historical", span), anyway=True)
+        past = await self._past.send(now, self._request("/v3/historical", span), early=True)
         found = await self._now(
-            now, self._ask("/v3/forecast", query(horizon_hours=48)), ahead=self._foretell
+            now, self._request("/v3/forecast", query(horizon_hours=48)), ahead=self._forecast
         )
         if past is None:
             return found
@@ -84,22 +84,22 @@ class WattTime:
         return Reading((*found.samples, *seen), found.outlook)
 
     async def _now(
-        self, now: datetime, ask: Callable[[], Awaitable[bytes]], *, ahead: bool
+        self, now: datetime, request: Callable[[], Awaitable[bytes | None]], *, ahead: bool
     ) -> Reading:
-        try:
-            samples = self._samples(await ask(), "forecast")
-        except NotModified:
+        body = await request()
+        if body is None:
             return Reading()
+        samples = self._samples(body, "forecast")
         past = tuple(each for each in samples if each.since <= now)
         to_come = tuple(each for each in samples if each.since >= now - STEP)
         return Reading(past, Outlook(to_come, STEP, now) if ahead and to_come else None)
 
     def _samples(self, body: bytes, provenance: Provenance) -> tuple[Sample, ...]:
-        answer = understood(_Points, body, self.name)
+        answer = parsed(_Points, body, self.name)
         units = answer.meta.units
         if units != _UNITS[self._signal]:
             raise SourceFailed(
-                "garbled", f"{self.name}: its unit must be {_UNITS[self._signal]}, got {units!r}"
+                "garbled", f"{self.name}: the unit must be {_UNITS[self._signal]}, got {units!r}"
             )
         return tuple(self._sorted(answer.data, _SCALES[units], provenance))
 
@@ -110,12 +110,14 @@ class WattTime:
             known: Provenance = "estimated" if point.imputed_data_used else provenance
             yield Sample(utc(point.point_time, self.name), point.value * scale, known)
 
-    def _ask(self, path: str, span: dict[str, str] | None = None) -> Callable[[], Awaitable[bytes]]:
+    def _request(
+        self, path: str, span: dict[str, str] | None = None
+    ) -> Callable[[], Awaitable[bytes | None]]:
         params = {"region": self._region, "signal_type": "co2_moer", **(span or {})}
         return lambda: self._get(path, params)
 
-    async def _get(self, path: str, params: dict[str, str]) -> bytes:
-        """Ask; where a login has run out, log in again, once."""
+    async def _get(self, path: str, params: dict[str, str]) -> bytes | None:
+        """Send a request; after an expired login, log in again, once."""
         bearer = await self._bearer()
         try:
             return await self._http.get(self._url + path, params, bearer)
@@ -128,5 +130,5 @@ class WattTime:
     async def _bearer(self) -> dict[str, str]:
         if self._token is None:
             body = await self._http.get(f"{self._url}/login", auth=self._login)
-            self._token = understood(_Login, body, self.name).token
+            self._token = parsed(_Login, body or b"", self.name).token
         return {"authorization": f"Bearer {self._token.get_secret_value()}"}

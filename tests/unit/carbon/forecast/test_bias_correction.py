@@ -17,10 +17,10 @@ from services.carbon.core.forecast.bias_correction import (
     HOURS,
     MEMORY,
     Correction,
-    Foretold,
-    TrackRecord,
+    ForecastRecord,
+    ProviderForecast,
 )
-from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import forecast
 from services.carbon.core.model import Provenance, Sample
 from services.carbon.core.sources.provider import Outlook
@@ -50,14 +50,14 @@ def observed(hours: int, provenance: Provenance = "measured") -> list[Sample]:
     return [Sample(START + hour * HOUR, curve(hour), provenance) for hour in range(hours)]
 
 
-def recorded(hours: int, error: float = 0.0, ahead: int = HOURS + 1) -> TrackRecord:
-    record = TrackRecord()
+def recorded(hours: int, error: float = 0.0, ahead: int = HOURS + 1) -> ForecastRecord:
+    record = ForecastRecord()
     for hour in range(hours):
         record.note(outlook(hour, error, ahead), START + hour * HOUR)
     return record
 
 
-def corrected(record: TrackRecord, hours: int) -> Correction:
+def corrected(record: ForecastRecord, hours: int) -> Correction:
     found = record.correction(observed(hours), START + (hours - 1) * HOUR)
     assert found is not None
     return found
@@ -102,7 +102,7 @@ def test_measurements_that_come_late_correct_as_well(late: int) -> None:
 
 
 def test_hours_in_which_nobody_asked_are_bridged() -> None:
-    record = TrackRecord()
+    record = ForecastRecord()
     for hour in range(0, 240, 3):
         record.note(outlook(hour, 30), START + hour * HOUR)
 
@@ -113,18 +113,18 @@ def test_a_forecast_of_a_day_is_corrected_as_far_as_it_reaches() -> None:
     """Beyond it nothing is known: our own forecast stands there."""
     correction = corrected(recorded(240, 30, ahead=25), 240)
     own = forecast(observed(240), START + 239 * HOUR)
-    found = provided(own, outlook(239, 30, 25), "x", correction)
+    found = combined(own, outlook(239, 30, 25), "x", correction)
 
     assert found.periods[20].intensity_gco2e_per_kwh == pytest.approx(curve(259), abs=6)
     assert found.periods[30] == own.periods[30]
 
 
 def test_what_is_kept_is_bounded_and_can_be_kept_elsewhere() -> None:
-    record, again = recorded(24 * 40, 30), TrackRecord()
-    again.restore(record.told | {7: [1.0]})
+    record, again = recorded(24 * 40, 30), ForecastRecord()
+    again.restore(record.issued | {7: [1.0]})
 
-    assert len(record.told) == MEMORY // HOUR
-    assert again.told == record.told
+    assert len(record.issued) == MEMORY // HOUR
+    assert again.issued == record.issued
 
 
 @given(future=st.lists(st.floats(0, 1000), min_size=48, max_size=48))
@@ -153,7 +153,7 @@ def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
     """1, 6 and 24 hours ahead, through the year; `benchmarks.forecast` has more of it."""
     came, told = official()
     truth, starts = {each.since: each for each in came}, [each.since for each in told]
-    record, errors = TrackRecord(), dict[int, list[tuple[float, float]]]()
+    record, errors = ForecastRecord(), dict[int, list[tuple[float, float]]]()
     for hour, sample in enumerate(came):
         now, first = sample.since, bisect_left(starts, sample.since)
         ahead = Outlook(told[first : bisect_right(starts, now + HOURS * HOUR)], HOUR, now)
@@ -161,8 +161,8 @@ def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
         if hour < 24 * 28 or hour % 163:
             continue
         known = came[max(0, hour - 24 * 56) : hour + 1]
-        foretold = Foretold("neso", ahead, record)
-        found = provided(forecast(known, now), ahead, "neso", foretold.correction(known, now))
+        foretold = ProviderForecast("neso", ahead, record)
+        found = combined(forecast(known, now), ahead, "neso", foretold.correction(known, now))
         periods = {each.since: each.intensity_gco2e_per_kwh for each in found.periods}
         values = {each.since: each.intensity_gco2e_per_kwh for each in ahead.samples}
         for hours in (1, 6, 24):

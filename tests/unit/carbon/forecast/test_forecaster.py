@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.core.forecast.forecaster import DEPTH, LONGEST, forecast
+from services.carbon.core.forecast.forecaster import DEPTH, MAX_HORIZON, forecast
 from services.carbon.core.model import Forecast, Sample
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
@@ -57,7 +57,7 @@ def monitor(source: Source, now: datetime) -> Monitor:
 
 
 def of(source: Source, now: datetime) -> Forecast:
-    found = monitor(source, now).forecast(now, LONGEST)
+    found = monitor(source, now).forecast(now, MAX_HORIZON)
     assert found is not None
     return found
 
@@ -81,7 +81,7 @@ def test_any_history_gives_ordered_bounds_and_periods_without_holes(
     assert first.since <= now < first.since + first.length
     assert first.intensity_gco2e_per_kwh == known[-1].intensity_gco2e_per_kwh
     assert first.low_gco2e_per_kwh == first.high_gco2e_per_kwh == first.intensity_gco2e_per_kwh
-    assert last.since + last.length >= now + LONGEST
+    assert last.since + last.length >= now + MAX_HORIZON
     assert all(a.since + a.length == b.since for a, b in pairwise(found.periods))
     for each in found.periods:
         assert 0 <= each.low_gco2e_per_kwh <= each.intensity_gco2e_per_kwh
@@ -180,20 +180,20 @@ def test_a_record_in_its_second_round_is_its_own_history() -> None:
 def test_a_source_that_has_not_begun_has_no_forecast() -> None:
     source = TraceSource("t", daily(1, HOUR), loop=False)
 
-    assert monitor(source, START - HOUR).forecast(START - HOUR, LONGEST) is None
+    assert monitor(source, START - HOUR).forecast(START - HOUR, MAX_HORIZON) is None
 
 
 def test_a_forecast_is_worked_out_once_per_period() -> None:
     """A watcher more costs nothing; a new value, or an hour without one, makes a new forecast."""
     now = START + 30 * DAY
     watched = monitor(SyntheticSource(207.13, 69.23, seed=5, step=HOUR), now)
-    first, again = watched.forecast(now, LONGEST), watched.forecast(now + HOUR / 2, LONGEST)
+    first, again = watched.forecast(now, MAX_HORIZON), watched.forecast(now + HOUR / 2, MAX_HORIZON)
     assert first is not None
     assert again is not None
     assert again.periods[3] is first.periods[3]
 
     watched.advance(now + HOUR)
-    after = watched.forecast(now + HOUR, LONGEST)
+    after = watched.forecast(now + HOUR, MAX_HORIZON)
     assert after is not None
     assert after.periods[0].since == now + HOUR
 

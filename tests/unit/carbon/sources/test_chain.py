@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.carbon.core.model import Sample
 from services.carbon.core.monitor import Monitor
-from services.carbon.core.sources.chain import Assumption, Chain, Link
+from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed
 from services.carbon.core.sources.provider import Outlook, Reading
 from services.carbon.core.sources.synthetic import SyntheticSource
@@ -29,7 +29,7 @@ def at(step: float) -> datetime:
 
 def feed(name: str, known: dict[int, int]) -> Feed:
     found = Feed(name)
-    found.learn(
+    found.add(
         Reading(tuple(Sample(at(step), float(value)) for step, value in known.items())),
         at(STEPS),
     )
@@ -38,7 +38,7 @@ def feed(name: str, known: dict[int, int]) -> Feed:
 
 def chain(*known: dict[int, int], hold: timedelta | None = None) -> Chain:
     """Return a chain of feeds "a", "b", ... whose values are fresh for an hour."""
-    links = tuple(Link(feed(chr(97 + i), each), HOUR) for i, each in enumerate(known))
+    links = tuple(ChainLink(feed(chr(97 + i), each), HOUR) for i, each in enumerate(known))
     return Chain(links, None if hold is None else Assumption(500.0, hold, START))
 
 
@@ -85,7 +85,10 @@ def test_before_anybody_said_anything_there_is_nothing_or_the_assumption() -> No
 
 
 def test_a_synthetic_stand_in_is_asked_as_soon_as_the_first_is_silent() -> None:
-    links = (Link(feed("a", {0: 10}), HOUR), Link(SyntheticSource(200, 50, seed=1, step=HOUR)))
+    links = (
+        ChainLink(feed("a", {0: 10}), HOUR),
+        ChainLink(SyntheticSource(200, 50, seed=1, step=HOUR)),
+    )
     source = Chain(links)
 
     assert told(source, 1)[1:3] == ("measured", "a")
@@ -140,9 +143,9 @@ def test_what_is_learnt_late_makes_the_past_that_it_had_been_learnt_in_time(
     watched = monitor(source, at(0))
     watched.advance(now)
     for step, value in arrivals:
-        learnt = source.feeds[0].learn(Reading((Sample(at(step), float(value)),)), now)
-        if learnt.since is not None:
-            watched.revise(learnt.since, now)
+        update = source.feeds[0].add(Reading((Sample(at(step), float(value)),)), now)
+        if update.since is not None:
+            watched.revise(update.since, now)
     knowing = monitor(chain(known | dict(arrivals)), now)
 
     assert [each.sample for each in watched.history(None, now + HOUR)] == [
@@ -195,8 +198,8 @@ def test_a_provider_foretells_only_while_it_speaks() -> None:
     """Its values replace ours, but for the period in force; our bounds move along."""
     source = chain(dict.fromkeys(range(47), 100))
     outlook = Outlook((Sample(at(47), 300.0), Sample(at(48), 400.0)), 30 * MINUTE, at(46))
-    source.feeds[0].learn(Reading((), outlook), at(46))
-    wanted = Chain((Link(source.feeds[0], HOUR),), foretells=True)
+    source.feeds[0].add(Reading((), outlook), at(46))
+    wanted = Chain((ChainLink(source.feeds[0], HOUR),), use_outlooks=True)
     watched, silent = monitor(wanted, at(46)), monitor(source, at(46))
     told, own = watched.forecast(at(46), 3 * HOUR), silent.forecast(at(46), 3 * HOUR)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.carbon.core.forecast.bias_correction import Foretold
+from services.carbon.core.forecast.bias_correction import ProviderForecast
 from services.carbon.core.model import Provenance, Sample
-from services.carbon.core.sources.feed import KEPT, MOST, Feed
+from services.carbon.core.sources.feed import KEEP, MAX_SAMPLES, Feed
 from services.carbon.core.sources.provider import Outlook, Reading
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)
@@ -26,7 +26,7 @@ def sample(hours_ago: float, value: float, provenance: Provenance = "measured") 
 
 def fed(*samples: Sample) -> Feed:
     feed = Feed("x")
-    feed.learn(Reading(samples), NOW)
+    feed.add(Reading(samples), NOW)
     return feed
 
 
@@ -44,7 +44,7 @@ def test_the_order_in_which_values_come_is_of_no_matter(
     order.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis hands out a random.Random
     feed, edges = Feed("x"), [0, *sorted(cuts), len(shuffled)]
     for first, last in pairwise(edges):
-        feed.learn(Reading(tuple(shuffled[first:last])), NOW)
+        feed.add(Reading(tuple(shuffled[first:last])), NOW)
 
     assert feed.known == tuple(sorted(samples, key=lambda each: each.since))
 
@@ -54,16 +54,16 @@ def test_the_order_in_which_values_come_is_of_no_matter(
 )
 def test_an_absurd_value_is_left_out_with_its_reason_and_the_others_are_kept(value: float) -> None:
     feed = Feed("x")
-    learnt = feed.learn(Reading((sample(2, 100.0), sample(1, value))), NOW)
+    update = feed.add(Reading((sample(2, 100.0), sample(1, value))), NOW)
 
     assert feed.known == (sample(2, 100.0),)
-    assert len(learnt.refused) == 1
-    assert "2024-03-06T18:10:00+00:00 is not within 0..5000" in learnt.refused[0]
+    assert len(update.refused) == 1
+    assert "2024-03-06T18:10:00+00:00 is not within 0..5000" in update.refused[0]
 
 
 def test_a_rank_above_a_hundred_is_absurd() -> None:
-    feed = Feed("x", highest=100.0)
-    feed.learn(Reading((sample(2, 100.0), sample(1, 101.0))), NOW)
+    feed = Feed("x", maximum=100.0)
+    feed.add(Reading((sample(2, 100.0), sample(1, 101.0))), NOW)
 
     assert feed.known == (sample(2, 100.0),)
 
@@ -71,46 +71,46 @@ def test_a_rank_above_a_hundred_is_absurd() -> None:
 def test_what_lies_in_the_future_is_no_fact_yet() -> None:
     """Clocks may differ by minutes, not by hours."""
     feed = Feed("x")
-    learnt = feed.learn(Reading((sample(-0.5, 1.0), sample(-2, 2.0))), NOW)
+    update = feed.add(Reading((sample(-0.5, 1.0), sample(-2, 2.0))), NOW)
 
     assert feed.known == (sample(-0.5, 1.0),)
-    assert "lies in the future" in learnt.refused[0]
+    assert "lies in the future" in update.refused[0]
     assert feed.at(NOW) is None
 
 
 def test_a_revision_counts_and_says_since_when_the_past_is_another() -> None:
     feed = fed(sample(3, 30.0), sample(2, 20.0, "estimated"), sample(1, 10.0, "forecast"))
-    learnt = feed.learn(Reading((sample(2, 21.0), sample(1, 10.0, "forecast"))), NOW)
+    update = feed.add(Reading((sample(2, 21.0), sample(1, 10.0, "forecast"))), NOW)
 
-    assert learnt.since == NOW - 2 * HOUR
+    assert update.since == NOW - 2 * HOUR
     assert feed.at(NOW - 2 * HOUR) == sample(2, 21.0)
 
 
 def test_what_was_measured_is_not_overruled_by_what_had_been_forecast() -> None:
     feed = fed(sample(1, 10.0))
-    learnt = feed.learn(Reading((sample(1, 99.0, "forecast"),)), NOW)
+    update = feed.add(Reading((sample(1, 99.0, "forecast"),)), NOW)
 
-    assert (learnt.since, feed.known) == (None, (sample(1, 10.0),))
+    assert (update.since, feed.known) == (None, (sample(1, 10.0),))
 
 
 def test_values_from_before_all_memory_are_not_kept() -> None:
     """A provider that answers with a ten-year-old value does not make it the present."""
-    feed = fed(Sample(NOW - timedelta(days=3650), 100.0), Sample(NOW - KEPT, 1.0), sample(1, 2.0))
+    feed = fed(Sample(NOW - timedelta(days=3650), 100.0), Sample(NOW - KEEP, 1.0), sample(1, 2.0))
 
-    assert feed.known == (Sample(NOW - KEPT, 1.0), sample(1, 2.0))
-    feed.learn(Reading(), NOW + HOUR)
-    assert feed.begins == NOW - HOUR
+    assert feed.known == (Sample(NOW - KEEP, 1.0), sample(1, 2.0))
+    feed.add(Reading(), NOW + HOUR)
+    assert feed.observed_since() == NOW - HOUR
 
 
 def test_a_provider_that_never_stops_talking_fills_no_memory() -> None:
     """A value per second for half a day; what fell out is no news when it is told again."""
     second = timedelta(seconds=1)
-    talk = tuple(Sample(NOW - age * second, float(age % 7)) for age in range(MOST + 100))
+    talk = tuple(Sample(NOW - age * second, float(age % 7)) for age in range(MAX_SAMPLES + 100))
     feed = fed(*talk)
 
-    assert len(feed.known) == MOST
+    assert len(feed.known) == MAX_SAMPLES
     assert feed.known[-1] == talk[0]
-    assert feed.learn(Reading(talk[-50:]), NOW).since is None
+    assert feed.add(Reading(talk[-50:]), NOW).since is None
 
 
 def test_the_hour_that_comes_twice_in_autumn_is_two_hours() -> None:
@@ -118,7 +118,7 @@ def test_the_hour_that_comes_twice_in_autumn_is_two_hours() -> None:
     berlin, start = ZoneInfo("Europe/Berlin"), datetime(2024, 10, 26, 22, tzinfo=UTC)
     local = [(start + hour * HOUR).astimezone(berlin) for hour in range(26)]
     feed = Feed("x")
-    feed.learn(
+    feed.add(
         Reading(tuple(Sample(when, float(hour)) for hour, when in enumerate(local))),
         start + 26 * HOUR,
     )
@@ -132,7 +132,7 @@ def test_an_instant_is_the_same_in_every_zone_of_time() -> None:
     """A revision that names it otherwise is still a revision."""
     feed = fed(sample(1, 10.0))
     elsewhere = (NOW - HOUR).astimezone(timezone(timedelta(hours=-7)))
-    feed.learn(Reading((Sample(elsewhere, 11.0),)), NOW)
+    feed.add(Reading((Sample(elsewhere, 11.0),)), NOW)
 
     assert [each.intensity_gco2e_per_kwh for each in feed.known] == [11.0]
 
@@ -141,17 +141,17 @@ def test_a_forecast_with_an_absurd_value_is_left_out_as_a_whole() -> None:
     good = Outlook((sample(0, 1.0, "forecast"),), HOUR, NOW)
     bad = Outlook((sample(0, 1.0, "forecast"), sample(-1, -5.0, "forecast")), HOUR, NOW)
     feed = Feed("x")
-    feed.learn(Reading((), good), NOW)
-    learnt = feed.learn(Reading((), bad), NOW)
+    feed.add(Reading((), good), NOW)
+    update = feed.add(Reading((), bad), NOW)
 
     assert feed.outlook is good
-    assert learnt.refused == ("its forecast: a value is not within 0..5000",)
+    assert update.refused == ("its forecast: a value is not within 0..5000",)
 
 
 def test_a_forecast_is_told_as_long_as_some_of_it_is_to_come() -> None:
     feed = Feed("x")
     outlook = Outlook((sample(0, 1.0), sample(-1, 2.0)), HOUR, NOW)
-    feed.learn(Reading((), outlook), NOW)
+    feed.add(Reading((), outlook), NOW)
 
-    assert feed.foretold(NOW + 1.9 * HOUR) == Foretold("x", outlook, feed.record)
-    assert feed.foretold(NOW + 2 * HOUR) is None
+    assert feed.provider_forecast(NOW + 1.9 * HOUR) == ProviderForecast("x", outlook, feed.record)
+    assert feed.provider_forecast(NOW + 2 * HOUR) is None
