@@ -23,6 +23,9 @@ up: $(VENV)/.run ## start the suite and leave it running; ctrl-c stops it
 test: $(VENV)/.dev ## run the whole test suite
 	$(BIN)/pytest -q --numprocesses 4 --dist worksteal
 
+test-unit: $(VENV)/.dev ## run the pure tests: no disk, socket, process or event loop (half a minute)
+	$(BIN)/pytest -q --numprocesses logical --dist worksteal tests/unit
+
 check: $(VENV)/.dev protos-fresh protos-compatible ## format, lint, words, links, types, import rules, protos
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -80,4 +83,4 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-protos/bin/pip install --quiet grpcio-tools mypy-protobuf
 	@touch $@
 
-.PHONY: help demo up test check format bench protos protos-fresh protos-compatible wheels clean
+.PHONY: help demo up test test-unit check format bench protos protos-fresh protos-compatible wheels clean

@@ -1,4 +1,4 @@
-"""What makes these tests unit tests: they touch nothing outside their process, and run no loop."""
+"""What makes these tests unit tests: no write to disk, no socket, no process, no event loop."""
 
 from __future__ import annotations
 
@@ -53,15 +53,32 @@ def _flags(arguments: tuple[object, ...]) -> int:
 sys.addaudithook(_refuse)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Refuse what is not for unit tests from a test's set-up to its tear-down."""
+def _guarded(item: pytest.Item) -> Iterator[None]:
+    """Refuse what is not for unit tests while one is set up, runs, or is torn down."""
     global _running  # noqa: PLW0603 - an audit hook has no other place for its state
     _running = item.nodeid
     try:
-        return (yield)
+        yield
     finally:
         _running = ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    """Guard the set-up."""
+    yield from _guarded(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Guard the test."""
+    yield from _guarded(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Guard the tear-down."""
+    yield from _guarded(item)
 
 
 @pytest.fixture(autouse=True)
