@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from services.cli.commands import gpuagent_apply, gpuagent_profile, gpuagent_sensitivity
+from services.cli.commands import gpuagent_profile, gpuagent_sensitivity
 from services.cli.commands.options import DEPLOYMENT, Config, Json
 from services.cli.commands.serve import NodeName, named_node, serve_gpuagent
 
@@ -14,11 +15,58 @@ app = typer.Typer(
     name="gpuagent", help="Makes a node's GPUs as the plan says.", no_args_is_help=True
 )
 app.command("serve")(serve_gpuagent)
-app.command()(gpuagent_apply.export)
-app.command()(gpuagent_apply.diff)
-app.command()(gpuagent_apply.apply)
 app.command()(gpuagent_profile.profile)
 app.command()(gpuagent_sensitivity.sensitivity)
+
+DIFFERS = 3
+"""Exit status of `diff` where there is something to do."""
+
+File = Annotated[Path, typer.Argument(help="How the GPUs shall be; `gpuagent export` writes one.")]
+
+
+@app.command()
+async def export(config: Config = DEPLOYMENT, node: NodeName = "") -> None:
+    """Print a node's slices, segments and clocks as a file that `gpuagent apply` reads."""
+    from services.cli.desired import agent_calls
+
+    await agent_calls.export(config, named_node(node, config))
+
+
+@app.command()
+async def diff(
+    file: File, config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False
+) -> None:
+    """Print the steps from what is to what FILE asks for; exit status 3 where there are any."""
+    from services.cli.desired import agent_calls
+
+    name = named_node(node, config)
+    if await agent_calls.diff(config, name, file, as_json=json):
+        raise typer.Exit(DIFFERS)
+
+
+@app.command()
+async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    file: File,
+    config: Config = DEPLOYMENT,
+    node: NodeName = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps only.")] = False,
+    allow_gap: Annotated[
+        bool, typer.Option("--allow-gap", help="A model may serve with less for a while.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Bring GPUs to what FILE asks for, all of it or nothing; what may stay is not touched.
+
+    Where a step fails, everything done is undone; so it is on ctrl-c. A planner that runs plans
+    on from what it finds: pin or stop it first.
+    """
+    from services.cli.desired import agent_calls
+
+    name = named_node(node, config)
+    if dry_run:
+        await agent_calls.diff(config, name, file, as_json=json)
+    else:
+        await agent_calls.apply(config, name, file, allow_gap=allow_gap, as_json=json)
 
 
 @app.command("smi")

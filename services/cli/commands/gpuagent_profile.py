@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config
+from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle
 from services.cli.commands.serve import NodeName, named_node
 
 DIFFERS = 3
@@ -41,9 +41,7 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     ] = 2.0,
     out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what OUT holds.")] = False,
-    force_idle: Annotated[
-        bool, typer.Option("--force-idle", help="Have the planner move what runs on the GPU.")
-    ] = False,
+    force_idle: ForceIdle = False,
     compare: Annotated[
         Tables | None,
         typer.Option(metavar="A B", help="Measure nothing: print where two tables differ."),

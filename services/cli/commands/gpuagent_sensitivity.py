@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle, Json
 from services.cli.commands.serve import NodeName, named_node
 
 Batch = Annotated[int, typer.Option(min=1, help="Items, where the model leaves it free.")]
@@ -33,9 +33,7 @@ async def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its a
     length: Length = 128,
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("out/sensitivity"),
     database: Sensitivities = DATABASE,
-    force_idle: Annotated[
-        bool, typer.Option("--force-idle", help="Have the planner move what runs on the GPU.")
-    ] = False,
+    force_idle: ForceIdle = False,
     json: Json = False,
 ) -> None:
     """Say how each operator of a network follows the GPU's clock, and draw it.

@@ -12,7 +12,13 @@ Config = Annotated[
 ]
 DEPLOYMENT = Path("cinquefoil.yaml")
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+ForceIdle = Annotated[
+    bool, typer.Option("--force-idle", help="Have the planner move what runs on the GPU.")
+]
 LAST_VERSION = 10**9
 """Plans are never that many; beyond, no message could carry the number."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Version = Annotated[
+    int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
+]

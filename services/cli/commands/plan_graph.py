@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT, LAST_VERSION, Config
+from services.cli.commands.options import DEPLOYMENT, Config, Version
 
 
 class Format(StrEnum):
@@ -21,9 +21,7 @@ class Format(StrEnum):
 
 
 async def graph(
-    version: Annotated[
-        int, typer.Argument(min=0, max=LAST_VERSION, help="Plan version; 0: the newest.")
-    ] = 0,
+    version: Version = 0,
     format_: Annotated[
         Format,
         typer.Option("--format", help="json: node-link; graphml and dot: for graph tools; png."),

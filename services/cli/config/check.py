@@ -201,7 +201,8 @@ def _measured(file: Path) -> float | None:
 def _addresses(deployment: Deployment) -> Iterator[Finding]:
     """Two services of one machine cannot bind one port; port 0 cannot be dialled."""
     taken: dict[str, str] = {}
-    for service in endpoints(deployment):
+    # The predictor last, being optional: it is to give way to the others.
+    for service in sorted(endpoints(deployment), key=lambda each: each.service == "predictor"):
         where, endpoint = service.section, service.endpoint
         owner = ".".join(where)
         for key in ("listen", "metrics"):

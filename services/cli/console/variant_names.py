@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
+from cinquefoil.gpuagent.v1.inventory_pb2 import Placement
 
-class Part(Protocol):
-    """A variant, or the stage of it that runs, where it is a pipeline."""
+Part = tuple[str, str, int]
+"""Model, variant, and the stage of a variant that is a pipeline, from 0."""
 
-    @property
-    def model(self) -> str:
-        """What clients ask for."""
-        ...
-
-    @property
-    def variant(self) -> str:
-        """The network that answers."""
-        ...
-
-    @property
-    def stage(self) -> int:
-        """Its number, from 0."""
-        ...
-
-
-Namer = Callable[[Part], str]
+Namer = Callable[[str, str, int], str]
 
 
 def namer(parts: Iterable[Part]) -> Namer:
-    """Return what names parts among others: stages by number, also the first of several."""
-    pipelines = {_of(part) for part in parts if part.stage}
+    """Return the function that names parts; a pipeline's stages are told apart by number."""
+    pipelines = {(model, variant) for model, variant, stage in parts if stage}
 
-    def name(part: Part) -> str:
-        whole = f"{part.model}/{part.variant}"
+    def name(model: str, variant: str, stage: int) -> str:
+        if (model, variant) not in pipelines:
+            return f"{model}/{variant}"
         # No break between the word and the number: tables are narrow.
-        return f"{whole} stage\N{NO-BREAK SPACE}{part.stage}" if _of(part) in pipelines else whole
+        return f"{model}/{variant} stage\N{NO-BREAK SPACE}{stage}"
 
     return name
 
 
-def _of(part: Part) -> tuple[str, str]:
-    return part.model, part.variant
+def slice_name(placement: Placement) -> str:
+    """Return a slice's name, for example "3g.20gb@4"."""
+    return f"{placement.profile}@{placement.start}"

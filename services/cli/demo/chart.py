@@ -15,7 +15,7 @@ from matplotlib import dates as untyped_dates
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from services.cli.demo.sample import Reading
+from services.cli.demo.sample import Sample
 from services.kit.units import S_PER_H
 
 # Variants are ordered, so their colours are: viridis, light for cheap, dark for accurate. It and
@@ -28,7 +28,7 @@ _SMOOTH: Final = 8
 dates: Any = untyped_dates
 
 Change = tuple[datetime, float]
-Account = Callable[[Reading], float]
+Account = Callable[[Sample], float]
 
 _energy: Account = attrgetter("energy_j")
 _carbon: Account = attrgetter("carbon_gco2e")
@@ -37,7 +37,7 @@ _carbon: Account = attrgetter("carbon_gco2e")
 def draw(
     path: Path,
     changes: Sequence[Change],
-    readings: Mapping[str, Sequence[Reading]],
+    samples: Mapping[str, Sequence[Sample]],
     variants: Sequence[str],
 ) -> None:
     """Write a PNG of one day.
@@ -45,23 +45,23 @@ def draw(
     Args:
         path: The file.
         changes: (grid time, gCO2e/kWh), oldest first.
-        readings: By suite, "base" and "cinquefoil", oldest first, at least two of each.
+        samples: By suite, "base" and "cinquefoil", oldest first, at least two of each.
         variants: Names in the order in which they are stacked, the cheapest first.
     """
     figure = Figure(figsize=(10, 10), dpi=120, layout="constrained")
     axes = figure.subplots(4, 1, sharex=True, height_ratios=(2, 3, 2, 2))
     with mpl.rc_context({"font.size": 10}):
-        _intensity(axes[0], changes, readings["cinquefoil"])
-        _shares(axes[1], readings["cinquefoil"], variants)
-        _rates(axes[2], readings, _energy, 1.0, "GPU power (W)")
-        _rates(axes[3], readings, _carbon, S_PER_H, "emissions (gCO$_2$e/h)")
+        _intensity(axes[0], changes, samples["cinquefoil"])
+        _shares(axes[1], samples["cinquefoil"], variants)
+        _rates(axes[2], samples, _energy, 1.0, "GPU power (W)")
+        _rates(axes[3], samples, _carbon, S_PER_H, "emissions (gCO$_2$e/h)")
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", alpha=0.3)
     axes[3].xaxis.set_major_locator(dates.HourLocator(byhour=range(0, 24, 3)))
     axes[3].xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
     axes[3].set_xlabel("grid time (UTC)")
-    series = readings["cinquefoil"]
+    series = samples["cinquefoil"]
     axes[3].set_xlim(_number(series[0].at), _number(series[-1].at))
     figure.align_ylabels()
     figure.suptitle("A day of the grid: what Cinquefoil did, and what it cost", fontsize=13)
@@ -69,12 +69,12 @@ def draw(
 
 
 def rates(
-    readings: Sequence[Reading], account: Account, per: float
+    samples: Sequence[Sample], account: Account, per: float
 ) -> tuple[list[datetime], NDArray[np.float64]]:
-    """Return the slope of an account over time, smoothed over a few readings.
+    """Return the slope of an account over time, smoothed over a few samples.
 
     Args:
-        readings: Oldest first.
+        samples: Oldest first.
         account: What only grows: energy, J, or carbon, gCO2e.
         per: Seconds to express it per.
 
@@ -82,7 +82,7 @@ def rates(
         Grid times at the middle of each window, and the account's growth per `per` seconds.
     """
     # Agents report at their own pace: a reading that brought nothing new is no measurement.
-    told = [later for earlier, later in pairwise(readings) if account(later) != account(earlier)]
+    told = [later for earlier, later in pairwise(samples) if account(later) != account(earlier)]
     step = min(_SMOOTH, len(told) - 1)
     if step < 1:
         return [], np.zeros(0)
@@ -95,7 +95,7 @@ def rates(
     return middle, slope * per
 
 
-def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Reading]) -> None:
+def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Sample]) -> None:
     times = [_number(since) for since, _ in changes] + [_number(day[-1].at)]
     values = [value for _, value in changes] + [changes[-1][1]]
     axis.step(times, values, where="post", color="black", linewidth=1.5)
@@ -104,7 +104,7 @@ def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Reading]) -> 
     axis.set_ylabel("grid (gCO$_2$e/kWh)")
 
 
-def _shares(axis: Any, day: Sequence[Reading], variants: Sequence[str]) -> None:
+def _shares(axis: Any, day: Sequence[Sample], variants: Sequence[str]) -> None:
     times = [_number(reading.at) for reading in day]
     stack = [[reading.shares.get(name, 0.0) * 100 for reading in day] for name in variants]
     colours = [_MAP(0.05 + 0.9 * rank) for rank in np.linspace(0, 1, len(variants))]
@@ -122,7 +122,7 @@ def _shares(axis: Any, day: Sequence[Reading], variants: Sequence[str]) -> None:
 
 
 def _rates(
-    axis: Any, suites: Mapping[str, Sequence[Reading]], account: Account, per: float, label: str
+    axis: Any, suites: Mapping[str, Sequence[Sample]], account: Account, per: float, label: str
 ) -> None:
     for name, day in suites.items():
         times, values = rates(day, account, per)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inference.grpc_service_pb2 import ModelInferRequest
-from services.cli.demo.suite_run import Side
+from services.cli.demo.sample import SuiteRun
 from services.cli.tensors import outputs_of, request_of
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
@@ -40,10 +40,10 @@ class Images:
 async def send(
     plan: Sequence[Arrival],
     images: Images,
-    sides: Mapping[str, Side],
+    runs: Mapping[str, SuiteRun],
     clock: Clock,
 ) -> None:
-    """Send every arrival to every side, and return when each request has ended.
+    """Send every arrival to every run, and return when each request has ended.
 
     Open loop: a slow answer never delays a later request. Latency counts from the planned moment,
     so a late start is the suite's loss too.
@@ -53,16 +53,16 @@ async def send(
         for number, arrival in enumerate(plan):
             due_s = start_s + arrival.at_s
             await clock.sleep(due_s - clock.monotonic())
-            for name, side in sides.items():
-                side.tally.sent += 1
-                one = _one(side, images, arrival.image, due_s, clock)
+            for name, run in runs.items():
+                run.tally.sent += 1
+                one = _one(run, images, arrival.image, due_s, clock)
                 requests.create_task(one, name=f"demo.{name}.{number}")
 
 
-async def _one(side: Side, images: Images, image: int, due_s: float, clock: Clock) -> None:
-    tally = side.tally
+async def _one(run: SuiteRun, images: Images, image: int, due_s: float, clock: Clock) -> None:
+    tally = run.tally
     try:
-        response: Any = await side.clients.inference.ModelInfer(
+        response: Any = await run.clients.inference.ModelInfer(
             images.requests[image], timeout=TIMEOUT_S
         )
         label = int(outputs_of(response)["label"][0])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,58 +12,44 @@ from rich.table import Table
 from rich.text import Text
 
 from services.cli.demo.grid_clock import Grid
-from services.cli.demo.sample import Reading
-from services.cli.demo.suite_run import Side
+from services.cli.demo.sample import Sample, SuiteRun
 from services.kit.clock import Clock
 
 _LINE_EVERY_S = 5.0
 _TITLES = {"base": "BASE", "cinquefoil": "Cinquefoil"}
 
 
-class Progress:
-    """Shows a day as it passes; a context manager around it."""
+class Progress(Live):
+    """Shows a day as it passes, as a live table or as a line every few seconds."""
 
     def __init__(
         self,
         console: Console,
-        sides: Mapping[str, Side],
+        runs: Mapping[str, SuiteRun],
         grid: Grid,
         clock: Clock,
         duration_s: float,
     ) -> None:
-        self._console, self._sides, self._grid, self._clock = console, sides, grid, clock
+        super().__init__(console=console, auto_refresh=False)
+        self._runs, self._grid, self._clock = runs, grid, clock
         self._duration_s = duration_s
-        self._live = Live(console=console, auto_refresh=False)
         self._next_line_s = 0.0
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.stop()
 
     def show(self, seconds: float) -> None:
         """Show the state at `seconds` after the load's start."""
-        if self._console.is_terminal:
-            self._live.update(self._picture(seconds), refresh=True)
+        if self.console.is_terminal:
+            self.update(self._picture(seconds), refresh=True)
         elif seconds >= self._next_line_s:
             self._next_line_s += _LINE_EVERY_S
-            self._console.print(Text(self._line()), soft_wrap=True)
+            self.console.print(Text(self._line()), soft_wrap=True)
 
     def _picture(self, seconds: float) -> RenderableType:
         bar = ProgressBar(total=self._duration_s, completed=min(seconds, self._duration_s))
         table = Table("", "plan", "variants x slices", box=None, pad_edge=False)
         for name in ("power", "p95", "answered", "lost"):
             table.add_column(name, justify="right")
-        for name, side in self._sides.items():
-            last, tally = side.readings[-1], side.tally
+        for name, run in self._runs.items():
+            last, tally = run.samples[-1], run.tally
             table.add_row(
                 _TITLES[name],
                 str(last.plan),
@@ -79,8 +63,8 @@ class Progress:
 
     def _line(self) -> str:
         parts = [self._grid_now()]
-        for name, side in self._sides.items():
-            last, tally = side.readings[-1], side.tally
+        for name, run in self._runs.items():
+            last, tally = run.samples[-1], run.tally
             parts.append(
                 f"{_TITLES[name]}: plan {last.plan}, {layout(last)}, {last.power_w:.0f} W, "
                 f"p95 {tally.quantile_s(95) * 1e3:.0f} ms, {tally.answered} answered, "
@@ -96,7 +80,7 @@ class Progress:
         )
 
 
-def layout(reading: Reading) -> str:
+def layout(reading: Sample) -> str:
     """Return what a plan runs in words, for example "svc 45 % (2x 3g.20gb)"."""
     slices: dict[str, list[str]] = defaultdict(list)
     for (variant, profile), count in sorted(reading.slices.items()):

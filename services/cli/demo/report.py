@@ -13,7 +13,7 @@ from rich.text import Text
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.console.tables import table
-from services.cli.demo.sample import Reading
+from services.cli.demo.sample import Sample
 from services.local.demo.load import Tally
 
 
@@ -48,14 +48,14 @@ class Figures:
 
 
 def figures(
-    tally: Tally, before: Reading, after: Reading, plans: Sequence[Plan], slo_latency_s: float
+    tally: Tally, before: Sample, after: Sample, plans: Sequence[Plan], slo_latency_s: float
 ) -> Figures:
     """Return a suite's figures.
 
     Args:
         tally: Every request sent.
-        before: Reading at the load's start.
-        after: Reading after the last answer.
+        before: Sample at the load's start.
+        after: Sample after the last answer.
         plans: Plans from the one in force at the start on.
         slo_latency_s: Latency objective, s.
     """

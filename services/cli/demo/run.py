@@ -18,8 +18,7 @@ from services.cli.demo.chart import draw
 from services.cli.demo.day import pass_day
 from services.cli.demo.grid_clock import Grid
 from services.cli.demo.progress import Progress
-from services.cli.demo.sample import plans_since
-from services.cli.demo.suite_run import Side
+from services.cli.demo.sample import SuiteRun, plans_since
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_PREFIX, load
@@ -68,18 +67,18 @@ async def demo(config: Path, options: Options) -> bool:
     setting = deployment_files.write(deployment, options.out, options.seconds)
     async with AsyncExitStack() as stack:
         with console.status("Starting one carbon service and two suites"):
-            sides = await _start(stack, setting)
-        figures = await _day(console, deployment, setting, sides, options)
+            runs = await _start(stack, setting)
+        figures = await _day(console, deployment, setting, runs, options)
         console.print("Stopping the suites", highlight=False)
     console.print(report.render(figures["base"], figures["cinquefoil"]))
-    for name, side in sides.items():
-        for reason, count in side.tally.losses.most_common(3):
+    for name, run in runs.items():
+        for reason, count in run.tally.losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
     console.print(f"{options.out}/report.json, {options.out}/timeline.png", highlight=False)
     return all(one.lost == 0 for one in figures.values())
 
 
-async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict[str, Side]:
+async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict[str, SuiteRun]:
     # The files hold what the environment said; two suites cannot share its ports.
     clean = {key: val for key, val in os.environ.items() if not key.startswith(ENV_PREFIX)}
     services = ("planner", "router", *(f"gpuagent-{n}" for n in load(setting.carbon).nodes))
@@ -94,13 +93,13 @@ async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict
     async with asyncio.TaskGroup() as starts:
         for name, suite in suites.items():
             starts.create_task(stack.enter_async_context(suite), name=f"demo.{name}.start")
-    sides = {}
+    runs = {}
     for name, file in setting.suites.items():
         deployment = load(file)
         clients = await stack.enter_async_context(connected(deployment))
-        sides[name] = Side(deployment, clients)
+        runs[name] = SuiteRun(clients)
         await _first_plan(name, deployment)
-    return sides
+    return runs
 
 
 async def _first_plan(name: str, deployment: Deployment) -> None:
@@ -117,7 +116,7 @@ async def _day(
     console: Console,
     deployment: Deployment,
     setting: deployment_files.Scene,
-    sides: Mapping[str, Side],
+    runs: Mapping[str, SuiteRun],
     options: Options,
 ) -> dict[str, report.Figures]:
     model, clock = deployment.models[MODEL], RealClock()
@@ -129,18 +128,18 @@ async def _day(
         f"{options.seconds:g} s",
         highlight=False,
     )
-    with Progress(console, sides, grid, clock, options.seconds) as progress:
-        await pass_day(sides, grid, load_plan, clock, progress.show)
+    with Progress(console, runs, grid, clock, options.seconds) as progress:
+        await pass_day(runs, grid, load_plan, clock, progress.show)
     figures = {}
-    for name, side in sides.items():
-        first, last = side.readings[0], side.readings[-1]
-        plans = await plans_since(side.clients, first.plan)
-        figures[name] = report.figures(side.tally, first, last, plans, model.slo.latency_s)
+    for name, run in runs.items():
+        first, last = run.samples[0], run.samples[-1]
+        plans = await plans_since(run.clients, first.plan)
+        figures[name] = report.figures(run.tally, first, last, plans, model.slo.latency_s)
     report.write(options.out / "report.json", figures)
-    readings = {name: side.readings for name, side in sides.items()}
+    samples = {name: run.samples for name, run in runs.items()}
     variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)
     picture = options.out / "timeline.png"
-    await asyncio.to_thread(draw, picture, grid.changes, readings, variants)
+    await asyncio.to_thread(draw, picture, grid.changes, samples, variants)
     return figures
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, first
 from services.local.demo.demo_models import MODEL
+from services.local.demo.load import Tally
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Sample:
     """One suite at one moment.
 
     Attributes:
@@ -39,7 +40,22 @@ class Reading:
     gpu_energy_j: Mapping[str, float]
 
 
-async def read(clients: Clients, at: datetime, seconds: float) -> Reading:
+@dataclass(slots=True)
+class SuiteRun:
+    """One suite through the day.
+
+    Attributes:
+        clients: The suite's services.
+        tally: The requests sent to the suite.
+        samples: What its planner said, oldest first.
+    """
+
+    clients: Clients
+    tally: Tally = field(default_factory=Tally)
+    samples: list[Sample] = field(default_factory=list)
+
+
+async def take_sample(clients: Clients, at: datetime, seconds: float) -> Sample:
     """Ask a planner for its account and what its routes serve.
 
     Raises:
@@ -49,7 +65,7 @@ async def read(clients: Clients, at: datetime, seconds: float) -> Reading:
     snapshot = await first(clients.planner.Watch(planner_pb2.WatchRequest()))
     now = snapshot or planner_pb2.WatchResponse()
     accounts = [account for node in fleet.nodes for account in node.energy]
-    return Reading(
+    return Sample(
         at=at,
         seconds=seconds,
         plan=now.routing.plan_version,

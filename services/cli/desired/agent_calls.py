@@ -13,7 +13,8 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import steps_pb2
 from services.cli.client import ask
 from services.cli.console.proto_json import show
-from services.cli.desired.desired_state import name_of, read, written
+from services.cli.console.variant_names import slice_name
+from services.cli.desired.desired_state import read, written
 
 APPLY_S = 900.0
 """Workers may take a minute each to load, and slices are changed one after another."""
@@ -68,10 +69,10 @@ def _words(action: steps_pb2.Action) -> tuple[str, str, str]:
     place = getattr(what, "gpu_uuid", "")
     match kind:
         case "create_slice" | "destroy_slice":
-            words = kind.removesuffix("_slice"), name_of(what.placement), place
+            words = kind.removesuffix("_slice"), slice_name(what.placement), place
         case "start_segment":
             spec = what.spec
-            words = "start", f"{spec.segment_id} on {name_of(spec.placement)}", spec.gpu_uuid
+            words = "start", f"{spec.segment_id} on {slice_name(spec.placement)}", spec.gpu_uuid
         case "lock_clock":
             words = "clock", f"{what.clock_mhz} MHz" if what.clock_mhz else "free", place
         case "set_mig_mode":

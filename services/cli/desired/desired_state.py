@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import inventory_pb2
+from services.cli.console.variant_names import slice_name
 from services.kit.config import Section
 from services.kit.config.loader import ConfigError, document, mistakes
 from services.kit.mig import WHOLE
@@ -93,11 +94,6 @@ def written(node: inventory_pb2.Node) -> dict[str, Any]:
     return {"version": "v1", "gpus": [_as_is(gpu, node.segments) for gpu in node.gpus]}
 
 
-def name_of(placement: inventory_pb2.Placement) -> str:
-    """Return a slice's name, for example "3g.20gb@4"."""
-    return f"{placement.profile}@{placement.start}"
-
-
 def _message(gpu: DesiredGpu) -> pb.DesiredGpu:
     return pb.DesiredGpu(
         gpu_uuid=gpu.uuid,
@@ -126,7 +122,7 @@ def _placement(name: str) -> inventory_pb2.Placement:
 
 
 def _as_is(gpu: inventory_pb2.Gpu, segments: Iterable[inventory_pb2.Segment]) -> dict[str, Any]:
-    slices = [name_of(each.placement) for each in gpu.slices if each.placement.profile != WHOLE]
+    slices = [slice_name(each.placement) for each in gpu.slices if each.placement.profile != WHOLE]
     found: dict[str, Any] = {"uuid": gpu.uuid, "mig": gpu.mig_enabled, "slices": slices}
     if gpu.clock_lockable:
         found["clock_mhz"] = gpu.locked_clock_mhz
@@ -138,7 +134,7 @@ def _as_is(gpu: inventory_pb2.Gpu, segments: Iterable[inventory_pb2.Segment]) ->
 def _segment(spec: inventory_pb2.SegmentSpec) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": spec.segment_id,
-        "slice": name_of(spec.placement),
+        "slice": slice_name(spec.placement),
         "model": spec.model,
         "variant": spec.variant,
         "batch_size": spec.batch_size,

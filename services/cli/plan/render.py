@@ -12,7 +12,7 @@ from rich.text import Text
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
 from services.cli.console.quantities import carbon, duration, energy, milliseconds, percent
 from services.cli.console.tables import table as new_table
-from services.cli.console.variant_names import namer
+from services.cli.console.variant_names import namer, slice_name
 from services.cli.plan.deviation import Measure, largest, measures
 from services.kit.units import J_PER_KWH
 
@@ -154,14 +154,14 @@ def segments(title: str, planned: Sequence[PlannedSegment]) -> Table:
         *("node", "GPU", "slice", "runs"),
         *(">batch", ">share", ">req/s", ">latency"),
     )
-    runs = namer(segment.spec for segment in planned)
+    runs = namer((each.spec.model, each.spec.variant, each.spec.stage) for each in planned)
     for segment in planned:
         spec = segment.spec
         rows.add_row(
             segment.node,
             spec.gpu_uuid[:8],
-            f"{spec.placement.profile}@{spec.placement.start}",
-            runs(spec),
+            slice_name(spec.placement),
+            runs(spec.model, spec.variant, spec.stage),
             f"{spec.batch_size}x{spec.processes}",
             percent(segment.share),
             f"{segment.throughput_rps:.0f}",

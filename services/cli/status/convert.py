@@ -1,16 +1,23 @@
-"""Wire -> view."""
+"""From messages to the rows that `cinquefoil status` shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Any, TypeVar, cast
+
+from google.protobuf.message import Message
 
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Provenance, Signal
-from cinquefoil.gpuagent.v1.inventory_pb2 import Node, SegmentState
+from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node, SegmentState
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
 from cinquefoil.planner.v1.planner_pb2 import FleetNode
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
+from services.cli.console.variant_names import slice_name
 from services.cli.status import view
+
+View = TypeVar("View")
 
 
 def word(enum_name: str, prefix: str) -> str:
@@ -18,15 +25,19 @@ def word(enum_name: str, prefix: str) -> str:
     return enum_name.removeprefix(prefix).lower()
 
 
+def same(kind: Callable[..., View], message: Message, **others: Any) -> View:
+    """Return a view: fields of the message's that have the same name, and the others."""
+    wanted = {field.name for field in fields(cast(Any, kind))} - others.keys()
+    copied = {name: getattr(message, name) for name in wanted if hasattr(message, name)}
+    return kind(**copied, **others)
+
+
 def zone(value: Intensity) -> view.Zone:
     """Return a zone's row."""
-    return view.Zone(
-        zone=value.zone,
+    return same(
+        view.Zone,
+        value,
         signal=word(Signal.Name(value.signal), "SIGNAL_"),
-        intensity_gco2e_per_kwh=value.intensity_gco2e_per_kwh,
-        average_gco2e_per_kwh=value.average_gco2e_per_kwh,
-        ratio=value.ratio,
-        source=value.source,
         staleness_s=value.staleness.ToNanoseconds() / 1e9,
         provenance=word(Provenance.Name(value.provenance), "PROVENANCE_"),
         percentile=value.percentile if value.HasField("percentile") else None,
@@ -38,16 +49,16 @@ def gpus(fleet: FleetNode) -> Iterator[view.Gpu]:
     energy = {entry.gpu_uuid: entry for entry in fleet.energy}
     for gpu in sorted(fleet.node.gpus, key=lambda gpu: gpu.index):
         account = energy.get(gpu.uuid)
-        yield view.Gpu(
+        yield same(
+            view.Gpu,
+            gpu,
             node=fleet.node.name,
             connected=fleet.connected,
             simulated=fleet.node.simulated,
-            index=gpu.index,
-            uuid=gpu.uuid,
             type=gpu.type.name,
             power_w=account.power_w if account else 0.0,
             energy_j=account.total_j if account else 0.0,
-            slices=tuple(_slices(fleet.node, gpu.uuid)),
+            slices=tuple(_slices(fleet.node, gpu)),
         )
 
 
@@ -59,40 +70,25 @@ def effectiveness(fleet: FleetNode) -> view.Effectiveness:
 def drifts(fleet: FleetNode) -> Iterator[view.Drift]:
     """Yield the profiles that are wrong on a node."""
     for drift in fleet.drifts:
-        yield view.Drift(
-            node=fleet.node.name,
-            model=drift.model,
-            variant=drift.variant,
-            gpu=drift.gpu,
-            slice=drift.slice,
-            batch_size=drift.batch_size,
-            processes=drift.processes,
-            latency_ratio=drift.latency_ratio,
-            energy_ratio=drift.energy_ratio,
-        )
+        yield same(view.Drift, drift, node=fleet.node.name)
 
 
-def _slices(node: Node, gpu_uuid: str) -> Iterator[view.Slice]:
-    gpu = next(gpu for gpu in node.gpus if gpu.uuid == gpu_uuid)
+def _slices(node: Node, gpu: Gpu) -> Iterator[view.Slice]:
     running = {
-        (segment.spec.placement.profile, segment.spec.placement.start): segment
+        slice_name(segment.spec.placement): segment
         for segment in node.segments
-        if segment.spec.gpu_uuid == gpu_uuid
+        if segment.spec.gpu_uuid == gpu.uuid
     }
-    for piece in gpu.slices:
-        where = (piece.placement.profile, piece.placement.start)
-        name = f"{where[0]}@{where[1]}"
-        segment = running.get(where)
+    for each in gpu.slices:
+        name = slice_name(each.placement)
+        segment = running.get(name)
         if segment is None:
             yield view.Slice(name)
             continue
-        yield view.Slice(
+        yield same(
+            view.Slice,
+            segment.spec,
             placement=name,
-            model=segment.spec.model,
-            variant=segment.spec.variant,
-            stage=segment.spec.stage,
-            batch_size=segment.spec.batch_size,
-            processes=segment.spec.processes,
             state=word(SegmentState.Name(segment.state), "SEGMENT_STATE_"),
             restarts=segment.restarts,
             reason=segment.reason,
@@ -101,18 +97,11 @@ def _slices(node: Node, gpu_uuid: str) -> Iterator[view.Slice]:
 
 def model(status: ModelStatus) -> view.Model:
     """Return a model's row."""
-    return view.Model(
-        model=status.model,
-        slo_latency_s=status.slo_latency_s,
+    return same(
+        view.Model,
+        status,
         p50_s=status.latency_s.get("50"),
         p95_s=status.latency_s.get("95"),
-        queue_depth=status.queue_depth,
-        in_flight=status.in_flight,
-        answered=status.answered,
-        failed=status.failed,
-        retried=status.retried,
-        late=status.late,
-        accuracy=status.accuracy,
         variants=tuple(_variants(list(status.instances))),
     )
 
@@ -130,13 +119,8 @@ def _variants(instances: list[InstanceStatus]) -> Iterator[view.Variant]:
 
 def plan(value: Plan) -> view.Plan:
     """Return the newest plan's row."""
-    return view.Plan(
-        version=value.version,
-        state=word(PlanState.Name(value.state), "PLAN_STATE_"),
-        strategy=value.strategy,
-        reason=value.reason,
-        parked=tuple(value.prediction.parked_gpus),
-    )
+    state = word(PlanState.Name(value.state), "PLAN_STATE_")
+    return same(view.Plan, value, state=state, parked=tuple(value.prediction.parked_gpus))
 
 
 def lengths(statistics: ModelStatistics) -> view.Lengths:

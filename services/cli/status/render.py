@@ -61,7 +61,9 @@ def _gpus(status: Status) -> Table:
     simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
     title = f"GPUs{simulated}"
     rows = table(title, "GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
-    runs = namer(slice_ for gpu in status.gpus for slice_ in gpu.slices)
+    runs = namer(
+        (each.model, each.variant, each.stage) for gpu in status.gpus for each in gpu.slices
+    )
     for gpu in status.gpus:
         for row in _rows_of_gpu(gpu, runs):
             rows.add_row(*row)
@@ -71,8 +73,9 @@ def _gpus(status: Status) -> Table:
 def _rows_of_gpu(gpu: Gpu, runs: Namer) -> Iterator[tuple[str, ...]]:
     head = (f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
     for slice_ in gpu.slices or (Slice("-"),):
-        name = runs(slice_) if slice_.model else "-"
-        size = f"{slice_.batch_size}x{slice_.processes}" if slice_.model else "-"
+        model, variant = slice_.model, slice_.variant
+        name = runs(model, variant, slice_.stage) if model else "-"
+        size = f"{slice_.batch_size}x{slice_.processes}" if model else "-"
         yield (*head, slice_.placement, name, size, slice_.state or "-")
         head = ("", "", "", "")
 

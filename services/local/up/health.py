@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -21,24 +23,28 @@ async def until_serving(address: str, tls: Tls | None = None) -> None:
     """Return when grpc.health.v1 at `address` says SERVING; waits for ever."""
     async with dial(address, tls) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
-        while True:
-            try:
-                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_S)
-                if answer.status == health_pb2.HealthCheckResponse.SERVING:
-                    return
-            except grpc.aio.AioRpcError:
-                pass  # not up yet, which is what we wait for
-            await asyncio.sleep(_ASK_EVERY_S)
+
+        async def serves() -> bool:
+            answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_TIMEOUT_S)
+            return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+        await _until(serves)
 
 
 async def until_answering(address: str, tls: Tls | None = None) -> None:
     """Return when the router at `address` has an instance for every model; waits for ever."""
     async with dial(address, tls) as channel:
         stub = GRPCInferenceServiceStub(channel)
-        while True:
-            try:
-                if (await stub.ServerReady(ServerReadyRequest(), timeout=_TIMEOUT_S)).ready:
-                    return
-            except grpc.aio.AioRpcError:
-                pass  # the same
-            await asyncio.sleep(_ASK_EVERY_S)
+
+        async def answers() -> bool:
+            return (await stub.ServerReady(ServerReadyRequest(), timeout=_TIMEOUT_S)).ready
+
+        await _until(answers)
+
+
+async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
+    while True:
+        with suppress(grpc.aio.AioRpcError):  # not up yet
+            if await ready():
+                return
+        await asyncio.sleep(_ASK_EVERY_S)

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.demo import report
-from services.cli.demo.sample import Reading
+from services.cli.demo.sample import Sample
 from services.local.demo.load import Tally
 from tests.support.cli.demo_days import MIDNIGHT
 
-START = Reading(
+START = Sample(
     at=MIDNIGHT,
     seconds=0.0,
     plan=3,

@@ -9,7 +9,7 @@ import numpy as np
 from services.cli.client import connected
 from services.cli.demo.day import pass_day
 from services.cli.demo.grid_clock import Grid
-from services.cli.demo.suite_run import Side
+from services.cli.demo.sample import SuiteRun
 from services.kit.clock import RealClock
 from services.kit.config.loader import load
 from services.local.demo.digits import held_out
@@ -30,18 +30,18 @@ async def test_answers_are_counted_and_checked_against_the_truth(tmp_path: Path)
         connected(load(tmp_path / "one.yaml")) as one,
         connected(load(tmp_path / "two.yaml")) as two,
     ):
-        sides = {
-            "base": Side(load(tmp_path / "one.yaml"), one),
-            "cinquefoil": Side(load(tmp_path / "two.yaml"), two),
+        runs = {
+            "base": SuiteRun(one),
+            "cinquefoil": SuiteRun(two),
         }
         grid = Grid("US-CAL", speedup=1440)
-        await pass_day(sides, grid, load_plan, RealClock(), shown.append)
-    for side in sides.values():
-        tally = side.tally
+        await pass_day(runs, grid, load_plan, RealClock(), shown.append)
+    for run in runs.values():
+        tally = run.tally
         assert (tally.sent, tally.answered, tally.lost) == (len(load_plan), len(load_plan), 0)
         assert tally.correct == expected
         assert all(0 < latency_s < 5 for latency_s in tally.latencies_s)
-        first, *_, last = side.readings
+        first, *_, last = run.samples
         assert first.seconds == 0
         assert last.seconds > load_plan[-1].at_s
     assert shown == sorted(shown)
@@ -56,10 +56,10 @@ async def test_requests_to_a_router_that_is_away_are_lost_and_the_reason_is_kept
         suite(tmp_path / "one.yaml", without="router"),
         connected(load(tmp_path / "one.yaml")) as one,
     ):
-        side = Side(load(tmp_path / "one.yaml"), one)
+        run = SuiteRun(one)
         load_plan = arrivals(50, 0.3, 719, seed=0)
         grid = Grid("US-CAL", speedup=1440)
-        await pass_day({"base": side}, grid, load_plan, RealClock(), lambda _: None)
-    assert side.tally.sent == side.tally.lost == len(load_plan) > 0
-    assert side.tally.open == side.tally.answered == 0
-    assert all(reason.startswith("UNAVAILABLE: ") for reason in side.tally.losses)
+        await pass_day({"base": run}, grid, load_plan, RealClock(), lambda _: None)
+    assert run.tally.sent == run.tally.lost == len(load_plan) > 0
+    assert run.tally.open == run.tally.answered == 0
+    assert all(reason.startswith("UNAVAILABLE: ") for reason in run.tally.losses)

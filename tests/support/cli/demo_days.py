@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 
-from services.cli.demo.sample import Reading
+from services.cli.demo.sample import Sample
 
 MIDNIGHT = datetime(2026, 3, 20, tzinfo=UTC)
 VARIANTS = ("tree", "linear", "mlp-64", "mlp-512", "svc")
@@ -21,17 +21,17 @@ def changes() -> list[tuple[datetime, float]]:
     return [(MIDNIGHT + timedelta(hours=n / 2), intensity_at(n / 2)) for n in range(49)]
 
 
-def day(*, power_w: float, follows: bool) -> list[Reading]:
+def day(*, power_w: float, follows: bool) -> list[Sample]:
     """Readings every half second of a day in a minute; `follows`: shares follow the grid."""
-    readings = []
+    samples = []
     energy_j = carbon_gco2e = 0.0
     for tick in range(121):
         hour = tick / 5
         drawn_w = power_w * (intensity_at(hour) < 190 or not follows) + 70 * follows
         dirty = follows and intensity_at(hour) > 190
         shares = {"linear": 0.6, "svc": 0.4} if dirty else {"svc": 1.0}
-        readings.append(
-            Reading(
+        samples.append(
+            Sample(
                 at=MIDNIGHT + timedelta(hours=hour),
                 seconds=tick / 2,
                 plan=1 + dirty,
@@ -45,4 +45,4 @@ def day(*, power_w: float, follows: bool) -> list[Reading]:
         )
         energy_j += drawn_w / 2
         carbon_gco2e += drawn_w / 2 * intensity_at(hour) / 3.6e6
-    return readings
+    return samples
