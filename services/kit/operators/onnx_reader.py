@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import networkx as nx
 import onnx
 
 from services.kit.errors import InvalidArgument, NotFound
@@ -20,12 +21,12 @@ _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
 
 
 def load(file: Path) -> onnx.ModelProto:
-    """Return the model in a file.
+    """Return the model in a file, its operators in an order in which they can run.
 
     Raises:
         NotFound: There is no such file.
-        InvalidArgument: It holds no ONNX model, or one with branches or loops; or files with
-            weights, which it names, cannot be used.
+        InvalidArgument: It holds no ONNX model, or one with branches or loops, or whose operators
+            wait for one another; or files with weights, which it names, cannot be used.
     """
     try:
         model = onnx.load(file, load_external_data=False)
@@ -44,7 +45,25 @@ def load(file: Path) -> onnx.ModelProto:
     for node in model.graph.node:
         if any(a.type in {a.GRAPH, a.GRAPHS} for a in node.attribute):
             raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} holds a graph of its own")
+    try:
+        _sort(model.graph)
+    except nx.NetworkXUnfeasible as error:
+        raise InvalidArgument(f"{file}: its operators depend on one another in a cycle") from error
     return model
+
+
+def _sort(graph: onnx.GraphProto) -> None:
+    """Put operators in topological order; a valid order, which files should have, is kept."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    order: nx.DiGraph[int] = nx.DiGraph()
+    order.add_nodes_from(range(len(graph.node)))
+    for index, node in enumerate(graph.node):
+        order.add_edges_from((makers[name], index) for name in node.input if name in makers)
+    nodes = [graph.node[index] for index in nx.lexicographical_topological_sort(order)]
+    if nodes != list(graph.node):
+        copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del graph.node[:]
+        graph.node.extend(copies)
 
 
 def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:

@@ -9,11 +9,33 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks._networks import light
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 
 FLOAT = TensorProto.FLOAT
+
+
+def test_a_file_with_its_operators_in_disorder_is_read_in_order(tmp_path: Path) -> None:
+    model = light("squeezenet")
+    model.graph.node.sort(key=lambda node: node.output[0])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    made = {each.name for each in model.graph.initializer}
+    made.update(each.name for each in model.graph.input)
+    for node in load(tmp_path / "m.onnx").graph.node:
+        assert made.issuperset(filter(None, node.input))
+        made.update(node.output)
+
+
+def test_operators_that_wait_for_one_another_are_refused(tmp_path: Path) -> None:
+    x, y = (helper.make_tensor_value_info(name, FLOAT, [4]) for name in "xy")
+    nodes = [helper.make_node("Add", ["x", "y"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y])), tmp_path / "m.onnx")
+
+    with pytest.raises(InvalidArgument, match="in a cycle"):
+        load(tmp_path / "m.onnx")
 
 
 def test_what_depends_on_no_input_is_a_weight(tmp_path: Path) -> None:

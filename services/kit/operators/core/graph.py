@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +106,39 @@ class Graph:
     outputs: tuple[str, ...]
 
     @cached_property
+    def makers(self) -> Mapping[str, int]:
+        """The operator that computes each tensor; -1 for inputs, which come first."""
+        computed = {
+            name: index for index, each in enumerate(self.operators) for name in each.outputs
+        }
+        return dict.fromkeys(self.inputs, -1) | computed
+
+    @cached_property
+    def dataflow(self) -> nx.MultiDiGraph[int]:
+        """Operators by number, and an edge from each maker of a tensor to each of its users.
+
+        The tensor's name is the edge's key. Inputs come from -1; outputs go to the number after the
+        last operator.
+        """
+        import networkx as nx  # noqa: PLC0415  # a third of a second, for partitioning alone
+
+        end = len(self.operators)
+        users = [(index, each.inputs) for index, each in enumerate(self.operators)]
+        outputs = [name for name in self.outputs if name in self.makers]
+        graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
+        graph.add_nodes_from(range(-1, end + 1))
+        for index, names in [*users, (end, outputs)]:
+            for name in names:
+                graph.add_edge(self.makers[name], index, key=name)
+        return graph
+
+    @cached_property
     def spans(self) -> Mapping[str, tuple[int, int]]:
-        """From which operator to which a tensor must be kept, by name.
+        """The operators from which and to which each tensor must be kept: maker and last user.
 
         Inputs are there before the first operator (-1); outputs are kept beyond the last.
         """
-        first = dict.fromkeys(self.inputs, -1)
-        last = dict.fromkeys(self.inputs, -1)
-        for index, operator in enumerate(self.operators):
-            last.update(dict.fromkeys(operator.inputs, index))
-            first.update(dict.fromkeys(operator.outputs, index))
-            last.update(dict.fromkeys(operator.outputs, index))
-        last.update(dict.fromkeys(self.outputs, len(self.operators)))
-        return {name: (first[name], last[name]) for name in first}
+        last = dict(self.makers)
+        for _, user, name in self.dataflow.edges(keys=True):
+            last[name] = max(last[name], user)
+        return {name: (maker, last[name]) for name, maker in self.makers.items()}

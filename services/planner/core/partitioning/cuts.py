@@ -1,7 +1,8 @@
 """Where a graph may be cut in two so that one tensor list is all that the second half needs.
 
-A cut lies between two operators. What crosses it are the tensors made before it and used after it:
-within a residual block the skip connection is one of them. Shapes that were computed from the batch
+A cut lies between two operators. What crosses it is the boundary of the operators before it in the
+dataflow graph: tensors made before it and used after it, within a residual block the skip
+connection, too. Shapes that were computed from the batch
 (`Shape`, then arithmetic on it) cannot cross, as requests of other sizes share the next stage's
 batches; they are computed again from a tensor that does.
 """

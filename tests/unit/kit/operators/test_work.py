@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from math import prod
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,3 +93,10 @@ def test_the_score_of_several_is_the_mean_weighted_by_time(each: list[tuple[floa
 
     assert total(costs).score == pytest.approx(mean, abs=1e-9)
     assert 0 <= total([*costs, FREE]).clock_sensitivity <= 1
+
+
+def test_the_order_of_operators_is_a_topological_order_of_the_dataflow() -> None:
+    graph = read(minilm(), "minilm", Sizes(batch=2, other=16))
+
+    places = range(-1, len(graph.operators) + 1)
+    assert list(nx.lexicographical_topological_sort(graph.dataflow)) == list(places)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, pairwise
 
+import networkx as nx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -88,6 +90,18 @@ def needed(name: str, crossing: set[str], made_by: dict[str, Operator]) -> Itera
         return
     for each in made_by[name].inputs:
         yield from needed(each, crossing, made_by)
+
+
+@given(graphs())
+def test_what_crosses_a_cut_is_the_boundary_in_the_dataflow_graph(graph: Graph) -> None:
+    """Of kernels alone; shapes cross as the tensors that they are computed from again."""
+    kernels = tuple(replace(each, work=KERNEL) for each in graph.operators)
+    graph = replace(graph, operators=kernels)
+    cuts = Cuts(graph)
+
+    for after in range(1, len(kernels)):
+        boundary = nx.edge_boundary(graph.dataflow, range(-1, after), keys=True)
+        assert set(cuts.crossing(after)) == {edge[-1] for edge in boundary}
 
 
 @given(graphs(), st.integers(1, 3), st.integers(1, 300))
