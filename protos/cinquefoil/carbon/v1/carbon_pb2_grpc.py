@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CarbonServiceStub:
-    """Carbon intensity of the electricity in each zone the deployment names.
+    """Carbon intensity of the electricity in each zone of the deployment.
     """
 
     def __init__(self, channel):
@@ -63,7 +63,7 @@ class CarbonServiceStub:
 
 
 class CarbonServiceServicer:
-    """Carbon intensity of the electricity in each zone the deployment names.
+    """Carbon intensity of the electricity in each zone of the deployment.
     """
 
     def ListZones(self, request, context):
@@ -102,7 +102,7 @@ class CarbonServiceServicer:
         Errors:
         INVALID_ARGUMENT zone is empty, or horizon is not within 0..48 h
         NOT_FOUND        the zone is not followed
-        FAILED_PRECONDITION the zone tells percentiles
+        FAILED_PRECONDITION the zone's signal is a percentile
         UNAVAILABLE      the zone's source has not given a value yet
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -159,7 +159,7 @@ def add_CarbonServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CarbonService:
-    """Carbon intensity of the electricity in each zone the deployment names.
+    """Carbon intensity of the electricity in each zone of the deployment.
     """
 
     @staticmethod

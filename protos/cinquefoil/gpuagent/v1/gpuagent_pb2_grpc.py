@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class GpuAgentServiceStub:
-    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
-    steps there, so a planner that runs soon undoes what an operator changes here.
+    """Reads a node, and changes it where no planner runs: agents dial PlannerService.Join and receive
+    steps there, so a running planner soon reverts what an operator changes here.
     """
 
     def __init__(self, channel):
@@ -59,8 +59,8 @@ class GpuAgentServiceStub:
 
 
 class GpuAgentServiceServicer:
-    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
-    steps there, so a planner that runs soon undoes what an operator changes here.
+    """Reads a node, and changes it where no planner runs: agents dial PlannerService.Join and receive
+    steps there, so a running planner soon reverts what an operator changes here.
     """
 
     def GetNode(self, request, context):
@@ -78,16 +78,16 @@ class GpuAgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Reconfigure(self, request, context):
-        """Brings GPUs to a desired state, as one change: what already is as desired is left alone,
-        with its workers. Returns when the GPUs are so, read back; with `dry_run`, changes nothing.
+        """Brings GPUs to a desired state, as one change: what is already as desired is left alone,
+        workers included. Returns when the state has been read back; with `dry_run`, changes nothing.
 
-        A caller that goes away takes its change back: it is undone.
+        If the caller cancels or disconnects, the change is undone.
 
-        New segments start before old ones stop wherever there is room. A model that would have fewer
-        segments on this node in between than before and after needs `allow_gap`.
+        New segments start before old ones stop wherever there is room. If a model would temporarily
+        have fewer segments on this node than before and after, `allow_gap` is required.
 
         Errors:
-        INVALID_ARGUMENT    a GPU twice, a slice or segment that the GPU cannot have
+        INVALID_ARGUMENT    a GPU is named twice, or cannot have such a slice or segment
         NOT_FOUND           no such GPU, model or variant
         FAILED_PRECONDITION a model would have a gap and `allow_gap` is not set; or a step failed
         (the message says which, and that the node is as before, or what is not)
@@ -98,11 +98,12 @@ class GpuAgentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Reserve(self, request, context):
-        """Keeps one GPU from the planner for as long as the stream is open, for measurements on it.
+        """Reserves one GPU, for measurements, while the stream is open.
 
-        The planner is told the node without that GPU, and its steps there fail. The response without
-        `waiting_for` says that the GPU is the caller's, who then changes it with Reconfigure. When the
-        stream ends, however it does, the GPU becomes what it was before, and the planner's again.
+        The agent reports the node without that GPU to the planner, whose steps there fail. The
+        response without `waiting_for` grants the GPU to the caller, who then changes it with
+        Reconfigure. When the stream ends, for any reason, the GPU's previous state is restored and the
+        planner gets it back.
 
         Errors:
         NOT_FOUND           no such GPU
@@ -145,8 +146,8 @@ def add_GpuAgentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GpuAgentService:
-    """Reads a node, and changes it where no planner does: agents dial PlannerService.Join and take
-    steps there, so a planner that runs soon undoes what an operator changes here.
+    """Reads a node, and changes it where no planner runs: agents dial PlannerService.Join and receive
+    steps there, so a running planner soon reverts what an operator changes here.
     """
 
     @staticmethod

@@ -30,7 +30,9 @@ class ExecuteRequest(_message.Message):
 
     @_builtins.property
     def cancelled_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Ids of work whose caller has gone: not started work is dropped with status CANCELLED."""
+        """Ids of work whose client has cancelled: work that has not started is dropped with status
+        CANCELLED.
+        """
 
     def __init__(
         self,
@@ -66,15 +68,14 @@ class Work(_message.Message):
     traceparent: _builtins.str
     """W3C trace context of the request; empty where there is none."""
     waited_s: _builtins.float
-    """Time since the request came to the caller of this stream: the worker adds its own, and so
-    knows the latency without asking; it also says how much waits there, for the division of
-    credits. Unit: s.
+    """Time since the request arrived at the caller of this stream: the worker adds its own to get the
+    latency, and estimates from it how much waits there, for the division of credits. Unit: s.
     """
     tracestate: _builtins.str
     """W3C tracestate that goes with `traceparent`; empty where there is none."""
     in_parts: _builtins.bool
-    """The caller takes an answer in parts (ModelStreamInfer). Where not, a model that generates
-    gives its whole answer at the end.
+    """The caller accepts an answer in parts (ModelStreamInfer). Otherwise a generating model returns
+    its whole answer at the end.
     """
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Hello(_message.Message):
     variant: _builtins.str
     """The variant it runs."""
     credits: _builtins.int
-    """Requests that may be in flight on this stream at first."""
+    """Requests that may initially be in flight on this stream."""
     metadata: _builtins.bytes
     """A serialized inference.ModelMetadataResponse of the loaded file, without the model's name."""
     decoupled: _builtins.bool
@@ -189,14 +190,14 @@ class Result(_message.Message):
     """When not OK: what went wrong, safe to show to the client."""
     response: _builtins.bytes
     """When OK: a serialized inference.ModelInferResponse. Empty only in the last result of a work of
-    a decoupled model, where all was said before.
+    a decoupled model whose earlier results had all content.
     """
     more: _builtins.bool
     """Further results of the same work follow: a model that answers in parts."""
     @_builtins.property
     def receipt(self) -> Global___Receipt:
-        """What it cost, where energy was spent on it: when OK, and when it failed after it ran. With the
-        last result of a work only.
+        """Its cost, if energy was spent on it: when OK, and when it failed after it ran. With the last
+        result of a work only.
         """
 
     def __init__(
@@ -245,15 +246,15 @@ class Receipt(_message.Message):
     batch_size: _builtins.int
     """Items in its batch."""
     items: _builtins.int
-    """Of them: its own. 0: not told, taken for 1."""
+    """Items of this request. 0: not reported, counts as 1."""
     input_tokens: _builtins.int
     """Tokens of the prompt, where the model generates text. Unit: tokens."""
     output_tokens: _builtins.int
-    """Tokens that were generated, the one that ends the text included. Unit: tokens."""
+    """Tokens generated, including the one that ends the text. Unit: tokens."""
     first_token_s: _builtins.float
-    """From when the request came to the caller of this stream to its first generated token. Unit: s."""
+    """From the request's arrival at the caller of this stream to its first generated token. Unit: s."""
     token_s: _builtins.float
-    """Mean time between generated tokens, after the first. 0: there were less than two. Unit: s."""
+    """Mean time between generated tokens, after the first. 0: there were fewer than two. Unit: s."""
     def __init__(
         self,
         *,

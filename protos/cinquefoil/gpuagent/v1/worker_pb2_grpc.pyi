@@ -36,15 +36,16 @@ class WorkerServiceStub:
     Execute: _grpc.StreamStreamMultiCallable[_worker_pb2.ExecuteRequest, _worker_pb2.ExecuteResponse]
     """Executes inference requests.
 
-    The worker speaks first: `hello` says what it serves and how many requests may be in flight
-    on this stream (its credits). The caller sends work up to its credits; the last result of each
-    work gives one back. Results come in any order. The worker's credits are divided among its
-    streams in proportion to demand, at least one each; as that changes, `credits` says how many
-    this one has from now on, and a caller that holds more waits for results. A caller that sends
-    more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
-    later work with status UNAVAILABLE, and ends the stream when its last result is sent.
+    The worker sends first: `hello` states what it serves and how many requests may be in flight on
+    this stream (its credits). The caller sends work up to its credits; the last result of each
+    work returns one. Results arrive in any order. The worker's credits are divided among its
+    streams in proportion to demand, at least one each; when that changes, `credits` is the new
+    number of this stream, and a caller that has more in flight waits for results. The worker stops
+    reading from a caller that sends more bytes than its credits allow, or does not read. A worker
+    that drains sends `draining` once, refuses later work with status UNAVAILABLE, and ends the
+    stream after its last result.
 
-    A stream that breaks loses nothing: work without a result may be executed again elsewhere.
+    If a stream breaks, work without a result may be executed again elsewhere: nothing is lost.
     """
 
 @_typing.type_check_only
@@ -55,15 +56,16 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Execute: _aio.StreamStreamMultiCallable[_worker_pb2.ExecuteRequest, _worker_pb2.ExecuteResponse]  # type: ignore[assignment]
     """Executes inference requests.
 
-    The worker speaks first: `hello` says what it serves and how many requests may be in flight
-    on this stream (its credits). The caller sends work up to its credits; the last result of each
-    work gives one back. Results come in any order. The worker's credits are divided among its
-    streams in proportion to demand, at least one each; as that changes, `credits` says how many
-    this one has from now on, and a caller that holds more waits for results. A caller that sends
-    more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
-    later work with status UNAVAILABLE, and ends the stream when its last result is sent.
+    The worker sends first: `hello` states what it serves and how many requests may be in flight on
+    this stream (its credits). The caller sends work up to its credits; the last result of each
+    work returns one. Results arrive in any order. The worker's credits are divided among its
+    streams in proportion to demand, at least one each; when that changes, `credits` is the new
+    number of this stream, and a caller that has more in flight waits for results. The worker stops
+    reading from a caller that sends more bytes than its credits allow, or does not read. A worker
+    that drains sends `draining` once, refuses later work with status UNAVAILABLE, and ends the
+    stream after its last result.
 
-    A stream that breaks loses nothing: work without a result may be executed again elsewhere.
+    If a stream breaks, work without a result may be executed again elsewhere: nothing is lost.
     """
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -77,15 +79,16 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_worker_pb2.ExecuteResponse], _abc.AsyncIterator[_worker_pb2.ExecuteResponse]]:
         """Executes inference requests.
 
-        The worker speaks first: `hello` says what it serves and how many requests may be in flight
-        on this stream (its credits). The caller sends work up to its credits; the last result of each
-        work gives one back. Results come in any order. The worker's credits are divided among its
-        streams in proportion to demand, at least one each; as that changes, `credits` says how many
-        this one has from now on, and a caller that holds more waits for results. A caller that sends
-        more bytes than its credits allow, or does not read, is not read from meanwhile. A worker that drains sends `draining` once, refuses
-        later work with status UNAVAILABLE, and ends the stream when its last result is sent.
+        The worker sends first: `hello` states what it serves and how many requests may be in flight on
+        this stream (its credits). The caller sends work up to its credits; the last result of each
+        work returns one. Results arrive in any order. The worker's credits are divided among its
+        streams in proportion to demand, at least one each; when that changes, `credits` is the new
+        number of this stream, and a caller that has more in flight waits for results. The worker stops
+        reading from a caller that sends more bytes than its credits allow, or does not read. A worker
+        that drains sends `draining` once, refuses later work with status UNAVAILABLE, and ends the
+        stream after its last result.
 
-        A stream that breaks loses nothing: work without a result may be executed again elsewhere.
+        If a stream breaks, work without a result may be executed again elsewhere: nothing is lost.
         """
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

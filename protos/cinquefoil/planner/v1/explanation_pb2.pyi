@@ -33,14 +33,14 @@ class Explanation(_message.Message):
     version: _builtins.int
     """Plan version; 0 for a dry run."""
     gap: _builtins.float
-    """Proven optimality gap, relative. Absent where nothing is proven."""
+    """Proven optimality gap, relative. Absent if none is proven."""
     @_builtins.property
     def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Binding]:
-        """What keeps the plan from being better, the most binding first."""
+        """Constraints that keep the plan from being better, the most binding first."""
 
     @_builtins.property
     def plan(self) -> Global___Outlook:
-        """What it promises."""
+        """Its predicted figures."""
 
     @_builtins.property
     def runner_up(self) -> Global___Alternative:
@@ -77,7 +77,7 @@ Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
 
 @_typing.final
 class Binding(_message.Message):
-    """A constraint that leaves no room."""
+    """A constraint that is tight."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -111,7 +111,7 @@ Global___Binding: _TypeAlias = Binding  # noqa: Y015
 
 @_typing.final
 class Outlook(_message.Message):
-    """What a configuration promises."""
+    """Predicted figures of a configuration."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -183,7 +183,7 @@ class Outlook(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     UNSERVED_RPS_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
-    """The strategies' one comparable number, percentage points; higher is better."""
+    """The score by which strategies are compared, percentage points; higher is better."""
     power_w: _builtins.float
     """Fleet power. Unit: W."""
     carbon_gco2e_per_h: _builtins.float
@@ -223,7 +223,7 @@ Global___Outlook: _TypeAlias = Outlook  # noqa: Y015
 
 @_typing.final
 class Alternative(_message.Message):
-    """Something else that could have been decided."""
+    """A configuration that could have been chosen instead."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -236,7 +236,7 @@ class Alternative(_message.Message):
     """How much worse its objective is than the plan's, percentage points."""
     @_builtins.property
     def outlook(self) -> Global___Outlook:
-        """What it promises."""
+        """Its predicted figures."""
 
     def __init__(
         self,
@@ -290,7 +290,7 @@ class PlanDiff(_message.Message):
 
     @_builtins.property
     def from_outlook(self) -> Global___Outlook:
-        """What both promise."""
+        """Predicted figures of both."""
 
     @_builtins.property
     def to_outlook(self) -> Global___Outlook:
@@ -329,7 +329,7 @@ class ShareChange(_message.Message):
     from_share: _builtins.float
     """Its model's share before."""
     to_share: _builtins.float
-    """And after."""
+    """Its share after."""
     def __init__(
         self,
         *,
@@ -357,7 +357,7 @@ class ClockChange(_message.Message):
     from_mhz: _builtins.int
     """Clock before; 0: the driver's own. Unit: MHz."""
     to_mhz: _builtins.int
-    """And after."""
+    """Clock after. Unit: MHz."""
     def __init__(
         self,
         *,

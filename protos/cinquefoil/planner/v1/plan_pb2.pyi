@@ -29,13 +29,13 @@ class _PlanStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PlanState.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     PLAN_STATE_UNSPECIFIED: _PlanState.ValueType  # 0
     PLAN_STATE_PROPOSED: _PlanState.ValueType  # 1
-    """Written, not yet begun."""
+    """Stored, not yet begun."""
     PLAN_STATE_ROLLING: _PlanState.ValueType  # 2
     """Steps are being executed."""
     PLAN_STATE_ACTIVE: _PlanState.ValueType  # 3
-    """The fleet is as the plan says."""
+    """The fleet is in the planned state."""
     PLAN_STATE_SUPERSEDED: _PlanState.ValueType  # 4
-    """A later plan took its place."""
+    """A later plan replaced it."""
     PLAN_STATE_FAILED: _PlanState.ValueType  # 5
     """A step failed; `failure` says which and why."""
 
@@ -44,13 +44,13 @@ class PlanState(_PlanState, metaclass=_PlanStateEnumTypeWrapper):
 
 PLAN_STATE_UNSPECIFIED: PlanState.ValueType  # 0
 PLAN_STATE_PROPOSED: PlanState.ValueType  # 1
-"""Written, not yet begun."""
+"""Stored, not yet begun."""
 PLAN_STATE_ROLLING: PlanState.ValueType  # 2
 """Steps are being executed."""
 PLAN_STATE_ACTIVE: PlanState.ValueType  # 3
-"""The fleet is as the plan says."""
+"""The fleet is in the planned state."""
 PLAN_STATE_SUPERSEDED: PlanState.ValueType  # 4
-"""A later plan took its place."""
+"""A later plan replaced it."""
 PLAN_STATE_FAILED: PlanState.ValueType  # 5
 """A step failed; `failure` says which and why."""
 Global___PlanState: _TypeAlias = PlanState  # noqa: Y015
@@ -108,8 +108,8 @@ class Plan(_message.Message):
     failure: _builtins.str
     """When FAILED: the step and its error."""
     degraded: _builtins.str
-    """What the plan cannot keep and why, for example "digits: 40.0 of 100.0 req/s are not served: 2
-    GPUs are too few". Empty: it keeps everything.
+    """Which objectives the plan cannot meet and why, for example "digits: 40.0 of 100.0 req/s are not
+    served: 2 GPUs are too few". Empty: it meets all.
     """
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
@@ -117,7 +117,7 @@ class Plan(_message.Message):
 
     @_builtins.property
     def inputs(self) -> Global___PlanInputs:
-        """What was known when it was made."""
+        """Inputs of the decision."""
 
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedSegment]:
@@ -129,7 +129,7 @@ class Plan(_message.Message):
 
     @_builtins.property
     def outcome(self) -> Global___Outcome:
-        """What was seen while it was active; absent until then."""
+        """Measurements while it was active; absent until then."""
 
     @_builtins.property
     def clocks_mhz(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
@@ -296,11 +296,11 @@ class PlanInputs(_message.Message):
 
     @_builtins.property
     def load_forecast(self) -> _containers.MessageMap[_builtins.str, Global___LoadForecast]:
-        """What `demand_rps` was chosen from, by model; absent where it was given by hand."""
+        """Forecast behind `demand_rps`, by model; absent where the demand was configured."""
 
     @_builtins.property
     def staleness_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """How old the knowledge of each zone's intensity was, grid time. Unit: seconds."""
+        """Age of each zone's newest intensity, grid time. Unit: seconds."""
 
     def __init__(
         self,
@@ -394,9 +394,9 @@ class PlannedSegment(_message.Message):
     node: _builtins.str
     """Node it runs on."""
     share: _builtins.float
-    """Share of what its stage gets, 0..1: at stage 0 of its model's load, and the shares of a model's
-    stages 0 sum to 1; at a later stage of what the stages before pass on, and the shares of that
-    stage of that variant sum to 1.
+    """Share of its stage's load, 0..1. At stage 0: of its model's load; the shares of all stages 0 of
+    a model sum to 1. At a later stage: of the requests that the stage before passes on; the shares
+    of that stage of that variant sum to 1.
     """
     throughput_rps: _builtins.float
     """Requests per second it can take."""
@@ -507,11 +507,13 @@ class Prediction(_message.Message):
     gpus: _builtins.int
     """Powered GPUs."""
     gap: _builtins.float
-    """Proven optimality gap, relative: (bound - objective) / |objective|. Absent where nothing is proven."""
+    """Proven optimality gap, relative: (bound - objective) / |objective|. Absent where nothing is
+    proven.
+    """
     solve_s: _builtins.float
     """Time the strategy took. Unit: s."""
     parked_power_w: _builtins.float
-    """Idle power of those, which cutting it saves. It is part of power_w, and of the carbon, unless
+    """Their idle power, which cutting it would save. It is part of power_w, and of the carbon, unless
     the objective has park_idle_gpus. Unit: W.
     """
     @_builtins.property
@@ -528,7 +530,7 @@ class Prediction(_message.Message):
 
     @_builtins.property
     def parked_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """GPUs that the plan leaves empty, by UUID: whoever can cut their power may."""
+        """GPUs that the plan leaves empty, by UUID: their power may be cut."""
 
     def __init__(
         self,
@@ -684,7 +686,7 @@ class ModelRoutes(_message.Message):
     DISCIPLINE_FIELD_NUMBER: _builtins.int
     INTENSITY_THRESHOLD_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """What clients name in `model_name`."""
+    """`model_name` of clients' requests."""
     accuracy_unit: _builtins.str
     """Unit of accuracy, for example "top-1"."""
     slo_latency_s: _builtins.float
@@ -692,11 +694,11 @@ class ModelRoutes(_message.Message):
     slo_percentile: _builtins.float
     """Percentile of the objective, for example 95."""
     instance_choice: _builtins.str
-    """Who takes the next request: "shares", "idle_longest", "least_expected_completion"; where GPUs
-    differ also "carbondis", "carbon_aware", "highperf" or "lowenergy".
+    """Which instance takes the next request: "shares", "idle_longest", "least_expected_completion";
+    where GPUs differ also "carbondis", "carbon_aware", "highperf" or "lowenergy".
     """
     discipline: _builtins.str
-    """Which request is the next: "fcfs", "edf", "priority" or "ssjf". Empty: "fcfs"."""
+    """Which request is next: "fcfs", "edf", "priority" or "ssjf". Empty: "fcfs"."""
     intensity_threshold: _builtins.float
     """CARBONDIS' CIT, 0.5..2: ratio of the carbon intensity to its average above which "carbondis"
     counts it as high. Unset: 1.
@@ -753,7 +755,7 @@ class Instance(_message.Message):
     accuracy: _builtins.float
     """The variant's accuracy, in the model's unit."""
     share: _builtins.float
-    """Share for this process of what its stage gets, 0..1; see PlannedSegment.share."""
+    """This process' share of its stage's load, 0..1; see PlannedSegment.share."""
     credits: _builtins.int
     """Requests that may be in flight."""
     zone: _builtins.str
@@ -761,8 +763,8 @@ class Instance(_message.Message):
     pue: _builtins.float
     """Power usage effectiveness of its node: wall energy per device energy, >= 1."""
     gpu_idle_power_w: _builtins.float
-    """Idle power of the whole GPU it is on; tells high-end GPUs from low-end ones. 0: not known.
-    Unit: W.
+    """Idle power of the whole GPU it is on; distinguishes high-end GPUs from low-end ones. 0: not
+    known. Unit: W.
     """
     stage: _builtins.int
     """Which part of the variant it runs, from 0. Requests of clients go to stage 0 alone; the answer

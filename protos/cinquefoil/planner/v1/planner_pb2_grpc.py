@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class PlannerServiceStub:
-    """Decides plans, rolls them out over the agents, and tells subscribers.
+    """Decides plans, rolls them out through the agents, and publishes them to subscribers.
     """
 
     def __init__(self, channel):
@@ -118,15 +118,16 @@ class PlannerServiceStub:
 
 
 class PlannerServiceServicer:
-    """Decides plans, rolls them out over the agents, and tells subscribers.
+    """Decides plans, rolls them out through the agents, and publishes them to subscribers.
     """
 
     def Watch(self, request, context):
         """Sends the present plan and routing table, then both again after each change of either.
 
-        Every response is a full snapshot, so a reader that reconnects has missed nothing that still
-        matters. One that must see every plan says which it saw last: the stream then begins with all
-        later plans in order of version, and skips none afterwards. Ends when the service drains.
+        Every response is a full snapshot, so a client that reconnects has missed nothing that still
+        matters. A client that must see every plan sends the last version that it saw: the stream then
+        begins with all later plans in order of version, and skips none afterwards. Ends when the
+        service drains.
 
         Errors:
         INVALID_ARGUMENT after_version is above the newest plan's
@@ -149,14 +150,15 @@ class PlannerServiceServicer:
         """Lists plans, newest first.
 
         Errors:
-        INVALID_ARGUMENT page_size is above 1000, or page_token was not given out by this call
+        INVALID_ARGUMENT page_size is above 1000, or page_token was not issued by this call
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DryRun(self, request, context):
-        """Returns what would be decided now, or under other circumstances, and why. Changes nothing.
+        """Returns the plan that would be decided now, or under other circumstances, and why. Changes
+        nothing.
 
         Errors:
         INVALID_ARGUMENT    a value of `what_if` is out of range, or names what does not exist
@@ -167,9 +169,9 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Explains a plan: what binds it, what it promises, the runner-up, and BASE beside it.
+        """Explains a plan: its binding constraints, its predicted figures, the runner-up, and BASE.
 
-        Computed anew from what was known when the plan was made.
+        Recomputed from the inputs of the plan.
 
         Errors:
         NOT_FOUND no plan has that version
@@ -193,15 +195,15 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND           no such proposal, or it is older than 10 minutes
-        FAILED_PRECONDITION a plan is pinned, or what runs is no longer what the proposal was made for
+        FAILED_PRECONDITION a plan is pinned, or the fleet has changed since the proposal was made
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Pin(self, request, context):
-        """Holds a plan: nothing is planned anew until Unpin, over restarts too. Should the fleet no
-        longer hold the pinned plan, what is left of it serves on.
+        """Holds a plan: no new plan is made until Unpin, over restarts too. If the fleet can no longer
+        hold the pinned plan, the remaining segments keep serving.
 
         Errors:
         NOT_FOUND           no plan has that version
@@ -212,7 +214,7 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Unpin(self, request, context):
-        """Plans anew by itself again. Nothing is pinned: nothing happens.
+        """Lets the planner plan again. Does nothing if no plan is pinned.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -237,8 +239,8 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadAccount(self, request, context):
-        """Reads the account of energy and carbon, hour by hour, the oldest first; what was drawn up to now
-        is in it. Hours of which nothing is known are left out.
+        """Reads the account of energy and carbon, hour by hour, the oldest first, up to the present.
+        Hours without data are left out.
 
         Errors:
         INVALID_ARGUMENT until is not after since, or `by` is none of the enum's values
@@ -248,9 +250,9 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetObjective(self, request, context):
-        """Changes the objective and plans anew.
+        """Changes the objective and plans again.
 
-        The change lasts until the service restarts; the deployment file is what lasts.
+        The change lasts until the service restarts, which reads the deployment file again.
 
         Errors:
         INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
@@ -260,7 +262,7 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetPolicy(self, request, context):
-        """Changes how routers serve a model, at once and over restarts. Nothing that waits is lost.
+        """Changes how routers serve a model, at once and over restarts. Waiting requests are kept.
 
         Errors:
         NOT_FOUND        no such model
@@ -273,11 +275,11 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Join(self, request_iterator, context):
-        """Agents dial in here: reports up, steps down.
+        """Connects an agent: reports from the agent, steps to it.
 
-        The first request must carry the node; the planner answers steps as rollouts need them. A
+        The first request must carry the node; the planner sends steps as rollouts need them. A
         node that joins twice replaces its older stream. Steps in flight when a stream breaks are
-        planned anew from the next report.
+        planned again from the next report.
 
         Errors:
         INVALID_ARGUMENT    the first request carries no node
@@ -288,7 +290,7 @@ class PlannerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportLoad(self, request_iterator, context):
-        """Routers report the load they see; the planner acknowledges nothing and may be absent.
+        """Receives the load that a router observes; the planner acknowledges nothing and may be absent.
 
         Errors:
         INVALID_ARGUMENT a report without router_id
@@ -389,7 +391,7 @@ def add_PlannerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PlannerService:
-    """Decides plans, rolls them out over the agents, and tells subscribers.
+    """Decides plans, rolls them out through the agents, and publishes them to subscribers.
     """
 
     @staticmethod

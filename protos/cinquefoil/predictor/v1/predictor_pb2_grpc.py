@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class PredictorServiceStub:
-    """Foretells the length of generated answers, and learns from the lengths that they turn out to have.
+    """Predicts the length of generated answers, and learns from their actual lengths.
 
-    Prompts are private: none is kept or logged. What is kept of a prompt is a keyed hash, and a
-    vector of what it is about, from which some of its meaning can be guessed.
+    Prompts are private: no text is stored or logged. Of each prompt a keyed hash is stored, and a
+    vector of its meaning, from which some of the meaning can be inferred.
     """
 
     def __init__(self, channel):
@@ -61,18 +61,18 @@ class PredictorServiceStub:
 
 
 class PredictorServiceServicer:
-    """Foretells the length of generated answers, and learns from the lengths that they turn out to have.
+    """Predicts the length of generated answers, and learns from their actual lengths.
 
-    Prompts are private: none is kept or logged. What is kept of a prompt is a keyed hash, and a
-    vector of what it is about, from which some of its meaning can be guessed.
+    Prompts are private: no text is stored or logged. Of each prompt a keyed hash is stored, and a
+    vector of its meaning, from which some of the meaning can be inferred.
     """
 
     def Predict(self, request_iterator, context):
-        """Foretells lengths, one response per request, in any order.
+        """Predicts lengths, one response per request, in any order.
 
-        Never late rather than exact: a prompt that would have to wait, or is larger than the service
-        reads, is answered from what is known of its model (SOURCE_PRIOR). A prompt may be empty, and
-        need not be text.
+        Prompt rather than exact: a request that would have to wait, or whose prompt is larger than the
+        service reads, gets the model's prior (SOURCE_PRIOR). A prompt may be empty, and need not be
+        text.
 
         Errors, which end the stream:
         INVALID_ARGUMENT   a model is empty
@@ -83,31 +83,31 @@ class PredictorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Observe(self, request, context):
-        """Tells the true lengths of answers. All of a request counts, or nothing of it.
+        """Reports the true lengths of answers. All observations of a request count, or none.
 
-        Lengths of a model that the deployment does not name, and of prompts that were forgotten
+        Lengths of a model that the deployment does not name, and of prompts that were deleted
         meanwhile, are ignored.
 
         Errors:
         INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
-        RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): tell in several
+        RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): send several requests
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Forget(self, request, context):
-        """Deletes what is kept of prompts, from memory and disk; done when the call returns.
+        """Deletes stored prompts from memory and disk; complete when the call returns.
 
         Errors:
-        INVALID_ARGUMENT nothing, or a negative age, is asked for
+        INVALID_ARGUMENT nothing is selected, or the age is negative
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """Returns what was foretold and how well, by model, since the service's start.
+        """Returns the number and accuracy of predictions by model, since the service's start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -145,10 +145,10 @@ def add_PredictorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class PredictorService:
-    """Foretells the length of generated answers, and learns from the lengths that they turn out to have.
+    """Predicts the length of generated answers, and learns from their actual lengths.
 
-    Prompts are private: none is kept or logged. What is kept of a prompt is a keyed hash, and a
-    vector of what it is about, from which some of its meaning can be guessed.
+    Prompts are private: no text is stored or logged. Of each prompt a keyed hash is stored, and a
+    vector of its meaning, from which some of the meaning can be inferred.
     """
 
     @staticmethod

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RouterServiceStub:
-    """Answers questions about the router. Requests to be served go to inference.GRPCInferenceService.
+    """Reports the router's state. Inference requests go to inference.GRPCInferenceService.
     """
 
     def __init__(self, channel):
@@ -43,7 +43,7 @@ class RouterServiceStub:
 
 
 class RouterServiceServicer:
-    """Answers questions about the router. Requests to be served go to inference.GRPCInferenceService.
+    """Reports the router's state. Inference requests go to inference.GRPCInferenceService.
     """
 
     def GetStatus(self, request, context):
@@ -70,7 +70,7 @@ def add_RouterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RouterService:
-    """Answers questions about the router. Requests to be served go to inference.GRPCInferenceService.
+    """Reports the router's state. Inference requests go to inference.GRPCInferenceService.
     """
 
     @staticmethod
