@@ -70,7 +70,7 @@ def _account(account: Account) -> Callable[[], object]:
 
     def once() -> None:
         account.arrive()
-        account.tally.accept()
+        account.stats.accept()
         account.answer(*next(answers))
 
     return once

@@ -29,9 +29,9 @@ from services.router.adapters.worker_stream import to_result
 from services.router.core.accounting.account import Account
 from services.router.core.frames import frame
 from services.router.core.model import Instance, ModelRoutes, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
-from services.router.core.worker_port import Cost, Hello, Listener, Result
+from services.router.core.worker_port import Cost, Hello, Result, WorkerListener
 from services.router.runtime.engine import Engine
 
 _ROUNDS, _TIMES, _FRAME, _IN_FLIGHT = 7, 2_000, 16, 64
@@ -94,7 +94,7 @@ def _read_results() -> list[Result]:
 class _Echo:
     """A link whose worker answers all that came in one turn of the loop, in the next."""
 
-    def __init__(self, instance: Instance, listener: Listener) -> None:
+    def __init__(self, instance: Instance, listener: WorkerListener) -> None:
         self._instance = instance
         self._listener = listener
         self._held: list[int] = []
@@ -133,7 +133,7 @@ class _Context:
 
 async def _whole() -> list[dict[str, Any]]:
     engine = Engine(
-        Switchboard(RoutingTable(1, 1, (_ROUTES,)), {}),
+        ModelRegistry(RoutingTable(1, 1, (_ROUTES,)), {}),
         _Echo,
         open_account=lambda routes: Account(routes, {"z": 200.0}.get),
         clock=RealClock(),

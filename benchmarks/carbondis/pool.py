@@ -10,8 +10,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from services.router.core.balancing.latency_history import History
-from services.router.core.balancing.policy import Ask, Gpu, Offer, Policy, Start, View
+from services.router.core.balancing.latency_history import LatencyHistory
+from services.router.core.balancing.policy import (
+    Gpu,
+    Placement,
+    Policy,
+    QueuedRequest,
+    QueueView,
+    Start,
+)
 
 _COUNT_ON = 2.0
 """Mean deviations above the mean that an answer can be counted on to come within."""
@@ -53,8 +60,8 @@ class Pool:
     late: list[float] = field(init=False)
     again_s: float | None = None
     _answered: list[int] = field(init=False)
-    _queues: tuple[deque[Ask], ...] = field(init=False)
-    _histories: dict[tuple[int, int], History] = field(default_factory=dict)
+    _queues: tuple[deque[QueuedRequest], ...] = field(init=False)
+    _histories: dict[tuple[int, int], LatencyHistory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.violations = [0] * len(self.jobs)
@@ -66,7 +73,7 @@ class Pool:
         """Let a request wait; `decide` says who begins."""
         wanted = self.jobs[job]
         offers = tuple(self._offer(job, gpu, size, intensity) for gpu in wanted.gpus)
-        ask = Ask(job, size, now_s, now_s + wanted.constraint_s, offers)
+        ask = QueuedRequest(job, size, now_s, now_s + wanted.constraint_s, offers)
         self._queues[job].append(ask)
 
     def done(self, start: Start, now_s: float, latency_s: float, energy_j: float) -> None:
@@ -85,14 +92,16 @@ class Pool:
         self._answered[ask.job] += 1
         weight = max(1 / self._answered[ask.job], _RECENT)
         self.late[ask.job] += weight * (late - self.late[ask.job])
-        history = self._histories.setdefault((ask.job, gpu.rank), History())
+        history = self._histories.setdefault((ask.job, gpu.rank), LatencyHistory())
         history.add(ask.size, latency_s, energy_j)
 
     def decide(self, now_s: float, intensity_ratio: float) -> list[Start]:
         """Return what begins now; their GPUs are busy from here on."""
         starts: list[Start] = []
         tightest_s = min(job.constraint_s for job in self.jobs)
-        view = View(now_s, intensity_ratio, self._queues, self.violations, self.late, tightest_s)
+        view = QueueView(
+            now_s, intensity_ratio, self._queues, self.violations, self.late, tightest_s
+        )
         while True:
             start, self.again_s = self.policy.decide(view)
             if start is None:
@@ -103,12 +112,12 @@ class Pool:
             offer.gpu.free_s = now_s + offer.latency_s
             starts.append(start)
 
-    def _offer(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Offer:
+    def _offer(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Placement:
         """Return what is expected; what was never tried is believed to be quick and free."""
         history = self._histories.get((job, gpu.rank))
         known = history.estimate(size) if history else None
         if known is None:
-            return Offer(gpu, 0.0, 0.0, 0.0, 0.0)
+            return Placement(gpu, 0.0, 0.0, 0.0, 0.0)
         likely_s = known.latency_s + _COUNT_ON * known.deviation_s
         carbon_gco2e = known.energy_j * intensity(gpu)
-        return Offer(gpu, known.latency_s, likely_s, carbon_gco2e, known.latency_s)
+        return Placement(gpu, known.latency_s, likely_s, carbon_gco2e, known.latency_s)

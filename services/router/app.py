@@ -26,11 +26,11 @@ from services.router.adapters.planner_client import report_load, watch_routes
 from services.router.adapters.predictor_client import Predictor
 from services.router.adapters.prometheus import RouterCollector, registry
 from services.router.adapters.triton_metrics import TritonCollector
-from services.router.adapters.worker_stream import WorkerLinks
+from services.router.adapters.worker_stream import WorkerStreams
 from services.router.core.accounting.account import Account
-from services.router.core.limits import limits, space
+from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.model_registry import ModelRegistry
 from services.router.frontend.messages import transport_limit
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import run_several
@@ -89,7 +89,7 @@ async def run_one(
                 compression=settings.compression,
                 shared_port=settings.processes > 1,
             ) as server,
-            router.links,
+            router.streams,
         ):
             if started is not None:
                 started(server.port)
@@ -104,12 +104,14 @@ class _Router:
         self._clock = RealClock()
         self._grid = Grid()
         dead_after_s = self._settings.worker_dead_after_s
-        self.links = WorkerLinks(
+        self.streams = WorkerStreams(
             lambda endpoint: dial(endpoint, deployment.tls, dead_after_s=dead_after_s), self._clock
         )
         self._engine = Engine(
-            Switchboard(first_table(deployment), limits(deployment), space(deployment), self._grid),
-            self.links.connect,
+            ModelRegistry(
+                first_table(deployment), limits(deployment), byte_budget(deployment), self._grid
+            ),
+            self.streams.connect,
             open_account=self._account,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
@@ -134,7 +136,7 @@ class _Router:
         return Predictor(
             lambda: dial(address, deployment.tls),
             self._clock,
-            lambda model, source, took_s: self._engine.accounts[model].tally.foretell(
+            lambda model, source, took_s: self._engine.accounts[model].stats.foretell(
                 source, took_s
             ),
         )
@@ -143,8 +145,8 @@ class _Router:
         """Return what Prometheus gets to see."""
         accounts = self._engine.accounts
         aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
-        pressures = self._engine.board.pressures
-        return registry(RouterCollector(accounts, self._clock, pressures), *aliases)
+        overloads = self._engine.registry.overloads
+        return registry(RouterCollector(accounts, self._clock, overloads), *aliases)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
@@ -181,7 +183,7 @@ class _Router:
 
     def _use(self, table: RoutingTable) -> None:
         """Take over a table, and have it acknowledged at once."""
-        if table != self._engine.board.table:
+        if table != self._engine.registry.table:
             self._engine.swap(table)
         self._routed.set()
         self._swapped.set()

@@ -25,7 +25,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.wire import Head
 from services.router.frontend import messages, repository
 from services.router.frontend.client_identity import client_of
-from services.router.frontend.streams import Conversation
+from services.router.frontend.streams import InferStream
 from services.router.runtime.engine import Engine
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -61,7 +61,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:
         """Answers any number of requests, many at a time."""
-        conversation = Conversation(
+        conversation = InferStream(
             self._engine,
             self._read,
             context.write,
@@ -85,13 +85,13 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
         """Every model has an instance that takes requests."""
-        return pb.ServerReadyResponse(ready=self._engine.board.ready)
+        return pb.ServerReadyResponse(ready=self._engine.registry.ready)
 
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
         """The model has an instance that takes requests."""
-        dispatcher = self._engine.board.model(request.name, request.version)
+        dispatcher = self._engine.registry.model(request.name, request.version)
         return pb.ModelReadyResponse(ready=dispatcher.ready)
 
     async def ServerMetadata(
@@ -106,14 +106,14 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
         """The model's tensors, as its workers told them."""
-        self._engine.board.model(request.name, request.version)
+        self._engine.registry.model(request.name, request.version)
         return messages.metadata(request.name, self._engine.hellos.get(request.name))
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: Context
     ) -> pb.ModelConfigResponse:
         """Triton's configuration of the model."""
-        dispatcher = self._engine.board.model(request.name, request.version)
+        dispatcher = self._engine.registry.model(request.name, request.version)
         hello = self._engine.hellos.get(request.name)
         return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
 
@@ -121,29 +121,29 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self, request: pb.ModelStatisticsRequest, context: Context
     ) -> pb.ModelStatisticsResponse:
         """Counts and times of one model, or of all."""
-        board = self._engine.board
-        models = [board.model(request.name, request.version)] if request.name else board
+        registry = self._engine.registry
+        models = [registry.model(request.name, request.version)] if request.name else registry
         return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
 
     async def RepositoryIndex(
         self, request: pb.RepositoryIndexRequest, context: Context
     ) -> pb.RepositoryIndexResponse:
         """Every model, and whether it takes requests."""
-        board = self._engine.board
-        entries = repository.index(board, request.repository_name, ready_only=request.ready)
+        registry = self._engine.registry
+        entries = repository.index(registry, request.repository_name, ready_only=request.ready)
         return messages.index(entries)
 
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
         """Refused: the planner decides."""
-        raise repository.fixed(self._engine.board, request.model_name, "load")
+        raise repository.fixed(self._engine.registry, request.model_name, "load")
 
     async def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Context
     ) -> pb.RepositoryModelUnloadResponse:
         """Refused: the planner decides."""
-        raise repository.fixed(self._engine.board, request.model_name, "unload")
+        raise repository.fixed(self._engine.registry, request.model_name, "unload")
 
     async def SystemSharedMemoryStatus(
         self, request: pb.SystemSharedMemoryStatusRequest, context: Context
@@ -188,7 +188,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     ) -> pb.TraceSettingResponse:
         """How requests are traced."""
         if request.model_name:
-            self._engine.board.model(request.model_name)
+            self._engine.registry.model(request.model_name)
         repository.check_unchanged(request.settings)
         return messages.trace_settings(repository.trace_settings(recording=tracing.recording()))
 
@@ -201,11 +201,11 @@ class InferenceServicer(GRPCInferenceServiceServicer):
 
     def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
         model = dispatcher.routes.model
-        tally = self._engine.accounts[model].tally
-        last_s = tally.last_answer_s
+        stats = self._engine.accounts[model].stats
+        last_s = stats.last_answer_s
         age_s = 0.0 if last_s is None else self._clock.monotonic() - last_s
         now_ms = int(self._clock.now().timestamp() * 1e3)
-        return messages.statistics(model, tally, age_s=age_s, now_ms=now_ms)
+        return messages.statistics(model, stats, age_s=age_s, now_ms=now_ms)
 
 
 def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:

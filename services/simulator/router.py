@@ -17,16 +17,16 @@ from services.router.core.dispatch.decisions import (
     Decision,
     Dial,
     Fail,
-    Look,
+    Reconsider,
     Release,
     Reply,
     Send,
     Withdraw,
 )
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.dispatch.overload import Window
+from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.model_registry import ModelRegistry
 from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.timeline import Timeline
 from services.simulator.worker import Worker
@@ -44,7 +44,7 @@ class Router:
     def __init__(
         self,
         deployment: Deployment,
-        board: Switchboard,
+        board: ModelRegistry,
         timeline: Timeline,
         recorder: Recorder,
         link_s: float,
@@ -93,10 +93,10 @@ class Router:
             for name, waiting in self._open.items()
         }
 
-    def pressure(self) -> Mapping[str, Window]:
+    def pressure(self) -> Mapping[str, OverloadWindow]:
         """Return the pressure on each model since this was last asked."""
         now_s = self._time.now_s
-        return {each.routes.model: each.pressure.roll(now_s) for each in self._board}
+        return {each.routes.model: each.overload.roll(now_s) for each in self._board}
 
     # ---- the planner ---------------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class Router:
                 case Release(instance):
                     del self._links[instance.id]
                     self._gone.pop(instance.id).succeed()
-                case Look(model, at_s):
+                case Reconsider(model, at_s):
                     self._look_at(model, at_s)
                 case Withdraw():  # the worker's own deadline tells it, too
                     pass
@@ -161,7 +161,7 @@ class Router:
     def _look(self, model: str) -> None:
         dispatcher = self._board.find(model)
         if dispatcher is not None:
-            self._carry_out(dispatcher.look(self._time.now_s))
+            self._carry_out(dispatcher.reconsider(self._time.now_s))
 
     def _dial(self, instance: Instance) -> None:
         self._links[instance.id] = self._board.model(instance.model)

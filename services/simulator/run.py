@@ -13,8 +13,8 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.service_level import Aim, ServiceLevel
-from services.router.core.limits import limits, space
-from services.router.core.model_registry import Switchboard
+from services.router.core.limits import byte_budget, limits
+from services.router.core.model_registry import ModelRegistry
 from services.simulator import routing_adapter
 from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate
@@ -101,8 +101,8 @@ class _Suite:
         self.recorder = Recorder(requests, self._grid.at(0.0), slo_s, timing.client_s)
         self.router = Router(
             deployment,
-            Switchboard(
-                routing_adapter.first(deployment), limits(deployment), space(deployment), self._grid
+            ModelRegistry(
+                routing_adapter.first(deployment), limits(deployment), byte_budget(deployment), self._grid
             ),
             timeline,
             self.recorder,

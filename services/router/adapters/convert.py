@@ -11,7 +11,7 @@ from cinquefoil.router.v1 import router_pb2
 from services.kit.config import Deployment, Discipline, InstanceChoice
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.instance_state import Lane
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.queue.disciplines import DISCIPLINES
 from services.router.runtime.engine import Engine
@@ -81,10 +81,10 @@ def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.Re
     """Return the load since the last report; every account begins a new window."""
     report = planner_pb2.ReportLoadRequest(
         router_id=router_id,
-        routing_revision=engine.board.table.revision,
+        routing_revision=engine.registry.table.revision,
         models=[
             _load(dispatcher, engine.accounts[dispatcher.routes.model])
-            for dispatcher in engine.board
+            for dispatcher in engine.registry
         ],
     )
     report.window.FromNanoseconds(int(window_s * 1e9))
@@ -92,8 +92,8 @@ def to_report(engine: Engine, router_id: str, window_s: float) -> planner_pb2.Re
 
 
 def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
-    window = account.tally.roll()
-    pressure = dispatcher.pressure.roll(dispatcher.now_s)
+    window = account.stats.roll()
+    overload = dispatcher.overload.roll(dispatcher.now_s)
     percentiles = {*_PERCENTILES, dispatcher.routes.slo_percentile}
     return planner_pb2.ModelLoad(
         model=dispatcher.routes.model,
@@ -104,10 +104,10 @@ def _load(dispatcher: Dispatcher, account: Account) -> planner_pb2.ModelLoad:
         queue_depth=dispatcher.queue_depth,
         latency_s=_named(window.quantiles_s(percentiles)),
         answered_by_variant=window.by_variant,
-        refused=pressure.refused,
-        overloaded_s=pressure.overloaded_s,
-        input_tokens=account.tally.input_tokens,
-        output_tokens=account.tally.output_tokens,
+        refused=overload.refused,
+        overloaded_s=overload.overloaded_s,
+        input_tokens=account.stats.input_tokens,
+        output_tokens=account.stats.output_tokens,
     )
 
 
@@ -119,14 +119,14 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
     """Return queues, instances and latencies as they are now."""
     status = router_pb2.GetStatusResponse(
         router_id=router_id,
-        routing_revision=engine.board.table.revision,
-        plan_version=engine.board.table.plan_version,
+        routing_revision=engine.registry.table.revision,
+        plan_version=engine.registry.table.plan_version,
         models=[
             _model_status(
-                engine.board.parts(dispatcher.routes.model),
+                engine.registry.parts(dispatcher.routes.model),
                 engine.accounts[dispatcher.routes.model],
             )
-            for dispatcher in engine.board
+            for dispatcher in engine.registry
         ],
     )
     status.started_at.FromDatetime(started_at)
@@ -135,8 +135,8 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
 
 def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
     """Return the status of a model: of its first dispatcher, and those of pipelines' stages."""
-    tally, dispatcher = account.tally, parts[0]
-    total = tally.since_start()
+    stats, dispatcher = account.stats, parts[0]
+    total = stats.since_start()
     return router_pb2.ModelStatus(
         model=dispatcher.routes.model,
         accepted=total.accepted,
@@ -148,21 +148,21 @@ def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.M
         in_flight=sum(part.in_flight for part in parts),
         latency_s=_named(total.quantiles_s(_PERCENTILES)),
         slo_latency_s=dispatcher.routes.slo_latency_s,
-        energy_j=tally.energy_j,
-        carbon_gco2e=tally.carbon_gco2e,
-        accuracy=tally.accuracy,
-        instances=[_instance_status(lane) for part in parts for lane in part.lanes.values()],
+        energy_j=stats.energy_j,
+        carbon_gco2e=stats.carbon_gco2e,
+        accuracy=stats.accuracy,
+        instances=[_instance_status(state) for part in parts for state in part.states.values()],
     )
 
 
-def _instance_status(lane: Lane) -> router_pb2.InstanceStatus:
+def _instance_status(state: InstanceState) -> router_pb2.InstanceStatus:
     return router_pb2.InstanceStatus(
-        endpoint=lane.instance.endpoint,
-        segment_id=lane.instance.segment_id,
-        variant=lane.instance.variant,
-        connected=lane.up,
-        share=lane.instance.share,
-        answered=lane.answered,
-        in_flight=len(lane.in_flight),
-        stage=lane.instance.stage,
+        endpoint=state.instance.endpoint,
+        segment_id=state.instance.segment_id,
+        variant=state.instance.variant,
+        connected=state.up,
+        share=state.instance.share,
+        answered=state.answered,
+        in_flight=len(state.in_flight),
+        stage=state.instance.stage,
     )

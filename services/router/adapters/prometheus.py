@@ -21,8 +21,8 @@ from prometheus_client.registry import Collector
 from services.kit.clock import Clock
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.histogram import BOUNDS_S, Histogram
-from services.router.core.accounting.variant_stats import VariantTally
-from services.router.core.dispatch.overload import Pressure
+from services.router.core.accounting.variant_stats import VariantStats
+from services.router.core.dispatch.overload import Overload
 
 Accounts = dict[str, Account]
 """By model."""
@@ -58,27 +58,27 @@ class RouterCollector(Collector):
     Args:
         accounts: Every model's; models may join.
         clock: The one that the accounts are kept by.
-        pressures: Returns each model's pressure; asked from another thread.
+        overloads: Returns each model's pressure; asked from another thread.
     """
 
     def __init__(
-        self, accounts: Accounts, clock: Clock, pressures: Callable[[], dict[str, Pressure]]
+        self, accounts: Accounts, clock: Clock, overloads: Callable[[], dict[str, Overload]]
     ) -> None:
         self._accounts = accounts
         self._clock = clock
-        self._pressures = pressures
+        self._overloads = overloads
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric of every model."""
         accounts = list(self._accounts.items())
         yield from _requests(accounts)
-        yield _foretold(accounts)
+        yield _prediction_metric(accounts)
         yield from _times(accounts)
         yield from _tokens(accounts)
         yield from _costs(accounts)
         yield from _objectives(accounts, self._clock.monotonic())
         yield from _shares(accounts, self._clock.monotonic())
-        yield from _pressed(self._pressures(), self._clock.monotonic())
+        yield from _overload_metrics(self._overloads(), self._clock.monotonic())
 
 
 _Listed = list[tuple[str, Account]]
@@ -101,23 +101,23 @@ def _requests(accounts: _Listed) -> Iterator[Metric]:
         labels=_MODEL,
     )
     for model, account in accounts:
-        tally = account.tally
-        statuses = {"OK": tally.success.count, **tally.statuses}
+        stats = account.stats
+        statuses = {"OK": stats.success.count, **stats.statuses}
         for status, count in statuses.items():
             ended.add_metric([model, status], count)
-        pending.add_metric([model], tally.pending)
-        retried.add_metric([model], tally.retried)
+        pending.add_metric([model], stats.pending)
+        retried.add_metric([model], stats.retried)
     yield from (ended, pending, retried)
 
 
-def _foretold(accounts: _Listed) -> Metric:
+def _prediction_metric(accounts: _Listed) -> Metric:
     found = CounterMetricFamily(
         "cinquefoil_length_predictions",
         "Predictions of answers' lengths that came while the request was open, by source.",
         labels=[*_MODEL, "source"],
     )
     for model, account in accounts:
-        for source, span in list(account.tally.foretold.items()):
+        for source, span in list(account.stats.predictions.items()):
             found.add_metric([model, source], span.count)
     return found
 
@@ -142,11 +142,11 @@ def _times(accounts: _Listed) -> Iterator[Metric]:
 
 
 def _histogram(
-    name: str, about: str, accounts: _Listed, of: Callable[[VariantTally], Histogram | None]
+    name: str, about: str, accounts: _Listed, of: Callable[[VariantStats], Histogram | None]
 ) -> Metric:
     found = HistogramMetricFamily(name, about, labels=_VARIANT)
-    for model, variant, tally in _variants(accounts):
-        histogram = of(tally)
+    for model, variant, stats in _variants(accounts):
+        histogram = of(stats)
         if histogram is None:
             continue
         counts = accumulate(list(histogram.counts))
@@ -165,10 +165,10 @@ def _tokens(accounts: _Listed) -> Iterator[Metric]:
     given = CounterMetricFamily(
         "cinquefoil_output_tokens", "Tokens generated for the answers.", labels=_VARIANT
     )
-    for model, variant, tally in _variants(accounts):
-        if tally.tokens is not None:
-            taken.add_metric([model, variant], tally.tokens.input_tokens)
-            given.add_metric([model, variant], tally.tokens.output_tokens)
+    for model, variant, stats in _variants(accounts):
+        if stats.tokens is not None:
+            taken.add_metric([model, variant], stats.tokens.input_tokens)
+            given.add_metric([model, variant], stats.tokens.output_tokens)
     yield from (taken, given)
 
 
@@ -191,12 +191,12 @@ def _costs(accounts: _Listed) -> Iterator[Metric]:
         "Active energy of work that failed, or whose caller had gone by its end.",
         labels=_MODEL,
     )
-    for model, variant, tally in _variants(accounts):
-        energy.add_metric([model, variant], tally.energy_j)
-        idle.add_metric([model, variant], tally.idle_energy_j)
-        carbon.add_metric([model, variant], tally.carbon_gco2e)
+    for model, variant, stats in _variants(accounts):
+        energy.add_metric([model, variant], stats.energy_j)
+        idle.add_metric([model, variant], stats.idle_energy_j)
+        carbon.add_metric([model, variant], stats.carbon_gco2e)
     for model, account in accounts:
-        unclaimed.add_metric([model], account.tally.unclaimed_j)
+        unclaimed.add_metric([model], account.stats.unclaimed_j)
     yield from (energy, idle, carbon, unclaimed)
 
 
@@ -221,12 +221,12 @@ def _objectives(accounts: _Listed, now_s: float) -> Iterator[Metric]:
         labels=[*_MODEL, "window"],
     )
     for model, account in accounts:
-        tally = account.tally
-        for outcome, count in zip(("good", "bad"), tally.good_and_bad, strict=True):
+        stats = account.stats
+        for outcome, count in zip(("good", "bad"), stats.good_and_bad, strict=True):
             judged.add_metric([model, outcome], count)
-        latency.add_metric([model], tally.slo_latency_s)
-        wanted.add_metric([model], tally.slo_percentile / 100)
-        for level in tally.service_levels(now_s):
+        latency.add_metric([model], stats.slo_latency_s)
+        wanted.add_metric([model], stats.slo_percentile / 100)
+        for level in stats.service_levels(now_s):
             window = _duration(level.window_s)
             kept.add_metric([model, window], level.attainment)
             burn.add_metric([model, window], level.burn_rate)
@@ -248,14 +248,14 @@ def _shares(accounts: _Listed, now_s: float) -> Iterator[Metric]:
         shares: dict[str, float] = {}
         for instance in account.routes.instances:
             shares[instance.variant] = shares.get(instance.variant, 0.0) + instance.share
-        answered = account.tally.served(now_s)
+        answered = account.stats.served(now_s)
         for variant in shares.keys() | answered.keys():
             wanted.add_metric([model, variant], shares.get(variant, 0.0))
             served.add_metric([model, variant], answered.get(variant, 0.0))
     yield from (wanted, served)
 
 
-def _pressed(pressures: dict[str, Pressure], now_s: float) -> Iterator[Metric]:
+def _overload_metrics(overloads: dict[str, Overload], now_s: float) -> Iterator[Metric]:
     on = GaugeMetricFamily(
         "cinquefoil_under_pressure",
         "1 while requests wait for more than half of the objective: cheaper variants take more.",
@@ -269,17 +269,17 @@ def _pressed(pressures: dict[str, Pressure], now_s: float) -> Iterator[Metric]:
         "Requests refused, or dropped from the queue, for want of capacity.",
         labels=_MODEL,
     )
-    for model, pressure in pressures.items():
-        on.add_metric([model], pressure.on)
-        lasted.add_metric([model], pressure.total_s(now_s))
-        refused.add_metric([model], pressure.refused)
+    for model, overload in overloads.items():
+        on.add_metric([model], overload.on)
+        lasted.add_metric([model], overload.total_s(now_s))
+        refused.add_metric([model], overload.refused)
     yield from (on, lasted, refused)
 
 
-def _variants(accounts: _Listed) -> Iterator[tuple[str, str, VariantTally]]:
+def _variants(accounts: _Listed) -> Iterator[tuple[str, str, VariantStats]]:
     for model, account in accounts:
-        for variant, tally in list(account.tally.variants.items()):
-            yield model, variant, tally
+        for variant, stats in list(account.stats.variants.items()):
+            yield model, variant, stats
 
 
 def _duration(window_s: float) -> str:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from services.router.adapters.prometheus import Accounts
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.histogram import BOUNDS_S
-from services.router.core.accounting.model_stats import Span, Tally
+from services.router.core.accounting.model_stats import ModelStats, Span
 from services.router.core.model_registry import VERSION
 
 
@@ -22,18 +22,18 @@ def _us(span: Span) -> int:
     return int(span.total_s * 1e6)
 
 
-_Metrics = tuple[tuple[str, str, Callable[[Tally], float]], ...]
+_Metrics = tuple[tuple[str, str, Callable[[ModelStats], float]], ...]
 
 _METRICS: _Metrics = (
-    ("request_success", "Requests answered.", lambda tally: tally.success.count),
-    ("request_failure", "Requests that ended in an error.", lambda tally: tally.fail.count),
-    ("count", "Items in the requests answered.", lambda tally: tally.items),
-    ("exec_count", "Batches that ran.", lambda tally: tally.executions),
-    ("pending_request_count", "Requests that wait.", lambda tally: tally.pending),
-    ("request_duration_us", "Time to an answer.", lambda tally: _us(tally.success)),
-    ("queue_duration_us", "Of it: waiting.", lambda tally: _us(tally.queue)),
+    ("request_success", "Requests answered.", lambda stats: stats.success.count),
+    ("request_failure", "Requests that ended in an error.", lambda stats: stats.fail.count),
+    ("count", "Items in the requests answered.", lambda stats: stats.items),
+    ("exec_count", "Batches that ran.", lambda stats: stats.executions),
+    ("pending_request_count", "Requests that wait.", lambda stats: stats.pending),
+    ("request_duration_us", "Time to an answer.", lambda stats: _us(stats.success)),
+    ("queue_duration_us", "Of it: waiting.", lambda stats: _us(stats.queue)),
     ("compute_input_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
-    ("compute_infer_duration_us", "Of it: its batch executing.", lambda tally: _us(tally.compute)),
+    ("compute_infer_duration_us", "Of it: its batch executing.", lambda stats: _us(stats.compute)),
     ("compute_output_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
 )
 _CACHE: _Metrics = (
@@ -69,7 +69,7 @@ class TritonCollector(Collector):
                 metric = Metric(f"{prefix}{name}", about, "untyped")
                 for model, account in accounts:
                     labels = {"model": model, "version": VERSION}
-                    metric.add_sample(metric.name, labels, value(account.tally))
+                    metric.add_sample(metric.name, labels, value(account.stats))
                 yield metric
         yield _first_response(accounts)
 
@@ -82,7 +82,7 @@ def _first_response(accounts: Iterable[tuple[str, Account]]) -> Metric:
         labels=("model", "version"),
     )
     for model, account in accounts:
-        variants = list(account.tally.variants.values())
+        variants = list(account.stats.variants.values())
         first = [variant.tokens.first for variant in variants if variant.tokens]
         if first:
             counts = accumulate(map(sum, zip(*(each.counts for each in first), strict=True)))

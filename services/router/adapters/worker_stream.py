@@ -15,7 +15,7 @@ from services.kit.clock import Clock
 from services.router.adapters.reconnect import Peer
 from services.router.core.frames import FRAME_BYTES, frame, take
 from services.router.core.model import Instance, Request
-from services.router.core.worker_port import Cost, Hello, Listener, Result, Usage
+from services.router.core.worker_port import Cost, Hello, Result, Usage, WorkerListener
 
 if TYPE_CHECKING:
     ExecuteCall = grpc.aio.StreamStreamCall[bytes, pb.ExecuteResponse]
@@ -28,14 +28,14 @@ _EMPTY_TURNS = 3
 OpenChannel = Callable[[str], grpc.aio.Channel]
 
 
-class WorkerLinks:
+class WorkerStreams:
     """All links; enter it to open any, leave it to end them all."""
 
     def __init__(self, open_channel: OpenChannel, clock: Clock) -> None:
         self._open_channel = open_channel
         self._clock = clock
         self._tasks = asyncio.TaskGroup()
-        self._links: set[WorkerLink] = set()
+        self._streams: set[WorkerStream] = set()
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -47,20 +47,20 @@ class WorkerLinks:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for link in tuple(self._links):
+        for link in tuple(self._streams):
             link.close()
         await self._tasks.__aexit__(kind, error, traceback)
 
-    def connect(self, instance: Instance, listener: Listener) -> WorkerLink:
+    def connect(self, instance: Instance, listener: WorkerListener) -> WorkerStream:
         """Return a link to a worker and begin to open its stream."""
-        link = WorkerLink(instance, listener, self._open_channel, self._clock)
+        link = WorkerStream(instance, listener, self._open_channel, self._clock)
         link.task = self._tasks.create_task(link.run(), name=f"router.link[{instance.endpoint}]")
-        self._links.add(link)
-        link.task.add_done_callback(lambda _: self._links.discard(link))
+        self._streams.add(link)
+        link.task.add_done_callback(lambda _: self._streams.discard(link))
         return link
 
 
-class WorkerLink:
+class WorkerStream:
     """A stream to one worker.
 
     Attributes:
@@ -70,7 +70,7 @@ class WorkerLink:
     task: asyncio.Task[None]
 
     def __init__(
-        self, instance: Instance, listener: Listener, open_channel: OpenChannel, clock: Clock
+        self, instance: Instance, listener: WorkerListener, open_channel: OpenChannel, clock: Clock
     ) -> None:
         self._instance = instance
         self._listener = listener

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from services.router.core.latency_estimator import Pace
+from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance, Request
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class InstanceState:
     """A worker's credits and what it holds.
 
     Attributes:
@@ -22,7 +22,7 @@ class Lane:
         used_at: Tick of its last change, for "idle longest".
         weight: Its state in smooth weighted round robin.
         answered: Requests it answered.
-        pace: How fast it answers.
+        latency: How fast it answers.
     """
 
     instance: Instance
@@ -34,7 +34,7 @@ class Lane:
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
-    pace: Pace = field(default_factory=Pace)
+    latency: LatencyEstimator = field(default_factory=LatencyEstimator)
 
     @property
     def takes_work(self) -> bool:

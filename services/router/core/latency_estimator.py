@@ -6,7 +6,7 @@ _MEMORY = 1 / 16  # weight of the newest answer: some two batches of eight
 _DOUBT = 1 - 1 / 256
 
 
-class Pace:
+class LatencyEstimator:
     """Estimates of one instance, s; 0: nothing is known yet.
 
     Attributes:

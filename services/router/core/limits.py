@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.kit.config import Deployment
 from services.router.core.model import Limits
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 
 _MIB = 2**20
 _OVERTAKING_SLOS = 10.0  # far beyond the objective: whom it protects is late anyhow
@@ -29,6 +29,6 @@ def limits(deployment: Deployment) -> dict[str, Limits]:
     }
 
 
-def space(deployment: Deployment) -> Space:
+def byte_budget(deployment: Deployment) -> ByteBudget:
     """Return the room that waiting requests have, over all models."""
-    return Space(int(deployment.router.max_queue_mib * _MIB))
+    return ByteBudget(int(deployment.router.max_queue_mib * _MIB))

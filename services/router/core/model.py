@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from services.kit.config import Discipline, InstanceChoice
 
 if TYPE_CHECKING:
-    from services.router.core.pipeline.pipeline_request import Journey
+    from services.router.core.pipeline.pipeline_request import PipelineRequest
 
 POISON_DEATHS = 2
 """A request that was with this many workers when they died is not given to another."""
@@ -135,7 +135,7 @@ class Limits:
     overtaking_s: float = 10.0
 
 
-class Parts(Protocol):
+class ResponseReceiver(Protocol):
     """A caller's side of a request whose answer may come in parts.
 
     A worker's results before the last are parts; the last may be empty where all was said before.
@@ -188,7 +188,7 @@ class Request:
         begun: A part of its answer has come: nobody else can answer it any more.
         said: Results that have come, where its model is decoupled.
         said_s: When the newest did.
-        journey: Its way through a pipeline, once a stage has answered; None: it is on none.
+        pipeline: Its way through a pipeline, once a stage has answered; None: it is on none.
     """
 
     number: int
@@ -212,13 +212,13 @@ class Request:
     place: int = 0
     hedge: InstanceId | None = None
     over: bool = False
-    parts: Parts | None = None
+    parts: ResponseReceiver | None = None
     begun: bool = False
     said: int = 0
     said_s: float = 0.0
-    journey: Journey | None = None
+    pipeline: PipelineRequest | None = None
 
     @property
     def order(self) -> int:
         """Its place by arrival: what a pipeline has begun stands where its client's request did."""
-        return self.number if self.journey is None else self.journey.number
+        return self.number if self.pipeline is None else self.pipeline.number

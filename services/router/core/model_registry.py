@@ -8,10 +8,10 @@ from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavail
 from services.router.core.balancing.weigher import Grid
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.dispatch.overload import Pressure
+from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.pipeline.stages import Stages, first_only
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 
 VERSION = "1"
 """The only version of every model."""
@@ -19,7 +19,7 @@ VERSION = "1"
 _TABLE_RETRY_S = 1.0
 
 
-class Switchboard:
+class ModelRegistry:
     """Dispatchers by model.
 
     Attributes:
@@ -30,12 +30,12 @@ class Switchboard:
         self,
         table: RoutingTable,
         limits: Mapping[str, Limits],
-        space: Space | None = None,
+        byte_budget: ByteBudget | None = None,
         grid: Grid | None = None,
     ) -> None:
         self.table = table
         self._limits = limits
-        self._space = space or Space()
+        self._byte_budget = byte_budget or ByteBudget()
         self._grid = grid
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
         self._retired: dict[str, Dispatcher] = {}  # their workers still compute
@@ -44,9 +44,9 @@ class Switchboard:
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._dispatchers.values())
 
-    def pressures(self) -> dict[str, Pressure]:
+    def overloads(self) -> dict[str, Overload]:
         """Return the pressure on each model, from whatever thread."""
-        return {name: found.pressure for name, found in list(self._dispatchers.items())}
+        return {name: found.overload for name, found in list(self._dispatchers.items())}
 
     @property
     def ready(self) -> bool:
@@ -121,7 +121,9 @@ class Switchboard:
         )
 
     def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
-        return Dispatcher(routes, self._limits.get(routes.model, Limits()), self._space, self._grid)
+        return Dispatcher(
+            routes, self._limits.get(routes.model, Limits()), self._byte_budget, self._grid
+        )
 
     def swap(self, table: RoutingTable) -> list[Decision]:
         """Take over a new routing table, all of it at once."""
@@ -143,7 +145,7 @@ class Switchboard:
             decisions += self._swap_stages(dispatcher, routes)
             decisions += dispatcher.swap(first_only(routes))
             decisions += self.settle(name)
-        self._retired = {name: each for name, each in self._retired.items() if each.lanes}
+        self._retired = {name: each for name, each in self._retired.items() if each.states}
         self._stages = {name: each for name, each in self._stages.items() if not each.idle}
         return decisions
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from services.kit.errors import ServiceError, from_status
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, Request
-from services.router.core.single_response import OnlyOne
+from services.router.core.single_response import SingleResponse
 from services.router.core.worker_port import Result
 
 
@@ -27,7 +27,7 @@ def outcome(
     elif request.parts is None and result.response:
         return Outcome(instance, result)
     else:
-        parts = request.parts or OnlyOne(request.model)
+        parts = request.parts or SingleResponse(request.model)
         try:
             result.response = parts.last(result.response)
         except ServiceError as refusal:

@@ -6,7 +6,7 @@ from services.kit.errors import Unimplemented
 from services.router.core.model import Instance
 
 
-class OnlyOne:
+class SingleResponse:
     """The `Parts` of a unary call: one response is an answer, whenever it came; more are not."""
 
     def __init__(self, model: str) -> None:

@@ -48,7 +48,7 @@ class Hello:
     decoupled: bool = False
 
 
-class Link(Protocol):
+class WorkerPort(Protocol):
     """A stream to one worker, that reopens itself."""
 
     def send(self, request: Request) -> None:
@@ -64,7 +64,7 @@ class Link(Protocol):
         ...
 
 
-class Listener(Protocol):
+class WorkerListener(Protocol):
     """What links tell."""
 
     def hello(self, instance: Instance, hello: Hello) -> None:
@@ -88,4 +88,4 @@ class Listener(Protocol):
         ...
 
 
-Connect = Callable[[Instance, Listener], Link]
+Connect = Callable[[Instance, WorkerListener], WorkerPort]

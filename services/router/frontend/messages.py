@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
 from services.kit.errors import ResourceExhausted, Unavailable
-from services.router.core.accounting.model_stats import Span, Tally
+from services.router.core.accounting.model_stats import ModelStats, Span
 from services.router.core.accounting.response_stats import Count
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION
@@ -87,7 +87,7 @@ def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig
     batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
     sizes = (
         _told(routes.model, hello).credits,
-        *(lane.credits for lane in dispatcher.lanes.values()),
+        *(state.credits for state in dispatcher.states.values()),
     )
     variants = sorted({instance.variant for instance in routes.instances})
     found = config_pb.ModelConfig(
@@ -122,7 +122,7 @@ def _type(datatype: str) -> config_pb.DataType.ValueType:
     return config_pb.DataType.Value(name) if name in known else config_pb.TYPE_INVALID
 
 
-def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.ModelStatistics:
+def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> pb.ModelStatistics:
     """Return Triton's counters of a model.
 
     Input and output conversion happen inside the worker's batch and are part of compute_infer;
@@ -131,28 +131,28 @@ def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.Mod
 
     Args:
         model: Its name.
-        tally: Its account.
+        stats: Its account.
         age_s: Time since the newest answer, s.
         now_ms: Wall-clock time since the epoch, ms.
     """
-    answered = tally.success.count
+    answered = stats.success.count
     return pb.ModelStatistics(
         name=model,
         version=VERSION,
         last_inference=now_ms - int(age_s * 1e3) if answered else 0,
-        inference_count=tally.items,
-        execution_count=tally.executions,
+        inference_count=stats.items,
+        execution_count=stats.executions,
         inference_stats=pb.InferStatistics(
-            success=_duration(tally.success),
-            fail=_duration(tally.fail),
-            queue=_duration(tally.queue),
-            compute_infer=_duration(tally.compute),
-            cache_hit=_duration(tally.cache_hits),
-            cache_miss=_duration(tally.cache_misses),
+            success=_duration(stats.success),
+            fail=_duration(stats.fail),
+            queue=_duration(stats.queue),
+            compute_infer=_duration(stats.compute),
+            cache_hit=_duration(stats.cache_hits),
+            cache_miss=_duration(stats.cache_misses),
         ),
         batch_stats=[
             pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, span))
-            for size, span in sorted(tally.batches.items())
+            for size, span in sorted(stats.batches.items())
         ],
         response_stats={
             str(index): pb.InferResponseStatistics(
@@ -161,7 +161,7 @@ def statistics(model: str, tally: Tally, *, age_s: float, now_ms: int) -> pb.Mod
                 empty_response=_duration(place.empty),
                 fail=_duration(place.fail),
             )
-            for index, place in sorted(tally.responses.places.items())
+            for index, place in sorted(stats.responses.places.items())
         },
     )
 

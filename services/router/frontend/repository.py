@@ -16,7 +16,7 @@ from services.kit.errors import (
     Unimplemented,
 )
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model_registry import VERSION, Switchboard
+from services.router.core.model_registry import VERSION, ModelRegistry
 
 READY: Final = "READY"
 UNAVAILABLE: Final = "UNAVAILABLE"
@@ -33,11 +33,11 @@ class Entry(NamedTuple):
     reason: str
 
 
-def index(board: Switchboard, repository: str, *, ready_only: bool) -> Iterator[Entry]:
+def index(registry: ModelRegistry, repository: str, *, ready_only: bool) -> Iterator[Entry]:
     """Yield the models that clients may name, by name.
 
     Args:
-        board: The router's models.
+        registry: The router's models.
         repository: The repository asked for; "": all.
         ready_only: Leave out those that take no requests.
 
@@ -50,37 +50,37 @@ def index(board: Switchboard, repository: str, *, ready_only: bool) -> Iterator[
             " repository_name empty",
             field="repository_name",
         )
-    for dispatcher in sorted(board, key=lambda dispatcher: dispatcher.routes.model):
-        why = _why_not_ready(board, dispatcher)
+    for dispatcher in sorted(registry, key=lambda dispatcher: dispatcher.routes.model):
+        why = _why_not_ready(registry, dispatcher)
         if not (why and ready_only):
             yield Entry(dispatcher.routes.model, VERSION, UNAVAILABLE if why else READY, why)
 
 
-def _why_not_ready(board: Switchboard, dispatcher: Dispatcher) -> str:
+def _why_not_ready(registry: ModelRegistry, dispatcher: Dispatcher) -> str:
     if dispatcher.ready:
         return ""
-    if board.table.revision == 0:
+    if registry.table.revision == 0:
         return "no routing table has come from the planner yet"
-    lanes = [lane for lane in dispatcher.lanes.values() if not lane.leaving]
-    if not lanes:
+    states = [state for state in dispatcher.states.values() if not state.leaving]
+    if not states:
         return "the plan gives it no instance"
-    if not any(lane.up for lane in lanes):
-        return f"none of its {len(lanes)} instances can be reached"
+    if not any(state.up for state in states):
+        return f"none of its {len(states)} instances can be reached"
     return "its instances drain"
 
 
-def fixed(board: Switchboard, model: str, verb: str) -> ServiceError:
+def fixed(registry: ModelRegistry, model: str, verb: str) -> ServiceError:
     """Return the refusal to load or unload a model.
 
     Args:
-        board: The router's models.
+        registry: The router's models.
         model: The one to be changed.
         verb: What is asked, for the message: "load" or "unload".
 
     Raises:
         ServiceError: As `Switchboard.model`: there is no such model.
     """
-    board.model(model)
+    registry.model(model)
     return FailedPrecondition(
         f"cannot {verb} {model!r}: the planner decides what runs. To change it, edit"
         " models in the deployment file, or use `cinquefoil plan dry-run --apply` and"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class StreamedRequest:
     """One request of a stream.
 
     Attributes:
@@ -30,11 +30,11 @@ class Turn:
 class Departure:
     """What leaves next. Attributes: body, of the turn; None: the turn is over."""
 
-    turn: Turn
+    streamed: StreamedRequest
     body: bytes | None
 
 
-class Turns:
+class ResponseSequencer:
     """Requests of a stream, and their answers on the way out.
 
     Attributes:
@@ -43,29 +43,29 @@ class Turns:
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._ordered: deque[Turn] = deque()
+        self._ordered: deque[StreamedRequest] = deque()
         self._leaving: deque[Departure] = deque()
 
-    def open(self, *, ordered: bool) -> Turn:
+    def open(self, *, ordered: bool) -> StreamedRequest:
         """Begin a request."""
-        turn = Turn(ordered)
+        streamed = StreamedRequest(ordered)
         if ordered:
-            self._ordered.append(turn)
-        return turn
+            self._ordered.append(streamed)
+        return streamed
 
-    def put(self, turn: Turn, body: bytes) -> None:
+    def put(self, streamed: StreamedRequest, body: bytes) -> None:
         """Add an answer, or a part of one."""
         self.held_bytes += len(body)
-        if self._may_leave(turn):
-            self._leaving.append(Departure(turn, body))
+        if self._may_leave(streamed):
+            self._leaving.append(Departure(streamed, body))
         else:
-            turn.waiting.append(body)
+            streamed.waiting.append(body)
 
-    def end(self, turn: Turn) -> None:
+    def end(self, streamed: StreamedRequest) -> None:
         """Note that a request has no further answer."""
-        turn.over = True
-        if not turn.ordered:
-            self._leaving.append(Departure(turn, None))
+        streamed.over = True
+        if not streamed.ordered:
+            self._leaving.append(Departure(streamed, None))
             return
         while self._ordered and self._ordered[0].over:
             self._leaving.append(Departure(self._ordered.popleft(), None))
@@ -80,9 +80,9 @@ class Turns:
         self.held_bytes -= len(departure.body or b"")
         return departure
 
-    def _may_leave(self, turn: Turn) -> bool:
-        return not turn.ordered or self._ordered[0] is turn
+    def _may_leave(self, streamed: StreamedRequest) -> bool:
+        return not streamed.ordered or self._ordered[0] is streamed
 
-    def _release(self, turn: Turn) -> None:
-        self._leaving.extend(Departure(turn, body) for body in turn.waiting)
-        turn.waiting = []
+    def _release(self, streamed: StreamedRequest) -> None:
+        self._leaving.extend(Departure(streamed, body) for body in streamed.waiting)
+        streamed.waiting = []

@@ -16,7 +16,7 @@ from services.kit.telemetry import tracing
 from services.router.core.accounting.receipts import who
 from services.router.core.model import Instance
 from services.router.core.wire import Head, bool_parameter, enclosed, string_parameter
-from services.router.frontend.response_sequencer import Turn, Turns
+from services.router.frontend.response_sequencer import ResponseSequencer, StreamedRequest
 from services.router.runtime.engine import Engine, shutting_down
 
 _MOST_UNREAD_BYTES: Final = 16 * 2**20
@@ -31,7 +31,7 @@ Read = Callable[[bytes], Head]
 """Reads and checks a request; raises ServiceError."""
 
 
-class Conversation:
+class InferStream:
     """One call.
 
     Args:
@@ -61,7 +61,7 @@ class Conversation:
         self._remaining_s = remaining_s
         self._client = client
         self._fails_fast = fails_fast
-        self._turns = Turns()
+        self._sequencer = ResponseSequencer()
         self._places = asyncio.Semaphore(at_once)
         self._changed = asyncio.Event()
         self._complete = False
@@ -89,44 +89,46 @@ class Conversation:
         except ExceptionGroup as group:
             raise _first(group) from group
 
-    def _begin(self, body: bytes) -> tuple[Turn, bytes, Head | ServiceError]:
+    def _begin(self, body: bytes) -> tuple[StreamedRequest, bytes, Head | ServiceError]:
         """Give a request its turn, in order of arrival."""
         try:
             head = self._read(body)
         except ServiceError as error:
-            return self._turns.open(ordered=True), body, error
+            return self._sequencer.open(ordered=True), body, error
         hello = self._engine.hellos.get(head.model_name)
-        return self._turns.open(ordered=not (hello and hello.decoupled)), body, head
+        return self._sequencer.open(ordered=not (hello and hello.decoupled)), body, head
 
-    async def _answer(self, turn: Turn, body: bytes, head: Head | ServiceError) -> None:
+    async def _answer(
+        self, streamed: StreamedRequest, body: bytes, head: Head | ServiceError
+    ) -> None:
         try:
             if isinstance(head, ServiceError):
                 raise head
-            parts = _Forwarding(lambda part: self._put(turn, part), self._turns)
+            parts = _Forwarding(lambda part: self._put(streamed, part), self._sequencer)
             with tracing.part("router.stream"):
                 answer = await self._engine.ask(
                     head, body, self._remaining_s(), parts, self._client
                 )
             if not parts.said_all:
-                self._put(turn, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
+                self._put(streamed, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
             elif _wants_empty_final(body):
-                self._put(turn, enclosed(_INFER_RESPONSE, _named(head), answer.body, _FINAL))
+                self._put(streamed, enclosed(_INFER_RESPONSE, _named(head), answer.body, _FINAL))
         except ServiceError as error:
             if self._fails_fast:
                 raise
-            self._put(turn, _failed(error, head))
-        self._turns.end(turn)
+            self._put(streamed, _failed(error, head))
+        self._sequencer.end(streamed)
         self._changed.set()
 
-    def _put(self, turn: Turn, body: bytes) -> None:
-        self._turns.put(turn, body)
+    def _put(self, streamed: StreamedRequest, body: bytes) -> None:
+        self._sequencer.put(streamed, body)
         self._changed.set()
 
     async def _send(self) -> None:
         """Write what may leave, until all has left."""
         while True:
             self._changed.clear()
-            while (departure := self._turns.next()) is not None:
+            while (departure := self._sequencer.next()) is not None:
                 if departure.body is None:
                     self._open -= 1
                     self._places.release()
@@ -147,15 +149,15 @@ class Conversation:
 class _Forwarding:
     """The `Parts` of a stream: each leaves as it comes. Attributes: said_all (nothing is left)."""
 
-    def __init__(self, put: Callable[[bytes], None], turns: Turns) -> None:
+    def __init__(self, put: Callable[[bytes], None], sequencer: ResponseSequencer) -> None:
         self.said_all = False
         self._put = put
-        self._turns = turns
+        self._sequencer = sequencer
 
     def add(self, instance: Instance, response: bytes) -> None:
-        if self._turns.held_bytes > _MOST_UNREAD_BYTES:
+        if self._sequencer.held_bytes > _MOST_UNREAD_BYTES:
             raise ResourceExhausted(
-                f"{self._turns.held_bytes} bytes of answers wait for the client to read them,"
+                f"{self._sequencer.held_bytes} bytes of answers wait for the client to read them,"
                 f" and {_MOST_UNREAD_BYTES} may",
                 reason="SLOW_CLIENT",
             )

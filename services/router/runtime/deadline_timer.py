@@ -12,7 +12,7 @@ TICK_S = 0.01
 """How late something may be."""
 
 
-class Ticks(Generic[Item]):
+class DeadlineTimer(Generic[Item]):
     """What is due, in ticks; the event loop has one timer per tick and not one per item.
 
     An item costs two dictionary accesses to add and two to drop, and what was dropped holds no

@@ -17,7 +17,7 @@ from services.router.core.dispatch.decisions import (
     Decision,
     Dial,
     Fail,
-    Look,
+    Reconsider,
     Release,
     Reply,
     Restart,
@@ -26,27 +26,27 @@ from services.router.core.dispatch.decisions import (
 )
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, ModelRoutes, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Outcome, outcome
-from services.router.core.single_response import OnlyOne
-from services.router.core.worker_port import Connect, Hello, Link, Result
-from services.router.runtime.pipeline_relay import Relay
+from services.router.core.single_response import SingleResponse
+from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
+from services.router.runtime.pipeline_relay import PipelineRelay
 
 End = Callable[[Request, Outcome | ServiceError], None]
 
 
-class _Line(NamedTuple):
+class _OpenStream(NamedTuple):
     """A link and the dispatcher whose requests it carries."""
 
-    link: Link
+    link: WorkerPort
     dispatcher: Dispatcher
 
 
-class Carrier:
+class DecisionExecutor:
     """Streams to workers, and what comes of them.
 
     Args:
-        board: The core.
+        registry: The core.
         connect: Opens a stream to a worker.
         open_account: Opens the account of a model that is new in the table.
         clock: Time.
@@ -60,7 +60,7 @@ class Carrier:
 
     def __init__(
         self,
-        board: Switchboard,
+        registry: ModelRegistry,
         connect: Connect,
         *,
         open_account: Callable[[ModelRoutes], Account],
@@ -70,18 +70,18 @@ class Carrier:
         self.accounts: dict[str, Account] = {}
         self.hellos: dict[str, Hello] = {}
         self.numbers = count(1)
-        self._board = board
+        self._registry = registry
         self._connect = connect
         self._open_account = open_account
         self._clock = clock
         self._end = end
-        self._relay = Relay(board, self.numbers)
-        self._lines: dict[InstanceId, _Line] = {}
+        self._relay = PipelineRelay(registry, self.numbers)
+        self._streams: dict[InstanceId, _OpenStream] = {}
         self._open_accounts()
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
-        self.carry_out(self._board.swap(table))
+        self.execute(self._registry.swap(table))
         self._open_accounts()
 
     # ---- what workers tell ---------------------------------------------------------------------
@@ -91,23 +91,23 @@ class Carrier:
         whole = hello if instance.stages == 1 else self._relay.hello(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
-        line = self._lines.get(instance.id)
+        line = self._streams.get(instance.id)
         if line:
-            self.carry_out(line.dispatcher.up(instance.id, hello.credits))
+            self.execute(line.dispatcher.up(instance.id, hello.credits))
             self._settle(instance)
 
     def credits(self, instance: Instance, credits_: int) -> None:
         """The worker may be given so many requests from now on."""
-        line = self._lines.get(instance.id)
+        line = self._streams.get(instance.id)
         if line:
-            self.carry_out(line.dispatcher.credits(instance.id, credits_))
+            self.execute(line.dispatcher.credits(instance.id, credits_))
             self._settle(instance)
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
         """The worker is done with requests."""
         now_s = self._clock.monotonic()
         for result in results:
-            line = self._lines.get(instance.id)
+            line = self._streams.get(instance.id)
             if line is None:  # released by the result before
                 break
             if result.more:
@@ -123,26 +123,26 @@ class Carrier:
             )
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
                 self.accounts[instance.model].spent(instance, result)  # its caller has gone
-            self.carry_out(decisions, result)
+            self.execute(decisions, result)
         self._settle(instance)
 
     def draining(self, instance: Instance) -> None:
         """The worker takes no more requests."""
-        line = self._lines.get(instance.id)
+        line = self._streams.get(instance.id)
         if line:
-            self.carry_out(line.dispatcher.draining(instance.id))
+            self.execute(line.dispatcher.draining(instance.id))
             self._settle(instance)
 
     def broken(self, instance: Instance) -> None:
         """The stream ended, or could not be opened."""
-        line = self._lines.get(instance.id)
+        line = self._streams.get(instance.id)
         if line:
-            self.carry_out(line.dispatcher.down(instance.id))
+            self.execute(line.dispatcher.down(instance.id))
             self._settle(instance)
 
     # ---- what is to be done --------------------------------------------------------------------
 
-    def carry_out(self, decisions: Iterable[Decision], result: Result | None = None) -> None:
+    def execute(self, decisions: Iterable[Decision], result: Result | None = None) -> None:
         """Do what the core decided; `result` is what it decided upon, if a worker's answer was."""
         for decision in decisions:
             match decision:
@@ -151,30 +151,30 @@ class Carrier:
                 case Reply(instance, request) if result is not None:
                     self._reply(instance, request, result)
                 case Restart(request):
-                    self.carry_out(self._relay.again(request, self._clock.monotonic()))
+                    self.execute(self._relay.again(request, self._clock.monotonic()))
                 case Fail(request, error):
                     self._end(request, error)
                 case Withdraw(instance, request):
-                    self._lines[instance.id].link.withdraw(request.number)
+                    self._streams[instance.id].link.withdraw(request.number)
                 case Dial(instance):
-                    dispatcher = self._board.of(instance)
+                    dispatcher = self._registry.of(instance)
                     link = self._connect(instance, self)
-                    self._lines[instance.id] = _Line(link, dispatcher)
+                    self._streams[instance.id] = _OpenStream(link, dispatcher)
                 case Release(instance):
-                    self._lines.pop(instance.id).link.close()
-                case Look(model, at_s):
-                    self._look_at(model, at_s)
+                    self._streams.pop(instance.id).link.close()
+                case Reconsider(model, at_s):
+                    self._reconsider_at(model, at_s)
 
     def _settle(self, instance: Instance) -> None:
         """Have pipelines follow what happened to an instance of one of their stages."""
         if instance.stages > 1:
-            self.carry_out(self._board.settle(instance.model))
+            self.execute(self._registry.settle(instance.model))
 
     def _reply(self, instance: Instance, request: Request, result: Result) -> None:
         """Give a result to the request's caller, or to the next stage."""
         if instance.passes_on and not result.status:
             now_s = self._clock.monotonic()
-            self.carry_out(self._relay.onward(instance, request, result, now_s))
+            self.execute(self._relay.onward(instance, request, result, now_s))
             return
         account = self.accounts[request.model]
         if self.hellos[request.model].decoupled:
@@ -184,8 +184,8 @@ class Carrier:
     def _send(self, instance: Instance, request: Request) -> None:
         request.sent_s = self._clock.monotonic()
         if request.attempts > 1:
-            self.accounts[request.model].tally.retry()
-        self._lines[instance.id].link.send(request)
+            self.accounts[request.model].stats.retry()
+        self._streams[instance.id].link.send(request)
 
     def _part(self, dispatcher: Dispatcher, instance: Instance, result: Result) -> None:
         """Hand a part of an answer on; its request keeps its credit until the last."""
@@ -194,28 +194,28 @@ class Carrier:
             return
         request.begun = True
         self._heard(request, result)
-        request.parts = request.parts or OnlyOne(request.model)
+        request.parts = request.parts or SingleResponse(request.model)
         try:
             request.parts.add(instance, result.response)
         except ServiceError as error:
-            self.carry_out([*dispatcher.abandon(request), Fail(request, error)])
+            self.execute([*dispatcher.cancel(request), Fail(request, error)])
 
     def _heard(self, request: Request, result: Result) -> None:
-        responses = self.accounts[request.model].tally.responses
+        responses = self.accounts[request.model].stats.responses
         responses.heard(request, result, self._clock.monotonic())
 
-    def _look_at(self, model: str, at_s: float) -> None:
+    def _reconsider_at(self, model: str, at_s: float) -> None:
         wait_s = max(at_s - self._clock.monotonic(), 0.0)
-        asyncio.get_running_loop().call_later(wait_s, self._look, model)
+        asyncio.get_running_loop().call_later(wait_s, self._reconsider, model)
 
-    def _look(self, model: str) -> None:
+    def _reconsider(self, model: str) -> None:
         """Let a model's dispatcher look at what waits; nothing happens where the model is gone."""
-        dispatcher = self._board.find(model)
+        dispatcher = self._registry.find(model)
         if dispatcher is not None:
-            self.carry_out(dispatcher.look(self._clock.monotonic()))
+            self.execute(dispatcher.reconsider(self._clock.monotonic()))
 
     def _open_accounts(self) -> None:
-        for dispatcher in self._board:
+        for dispatcher in self._registry:
             routes = dispatcher.routes
             account = self.accounts.get(routes.model) or self._open_account(routes)
             account.use(routes)

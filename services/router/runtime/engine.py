@@ -15,14 +15,14 @@ from services.kit.telemetry import logs, tracing
 from services.router.core.accounting.account import Account, Answer
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.length_port import Lengths
-from services.router.core.model import ModelRoutes, Parts, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.length_port import LengthPort
+from services.router.core.model import ModelRoutes, Request, ResponseReceiver, RoutingTable
+from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Outcome
 from services.router.core.wire import Head
 from services.router.core.worker_port import Connect
-from services.router.runtime.deadline_timer import Ticks
-from services.router.runtime.decision_executor import Carrier
+from services.router.runtime.deadline_timer import DeadlineTimer
+from services.router.runtime.decision_executor import DecisionExecutor
 
 _log = logs.get("router")
 
@@ -31,7 +31,7 @@ class Engine:
     """Has requests answered.
 
     Attributes:
-        board: The core.
+        registry: The core.
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
         lengths: Foretells lengths of answers; None: nobody does.
@@ -40,28 +40,28 @@ class Engine:
 
     def __init__(
         self,
-        board: Switchboard,
+        registry: ModelRegistry,
         connect: Connect,
         *,
         open_account: Callable[[ModelRoutes], Account],
         clock: Clock,
         default_timeout_s: float,
     ) -> None:
-        self.board = board
-        self.lengths: Lengths | None = None
+        self.registry = registry
+        self.lengths: LengthPort | None = None
         self._clock = clock
         self._default_timeout_s = default_timeout_s
-        self._carrier = Carrier(
-            board,
+        self._executor = DecisionExecutor(
+            registry,
             connect,
             open_account=open_account,
             clock=clock,
             end=self._end,
         )
-        self.accounts = self._carrier.accounts
-        self.hellos = self._carrier.hellos
+        self.accounts = self._executor.accounts
+        self.hellos = self._executor.hellos
         self._callers: dict[int, asyncio.Future[Outcome | ServiceError]] = {}
-        self._deadlines = Ticks(self._expire)
+        self._deadlines = DeadlineTimer(self._expire)
         self.closing = asyncio.Event()
         self._empty = asyncio.Event()
 
@@ -72,7 +72,7 @@ class Engine:
         head: Head,
         body: bytes,
         remaining_s: float | None,
-        parts: Parts | None = None,
+        parts: ResponseReceiver | None = None,
         client: Callable[[], str] | None = None,
     ) -> Answer:
         """Have a request answered.
@@ -87,7 +87,7 @@ class Engine:
         Raises:
             ServiceError: Why there is no answer; the worker's errors are passed on.
         """
-        dispatcher = self.board.model(head.model_name, head.model_version)
+        dispatcher = self.registry.model(head.model_name, head.model_version)
         account = self.accounts[head.model_name]
         request, watched = self._request(dispatcher, head, body, remaining_s)
         request.parts, request.whose = parts, client
@@ -95,7 +95,7 @@ class Engine:
         tick = 0
         try:
             future = self._open(dispatcher, request)
-            account.tally.accept()
+            account.stats.accept()
             if watched:
                 tick = self._deadlines.add(
                     request.deadline_s, request.number, (dispatcher, request), request.arrived_s
@@ -107,7 +107,7 @@ class Engine:
             account.failure(request, error.status, self._clock.monotonic())
             raise
         except asyncio.CancelledError:
-            self._elsewhere(dispatcher, request, Dispatcher.abandon)
+            self._elsewhere(dispatcher, request, Dispatcher.cancel)
             if not future.cancelled():  # the answer came together with the end
                 self._unclaimed(account, future.result())
             now_s = self._clock.monotonic()
@@ -140,7 +140,7 @@ class Engine:
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
-        self._carrier.swap(table)
+        self._executor.swap(table)
 
     # ---- inside --------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Engine:
         default_s = dispatcher.limits.default_deadline_s or self._default_timeout_s
         limit_s = head.limit_s(remaining_s, default_s)
         request = Request(
-            number=next(self._carrier.numbers),
+            number=next(self._executor.numbers),
             model=head.model_name,
             body=body,
             arrived_s=now_s,
@@ -172,8 +172,8 @@ class Engine:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome | ServiceError] = loop.create_future()
         self._callers[request.number] = future
-        self._carrier.carry_out(dispatcher.offer(request))
-        if self.lengths is not None and dispatcher.foretells and request.holder is None:
+        self._executor.execute(dispatcher.offer(request))
+        if self.lengths is not None and dispatcher.predicts_lengths and request.holder is None:
             self.lengths.ask(dispatcher, request)
         hedge_after_s = dispatcher.limits.hedge_after_s
         if hedge_after_s is not None:
@@ -204,16 +204,16 @@ class Engine:
         what: Callable[[Dispatcher, Request], list[Decision]],
     ) -> None:
         """Have something done with a client's request at whichever stage it is by now."""
-        if request.journey is None:
-            self._carrier.carry_out(what(dispatcher, request))
+        if request.pipeline is None:
+            self._executor.execute(what(dispatcher, request))
             return
-        now = request.journey.now
-        self._carrier.carry_out(what(self.board.at(now) or dispatcher, now))
-        self._carrier.carry_out(self.board.settle(request.model))
+        now = request.pipeline.now
+        self._executor.execute(what(self.registry.at(now) or dispatcher, now))
+        self._executor.execute(self.registry.settle(request.model))
 
     def _end(self, request: Request, ended: Outcome | ServiceError) -> None:
-        journey = request.journey
-        caller = self._callers.get(journey.number if journey else request.number)
+        pipeline = request.pipeline
+        caller = self._callers.get(pipeline.number if pipeline else request.number)
         if caller is not None and not caller.done():
             caller.set_result(ended)
         else:

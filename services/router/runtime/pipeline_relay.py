@@ -8,24 +8,24 @@ from inference import grpc_service_pb2 as pb
 from services.kit.errors import ServiceError
 from services.router.core.dispatch.decisions import Decision, Fail, Restart
 from services.router.core.model import Instance, Request
-from services.router.core.model_registry import Switchboard
-from services.router.core.pipeline.pipeline_request import Journey
+from services.router.core.model_registry import ModelRegistry
+from services.router.core.pipeline.pipeline_request import PipelineRequest
 from services.router.core.worker_port import Hello, Result
 
 Key = tuple[str, str, int]
 """Model, variant and stage."""
 
 
-class Relay:
+class PipelineRelay:
     """Requests between two stages.
 
     Args:
-        board: Knows the stages.
+        registry: Knows the stages.
         numbers: For the requests of later stages.
     """
 
-    def __init__(self, board: Switchboard, numbers: Iterator[int]) -> None:
-        self._board = board
+    def __init__(self, registry: ModelRegistry, numbers: Iterator[int]) -> None:
+        self._registry = registry
         self._numbers = numbers
         self._described: dict[Key, pb.ModelMetadataResponse] = {}
 
@@ -44,28 +44,28 @@ class Relay:
         self, instance: Instance, request: Request, result: Result, now_s: float
     ) -> list[Decision]:
         """Give a request that a stage has answered to the next."""
-        journey = request.journey or Journey(request)
+        pipeline = request.pipeline or PipelineRequest(request)
         described = self._described.get((instance.model, instance.variant, instance.stage + 1))
         takes = [tensor.name for tensor in described.inputs] if described else ()
         try:
-            standing = journey.onward(
+            standing = pipeline.onward(
                 instance, result, number=next(self._numbers), takes=takes, now_s=now_s
             )
         except ServiceError as error:
             return [Fail(request, error)]
-        following = self._board.after(instance)
+        following = self._registry.after(instance)
         return [Restart(standing)] if following is None else following.resume(standing, now_s)
 
     def again(self, request: Request, now_s: float) -> list[Decision]:
         """Have a request whose pipeline is gone begin anew."""
-        journey = request.journey
-        if journey is None:
+        pipeline = request.pipeline
+        if pipeline is None:
             return []
         try:
-            first = self._board.model(request.model)
+            first = self._registry.model(request.model)
         except ServiceError as error:
             return [Fail(request, error)]
-        return first.resume(journey.again(next(self._numbers), now_s), now_s)
+        return first.resume(pipeline.again(next(self._numbers), now_s), now_s)
 
 
 def _whole(stages: list[pb.ModelMetadataResponse]) -> pb.ModelMetadataResponse:

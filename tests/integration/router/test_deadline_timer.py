@@ -7,7 +7,7 @@ import gc
 import time
 import weakref
 
-from services.router.runtime.deadline_timer import TICK_S, Ticks
+from services.router.runtime.deadline_timer import TICK_S, DeadlineTimer
 
 
 class Item:
@@ -23,7 +23,7 @@ async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
         if item == "last":
             done.set()
 
-    ticks = Ticks(due)
+    ticks = DeadlineTimer(due)
     now_s = time.monotonic()
     at_s = {"last": now_s + 4 * TICK_S, "first": now_s, "second": now_s + 2 * TICK_S}
     for key, (item, when_s) in enumerate(at_s.items()):
@@ -37,7 +37,7 @@ async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
 async def test_what_is_dropped_is_neither_told_nor_kept() -> None:
     """Its neighbours of the same tick are told; dropping it again, or too late, does nothing."""
     told: asyncio.Queue[Item] = asyncio.Queue()
-    ticks = Ticks(told.put_nowait)
+    ticks = DeadlineTimer(told.put_nowait)
     dropped, kept = Item(), Item()
     gone = weakref.ref(dropped)
     now_s = time.monotonic()
@@ -56,7 +56,7 @@ async def test_what_is_dropped_is_neither_told_nor_kept() -> None:
 
 
 async def test_many_items_share_the_timers_of_few_ticks() -> None:
-    ticks = Ticks[int](lambda _: None)
+    ticks = DeadlineTimer[int](lambda _: None)
     now_s = time.monotonic()
 
     taken = {ticks.add(now_s + key * TICK_S / 1000, key, key, now_s) for key in range(1000)}

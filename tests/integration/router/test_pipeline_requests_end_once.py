@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from services.router.core.model import POISON_DEATHS, Limits, Request
-from services.router.core.pipeline.pipeline_request import Journey
+from services.router.core.pipeline.pipeline_request import PipelineRequest
 from services.router.core.queue.disciplines import DISCIPLINES
 from services.router.core.queue.request_queue import Queue
 from tests.support.router.chaos import MODELS, PATIENCE_S, Chaos
@@ -63,11 +63,11 @@ def test_a_request_goes_through_its_stages_once_or_is_refused_with_a_reason(
     assert outcomes["answered"] > 0.8 * REQUESTS, outcomes
     assert max(books.deaths.values()) <= POISON_DEATHS
     assert not any(world.left_over().values()), world.left_over()
-    tallies = [account.tally for account in world.engine.accounts.values()]
-    told_j = sum(tally.energy_j + tally.unclaimed_j for tally in tallies)
+    tallies = [account.stats for account in world.engine.accounts.values()]
+    told_j = sum(stats.energy_j + stats.unclaimed_j for stats in tallies)
     assert told_j == pytest.approx(books.granted_j), "the stages' energy is told, once"
-    assert sum(tally.success.count for tally in tallies) == outcomes["answered"]
-    assert all(tally.since_start().by_variant["deep"] for tally in tallies)
+    assert sum(stats.success.count for stats in tallies) == outcomes["answered"]
+    assert all(stats.since_start().by_variant["deep"] for stats in tallies)
 
 
 def test_what_was_begun_goes_before_what_came_later() -> None:
@@ -75,7 +75,7 @@ def test_what_was_begun_goes_before_what_came_later() -> None:
     for key in DISCIPLINES.values():
         queue = Queue(key)
         begun, later = (Request(number, "m", b"", 1.0, 9.0) for number in (1, 2))
-        again = Journey(begun).again(3, 2.0)
+        again = PipelineRequest(begun).again(3, 2.0)
         queue.push(later)
         queue.push(again)
 

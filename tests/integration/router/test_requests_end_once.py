@@ -75,10 +75,10 @@ def test_every_request_is_answered_once_or_refused_with_a_reason(
     assert not any(books.ends[body] == ["answered"] for body in books.deaths)
     assert hedge_after_s or max(books.answers.values()) == 1, "no work is done twice"
     assert not any(world.left_over().values()), world.left_over()
-    tallies = [account.tally for account in world.engine.accounts.values()]
-    told_j = sum(tally.energy_j + tally.unclaimed_j for tally in tallies)
+    tallies = [account.stats for account in world.engine.accounts.values()]
+    told_j = sum(stats.energy_j + stats.unclaimed_j for stats in tallies)
     assert told_j == pytest.approx(books.granted_j)
     found = outcomes["MODEL_NOT_FOUND"]
-    assert sum(tally.arrivals for tally in tallies) == REQUESTS - found
-    assert sum(tally.success.count for tally in tallies) == outcomes["answered"]
-    assert sum(tally.fail.count for tally in tallies) == REQUESTS - found - outcomes["answered"]
+    assert sum(stats.arrivals for stats in tallies) == REQUESTS - found
+    assert sum(stats.success.count for stats in tallies) == outcomes["answered"]
+    assert sum(stats.fail.count for stats in tallies) == REQUESTS - found - outcomes["answered"]

@@ -12,10 +12,10 @@ from services.kit.config import InstanceChoice
 from services.kit.errors import ServiceError
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
-from services.router.core.queue.byte_budget import Space
+from services.router.core.model_registry import ModelRegistry
+from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.wire import Head
-from services.router.core.worker_port import Cost, Hello, Listener, Result
+from services.router.core.worker_port import Cost, Hello, Result, WorkerListener
 from services.router.runtime.engine import Engine
 from tests.support.virtual_loop import LoopClock
 
@@ -71,7 +71,7 @@ class Worker:
     """A worker process, the way to it and the router's link: one after another, batch by batch."""
 
     def __init__(
-        self, instance: Instance, listener: Listener, agents: set[str], books: Books
+        self, instance: Instance, listener: WorkerListener, agents: set[str], books: Books
     ) -> None:
         self.instance = instance
         self.up = False
@@ -207,17 +207,17 @@ class World:
         self.books = Books()
         self.workers: dict[str, Worker] = {}
         self.agents = set(NODES)
-        self.space = Space()
-        board = Switchboard(self.table(0, ()), dict.fromkeys(MODELS, limits), self.space)
+        self.byte_budget = ByteBudget()
+        registry = ModelRegistry(self.table(0, ()), dict.fromkeys(MODELS, limits), self.byte_budget)
         self.engine = Engine(
-            board,
+            registry,
             self._connect,
             open_account=lambda routes: Account(routes, lambda _: None),
             clock=LoopClock(),
             default_timeout_s=DEADLINE_S,
         )
 
-    def _connect(self, instance: Instance, listener: Listener) -> Worker:
+    def _connect(self, instance: Instance, listener: WorkerListener) -> Worker:
         made = Worker(instance, listener, self.agents, self.books)
         self.workers[instance.endpoint] = made
         return made
@@ -246,12 +246,12 @@ class World:
 
     def left_over(self) -> Mapping[str, int]:
         """Return what the router still holds."""
-        board = self.engine.board
+        registry = self.engine.registry
         return {
             "callers": self.engine.open,
-            "waiting": sum(each.queue_depth for each in board),
-            "in_flight": sum(each.in_flight for each in board),
-            "bytes": self.space.used_bytes,
+            "waiting": sum(each.queue_depth for each in registry),
+            "in_flight": sum(each.in_flight for each in registry),
+            "bytes": self.byte_budget.used_bytes,
         }
 
 

@@ -8,7 +8,7 @@ from random import Random
 from inference import grpc_service_pb2 as pb
 from services.router.core.model import Instance, ModelRoutes, RoutingTable
 from services.router.core.wire import Head
-from services.router.core.worker_port import Listener
+from services.router.core.worker_port import WorkerListener
 from tests.support.router.chaos import CREDITS, MODELS, NODES, SLO_S, Worker, World
 
 DEEP = 3
@@ -92,7 +92,7 @@ class StageWorker(Worker):
 class PipelineWorld(World):
     """A router whose models are pipelines, on workers that come and go."""
 
-    def _connect(self, instance: Instance, listener: Listener) -> StageWorker:
+    def _connect(self, instance: Instance, listener: WorkerListener) -> StageWorker:
         made = StageWorker(instance, listener, self.agents, self.books)
         self.workers[instance.endpoint] = made
         return made
@@ -120,13 +120,13 @@ class PipelineWorld(World):
 
     def left_over(self) -> Mapping[str, int]:
         """Return what the router still holds, at any stage."""
-        board = self.engine.board
-        parts = [part for first in board for part in board.parts(first.routes.model)]
+        registry = self.engine.registry
+        parts = [part for first in registry for part in registry.parts(first.routes.model)]
         return {
             "callers": self.engine.open,
             "waiting": sum(part.queue_depth for part in parts),
             "in_flight": sum(part.in_flight for part in parts),
-            "bytes": self.space.used_bytes,
+            "bytes": self.byte_budget.used_bytes,
         }
 
     async def ask(self, model: str, body: bytes, patience_s: float | None) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.router.core.frames import frame, take
 from services.router.core.model import Request
-from services.router.core.single_response import OnlyOne
+from services.router.core.single_response import SingleResponse
 
 numbers = st.integers(1, 2**64 - 1)
 requests = st.builds(
@@ -24,7 +24,7 @@ requests = st.builds(
     deadline_s=st.floats(0, 1e6),
     traceparent=st.sampled_from(["", "00-" + "1" * 32 + "-" + "2" * 16 + "-01"]),
     tracestate=st.sampled_from(["", "vendor=" + "x" * 200]),
-    parts=st.sampled_from([None, OnlyOne("m")]),
+    parts=st.sampled_from([None, SingleResponse("m")]),
 )
 
 

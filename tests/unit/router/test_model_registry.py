@@ -7,7 +7,7 @@ import pytest
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.router.core.dispatch.decisions import Dial, Fail, Reply, Send
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
-from services.router.core.model_registry import Switchboard
+from services.router.core.model_registry import ModelRegistry
 
 
 def table(revision: int, **segments: list[str]) -> RoutingTable:
@@ -35,44 +35,44 @@ def request(number: int, model: str) -> Request:
 
 
 def test_a_new_table_dials_what_is_new_and_leaves_alone_what_stays() -> None:
-    board = Switchboard(table(0, cats=[]), {})
-    board.swap(table(1, cats=["a"]))
+    registry = ModelRegistry(table(0, cats=[]), {})
+    registry.swap(table(1, cats=["a"]))
 
-    (dialed,) = board.swap(table(2, cats=["a", "b"], dogs=[]))
+    (dialed,) = registry.swap(table(2, cats=["a", "b"], dogs=[]))
 
     assert isinstance(dialed, Dial)
     assert dialed.instance.segment_id == "b"
-    assert board.table.revision == 2
+    assert registry.table.revision == 2
 
 
 def test_a_model_that_leaves_the_table_still_answers_what_is_being_computed() -> None:
-    board = Switchboard(table(1, cats=["a"]), {"cats": Limits()})
-    (dialed,) = board.swap(table(2, cats=["a"]))
+    registry = ModelRegistry(table(1, cats=["a"]), {"cats": Limits()})
+    (dialed,) = registry.swap(table(2, cats=["a"]))
     assert isinstance(dialed, Dial)
-    cats = board.model("cats")
+    cats = registry.model("cats")
     cats.up(dialed.instance.id, 1)
     (sent,) = cats.offer(request(1, "cats"))
     cats.offer(request(2, "cats"))
 
-    gone = board.swap(table(3, dogs=[]))
+    gone = registry.swap(table(3, dogs=[]))
     (answered, *_) = cats.result(dialed.instance.id, 1, refused=False)
 
     assert isinstance(sent, Send)
     assert [type(decision) for decision in gone] == [Fail]
     assert isinstance(answered, Reply)
     with pytest.raises(NotFound, match="no model 'cats'; models are dogs"):
-        board.model("cats")
+        registry.model("cats")
 
 
 def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
-    board = Switchboard(table(0, cats=[], dogs=[]), {})
-    decisions = board.swap(table(1, cats=["a"], dogs=["b"]))
+    registry = ModelRegistry(table(0, cats=[], dogs=[]), {})
+    decisions = registry.swap(table(1, cats=["a"], dogs=["b"]))
     for decision in decisions:
         assert isinstance(decision, Dial)
-        assert not board.ready
-        board.model(decision.instance.model).up(decision.instance.id, 1)
+        assert not registry.ready
+        registry.model(decision.instance.model).up(decision.instance.id, 1)
 
-    assert board.ready
+    assert registry.ready
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
 def test_what_cannot_be_found_is_told_apart(
     revision: int, name: str, version: str, error: type[Exception]
 ) -> None:
-    board = Switchboard(table(revision, cats=[]), {})
+    registry = ModelRegistry(table(revision, cats=[]), {})
 
     with pytest.raises(error):
-        board.model(name, version)
+        registry.model(name, version)
 
 
 @pytest.mark.parametrize("version", ["", "1"])
 def test_the_only_version_is_one(version: str) -> None:
-    assert Switchboard(table(1, cats=[]), {}).model("cats", version).routes.model == "cats"
+    assert ModelRegistry(table(1, cats=[]), {}).model("cats", version).routes.model == "cats"

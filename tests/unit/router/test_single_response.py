@@ -6,14 +6,14 @@ import pytest
 
 from services.kit.errors import Unimplemented
 from services.router.core.model import Instance
-from services.router.core.single_response import OnlyOne
+from services.router.core.single_response import SingleResponse
 
 INSTANCE = Instance("e", "s", "m", "v", 0.9, 1.0, 1)
 
 
 def answer(parts: list[bytes], last: bytes) -> bytes:
     """Return what a unary call gets."""
-    side = OnlyOne("m")
+    side = SingleResponse("m")
     for part in parts:
         side.add(INSTANCE, part)
     return side.last(last)

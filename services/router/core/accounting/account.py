@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from services.kit.telemetry import tracing
-from services.router.core.accounting.model_stats import Tally
+from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipts import (
     Intensity,
     Receipts,
@@ -14,9 +14,9 @@ from services.router.core.accounting.receipts import (
     spent,
 )
 from services.router.core.accounting.service_level import WINDOWS_S
-from services.router.core.accounting.variant_stats import VariantTally
+from services.router.core.accounting.variant_stats import VariantStats
 from services.router.core.model import Instance, ModelRoutes, Request
-from services.router.core.pipeline.pipeline_request import Leg
+from services.router.core.pipeline.pipeline_request import StageCost
 from services.router.core.worker_port import Cost, Result
 
 
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 class _Variant(NamedTuple):
     """What answers of one variant are counted in and told with."""
 
-    tally: VariantTally
+    stats: VariantStats
     receipts: Receipts
 
 
@@ -39,7 +39,7 @@ class Account:
 
     Attributes:
         routes: Its entry in the newest routing table that had it.
-        tally: The counts.
+        stats: The counts.
     """
 
     def __init__(
@@ -49,19 +49,19 @@ class Account:
         windows_s: tuple[float, ...] = WINDOWS_S,
     ) -> None:
         self.routes = routes
-        self.tally = Tally(routes.slo_latency_s, routes.slo_percentile, windows_s)
+        self.stats = ModelStats(routes.slo_latency_s, routes.slo_percentile, windows_s)
         self._intensity = intensity
         self._variants: dict[str, _Variant] = {}
 
     def use(self, routes: ModelRoutes) -> None:
         """Take over a new routing table's entry."""
         self.routes = routes
-        self.tally.slo_latency_s = routes.slo_latency_s
-        self.tally.slo_percentile = routes.slo_percentile
+        self.stats.slo_latency_s = routes.slo_latency_s
+        self.stats.slo_percentile = routes.slo_percentile
 
     def arrive(self) -> None:
         """Count a request for this model."""
-        self.tally.arrivals += 1
+        self.stats.arrivals += 1
 
     def answer(self, request: Request, instance: Instance, result: Result, now_s: float) -> Answer:
         """Count an answer, and put its receipt on it."""
@@ -70,15 +70,15 @@ class Account:
             variant = self._open(instance)
         cost, carbon = result.cost, None
         queue_s = request.sent_s - request.arrived_s
-        if request.journey is not None:
-            queue_s = request.journey.queue_s
-            cost = request.journey.whole(cost)
+        if request.pipeline is not None:
+            queue_s = request.pipeline.queue_s
+            cost = request.pipeline.whole(cost)
         if cost is not None:
             queue_s += cost.queue_s
             carbon = self._carbon_gco2e(request, instance, result.cost)
-            self.tally.cost(variant.tally, cost, carbon or 0.0)
-        self.tally.answer(
-            variant.tally,
+            self.stats.cost(variant.stats, cost, carbon or 0.0)
+        self.stats.answer(
+            variant.stats,
             now_s,
             latency_s=now_s - request.arrived_s,
             queue_s=queue_s,
@@ -93,11 +93,13 @@ class Account:
 
     def failure(self, request: Request, status: str, now_s: float) -> None:
         """Count a request that ended in an error."""
-        self.tally.failure(status, now_s, now_s - request.arrived_s)
-        for leg in request.journey.legs if request.journey else ():
-            if leg.cost is not None:
-                carbon = carbon_gco2e(leg.instance, leg.cost.energy_j, self._intensity)
-                self.tally.unclaimed(leg.cost.energy_j, carbon or 0.0)
+        self.stats.failure(status, now_s, now_s - request.arrived_s)
+        for stage_cost in request.pipeline.stage_costs if request.pipeline else ():
+            if stage_cost.cost is not None:
+                carbon = carbon_gco2e(
+                    stage_cost.instance, stage_cost.cost.energy_j, self._intensity
+                )
+                self.stats.unclaimed(stage_cost.cost.energy_j, carbon or 0.0)
 
     def spent(self, instance: Instance, result: Result) -> Trailers:
         """Count the energy of work that no answer tells of: it failed, or nobody waits for it.
@@ -108,22 +110,25 @@ class Account:
         if result.cost is None:
             return ()
         carbon = carbon_gco2e(instance, result.cost.energy_j, self._intensity)
-        self.tally.unclaimed(result.cost.energy_j, carbon or 0.0)
+        self.stats.unclaimed(result.cost.energy_j, carbon or 0.0)
         return spent(result.cost, carbon)
 
     def _carbon_gco2e(self, request: Request, last: Instance, cost: Cost | None) -> float | None:
         """Price a request where its energy was used, at each stage; None: not all can be."""
-        legs = [*(request.journey.legs if request.journey else ()), Leg(last, cost)]
+        stage_costs = [
+            *(request.pipeline.stage_costs if request.pipeline else ()),
+            StageCost(last, cost),
+        ]
         priced = [
-            carbon_gco2e(leg.instance, leg.cost.energy_j, self._intensity)
-            for leg in legs
-            if leg.cost is not None
+            carbon_gco2e(stage_cost.instance, stage_cost.cost.energy_j, self._intensity)
+            for stage_cost in stage_costs
+            if stage_cost.cost is not None
         ]
         return None if None in priced else sum(each for each in priced if each is not None)
 
     def _open(self, instance: Instance) -> _Variant:
         found = _Variant(
-            self.tally.variant(instance.variant), Receipts(instance.variant, instance.accuracy)
+            self.stats.variant(instance.variant), Receipts(instance.variant, instance.accuracy)
         )
         self._variants[instance.variant] = found
         return found

@@ -10,16 +10,16 @@ from collections import Counter
 from dataclasses import dataclass
 
 from services.router.core.accounting.histogram import Sketch
-from services.router.core.accounting.response_stats import Responses
+from services.router.core.accounting.response_stats import ResponseStats
 from services.router.core.accounting.service_level import (
     NOT_OURS,
     WINDOWS_S,
+    CounterHistory,
     ServiceLevel,
-    Trail,
     service_level,
 )
-from services.router.core.accounting.stats_window import Window
-from services.router.core.accounting.variant_stats import TokenTally, VariantTally
+from services.router.core.accounting.stats_window import StatsWindow
+from services.router.core.accounting.variant_stats import TokenStats, VariantStats
 from services.router.core.worker_port import Cost
 
 
@@ -46,7 +46,7 @@ class _Batches:
         self.compute_s = 0.0
 
 
-class Tally:
+class ModelStats:
     """The account of one model.
 
     Attributes:
@@ -72,15 +72,15 @@ class Tally:
         self.slo_percentile = slo_percentile
         self.arrivals = self.accepted = self.retried = 0
         self.statuses: dict[str, int] = {}
-        self.variants: dict[str, VariantTally] = {}
-        self.foretold: dict[str, Span] = {}
+        self.variants: dict[str, VariantStats] = {}
+        self.predictions: dict[str, Span] = {}
         self.fail_s = self.unclaimed_j = self.unclaimed_gco2e = 0.0
         self.last_answer_s: float | None = None
-        self.responses = Responses()
+        self.responses = ResponseStats()
         self._ended_s = float("-inf")
         self._sketch = Sketch()
         self._by_size: dict[int, _Batches] = {}
-        self._trail = Trail(windows_s)
+        self._trail = CounterHistory(windows_s)
         self._rolled = self.since_start()
 
     # ---- counting ------------------------------------------------------------------------------
@@ -97,13 +97,13 @@ class Tally:
         """Count a request that was given to one more worker."""
         self.retried += 1
 
-    def variant(self, name: str) -> VariantTally:
+    def variant(self, name: str) -> VariantStats:
         """Return a variant's account, opened where there is none."""
-        return self.variants.setdefault(name, VariantTally())
+        return self.variants.setdefault(name, VariantStats())
 
     def answer(
         self,
-        variant: VariantTally,
+        variant: VariantStats,
         now_s: float,
         *,
         latency_s: float,
@@ -131,14 +131,14 @@ class Tally:
         variant.queue.add(queue_s)
         self._sketch.add(latency_s)
 
-    def cost(self, variant: VariantTally, cost: Cost, carbon_gco2e: float) -> None:
+    def cost(self, variant: VariantStats, cost: Cost, carbon_gco2e: float) -> None:
         """Count what an answer cost; `carbon_gco2e` is 0 where it is not known."""
         variant.energy_j += cost.energy_j
         variant.idle_energy_j += cost.idle_energy_j
         variant.carbon_gco2e += carbon_gco2e
         variant.compute.add(cost.compute_s)
         if cost.usage is not None:
-            variant.tokens = variant.tokens or TokenTally()
+            variant.tokens = variant.tokens or TokenStats()
             variant.tokens.add(cost.usage)
         batches = self._by_size.get(cost.batch_size)
         if batches is None:
@@ -156,8 +156,8 @@ class Tally:
 
     def foretell(self, source: str, took_s: float) -> None:
         """Count a prediction of an answer's length, and the time it took."""
-        before = self.foretold.get(source, Span(0, 0.0))
-        self.foretold[source] = Span(before.count + 1, before.total_s + took_s)
+        before = self.predictions.get(source, Span(0, 0.0))
+        self.predictions[source] = Span(before.count + 1, before.total_s + took_s)
 
     def unclaimed(self, energy_j: float, carbon_gco2e: float) -> None:
         """Count what was spent on work that no answer tells of."""
@@ -245,10 +245,10 @@ class Tally:
         """Mean stated accuracy of the answers; 0 before the first."""
         return sum(v.accuracy_sum for v in self._variants) / max(self._answered, 1)
 
-    def since_start(self) -> Window:
+    def since_start(self) -> StatsWindow:
         """Return the counts since start."""
         variants = dict(self.variants)
-        return Window(
+        return StatsWindow(
             arrivals=self.arrivals,
             accepted=self.accepted,
             answered=self._answered,
@@ -261,7 +261,7 @@ class Tally:
 
     # ---- of late -------------------------------------------------------------------------------
 
-    def roll(self) -> Window:
+    def roll(self) -> StatsWindow:
         """Return the counts since the last roll, and begin a new window."""
         total = self.since_start()
         window, self._rolled = total.since(self._rolled), total
@@ -295,7 +295,7 @@ class Tally:
     # ---- inside --------------------------------------------------------------------------------
 
     @property
-    def _variants(self) -> list[VariantTally]:
+    def _variants(self) -> list[VariantStats]:
         return list(self.variants.values())  # a copy: another thread scrapes
 
     @property
@@ -303,7 +303,7 @@ class Tally:
         return sum(variant.answered for variant in self._variants)
 
     def _predictions(self, *sources: str) -> Span:
-        found = [span for source, span in list(self.foretold.items()) if source in sources]
+        found = [span for source, span in list(self.predictions.items()) if source in sources]
         return Span(sum(span.count for span in found), sum(span.total_s for span in found))
 
     def _counts(self) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ class Count:
 
 
 @dataclass(slots=True)
-class Place:
+class PositionStats:
     """What became of the responses at one place.
 
     Attributes:
@@ -41,11 +41,11 @@ class Place:
     fail: Count = field(default_factory=Count)
 
 
-class Responses:
+class ResponseStats:
     """The counts of one model. Attributes: places (by index, from 0)."""
 
     def __init__(self) -> None:
-        self.places: defaultdict[int, Place] = defaultdict(Place)
+        self.places: defaultdict[int, PositionStats] = defaultdict(PositionStats)
 
     def heard(self, request: Request, result: Result, now_s: float) -> None:
         """Count a result: its time is that since the one before, or since its worker had it."""

@@ -69,7 +69,7 @@ class _Sample(NamedTuple):
     counts: tuple[int, ...]
 
 
-class Trail:
+class CounterHistory:
     """What counters were at moments of the past, as far back as the longest window.
 
     Attributes:

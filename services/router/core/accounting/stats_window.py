@@ -10,7 +10,7 @@ from services.router.core.accounting.histogram import Sketch
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class StatsWindow:
     """Counts of one stretch of time.
 
     Attributes:
@@ -37,9 +37,9 @@ class Window:
         """Return latencies by percentile (0..100), s; empty where nothing was answered."""
         return self.latency.quantiles_s(percentiles)
 
-    def since(self, earlier: Window) -> Window:
+    def since(self, earlier: StatsWindow) -> StatsWindow:
         """Return the counts between two moments."""
-        return Window(
+        return StatsWindow(
             self.arrivals - earlier.arrivals,
             self.accepted - earlier.accepted,
             self.answered - earlier.answered,

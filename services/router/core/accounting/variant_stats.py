@@ -6,7 +6,7 @@ from services.router.core.accounting.histogram import Histogram
 from services.router.core.worker_port import Usage
 
 
-class TokenTally:
+class TokenStats:
     """What a variant that generates text took in and gave.
 
     Attributes:
@@ -32,7 +32,7 @@ class TokenTally:
             self.between.add(usage.token_s)
 
 
-class VariantTally:
+class VariantStats:
     """Numbers that only grow.
 
     Attributes:
@@ -64,7 +64,7 @@ class VariantTally:
         self.in_time = self.late = 0
         self.latency, self.queue, self.compute = Histogram(), Histogram(), Histogram()
         self.accuracy_sum = self.energy_j = self.idle_energy_j = self.carbon_gco2e = 0.0
-        self.tokens: TokenTally | None = None
+        self.tokens: TokenStats | None = None
 
     @property
     def answered(self) -> int:

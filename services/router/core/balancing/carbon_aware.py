@@ -19,7 +19,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from services.router.core.balancing.policy import Ask, Decision, Gpu, Offer, Start, View
+from services.router.core.balancing.policy import (
+    Decision,
+    Gpu,
+    Placement,
+    QueuedRequest,
+    QueueView,
+    Start,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +49,23 @@ class CarbonAware:
         if not 0 <= self.calm < self.most_late:
             raise ValueError(f"calm must be within 0..most_late, got {self.calm}, {self.most_late}")
 
-    def decide(self, view: View) -> Decision:
+    def decide(self, queue_view: QueueView) -> Decision:
         """Return the first start of the layout that is due now, and when to look again.
 
         Where somebody would be late, those that have a choice leave the GPUs that several jobs
         share to those that have none.
         """
-        asks = list(_by_deadline(view, self.most))
-        layout = _Layout(view.now_s, self._longest_s(view))
-        if not layout.place(asks):
-            layout = _Layout(view.now_s, longest_s=0.0)
-            layout.place(asks)
+        queued = list(_by_deadline(queue_view, self.most))
+        layout = _Layout(queue_view.now_s, self._longest_s(queue_view))
+        if not layout.place(queued):
+            layout = _Layout(queue_view.now_s, longest_s=0.0)
+            layout.place(queued)
         return Decision(layout.start, min(layout.latest_s, default=None))
 
-    def _longest_s(self, view: View) -> float:
+    def _longest_s(self, queue_view: QueueView) -> float:
         """Return how long a request may hold a shared GPU if it has a choice, s."""
-        over = (max(view.late, default=0.0) - self.calm) / (self.most_late - self.calm)
-        return view.tightest_s / min(over, 1.0) if over > 0 else math.inf
+        over = (max(queue_view.late, default=0.0) - self.calm) / (self.most_late - self.calm)
+        return queue_view.tightest_s / min(over, 1.0) if over > 0 else math.inf
 
 
 class _Layout:
@@ -81,10 +88,10 @@ class _Layout:
         self._now_s = now_s
         self._ready_s: dict[Gpu, float] = {}
 
-    def place(self, asks: Iterable[Ask]) -> bool:
+    def place(self, queued: Iterable[QueuedRequest]) -> bool:
         """Lay requests out in order, those that cannot be in time last; tell if all are."""
         late = []
-        for ask in asks:
+        for ask in queued:
             offer, start_s, in_time = self._best(ask)
             if not in_time:
                 late.append(ask)
@@ -96,18 +103,18 @@ class _Layout:
             self._give(ask, offer, start_s)
         return not late
 
-    def _give(self, ask: Ask, offer: Offer, start_s: float) -> None:
+    def _give(self, ask: QueuedRequest, offer: Placement, start_s: float) -> None:
         if self.start is None and start_s <= self._now_s and not offer.gpu.busy:
             self.start = Start(ask, offer)
         self._ready_s[offer.gpu] = start_s + offer.occupies_s
 
-    def _best(self, ask: Ask) -> tuple[Offer, float, bool]:
+    def _best(self, ask: QueuedRequest) -> tuple[Placement, float, bool]:
         """Return the best offer that is in time, else the soonest; its start; if it is in time."""
         offer = min(ask.offers, key=lambda each: self._rank(ask, each))
         start_s = self._start_s(offer.gpu)
         return offer, start_s, start_s + offer.likely_s <= ask.due_s
 
-    def _rank(self, ask: Ask, offer: Offer) -> tuple[bool, float, float, float]:
+    def _rank(self, ask: QueuedRequest, offer: Placement) -> tuple[bool, float, float, float]:
         start_s = self._start_s(offer.gpu)
         late = start_s + offer.likely_s > ask.due_s
         end_s = start_s + offer.latency_s
@@ -121,7 +128,7 @@ class _Layout:
         return found
 
 
-def _latest_starts_s(ask: Ask, chosen: Offer, now_s: float) -> list[float]:
+def _latest_starts_s(ask: QueuedRequest, chosen: Placement, now_s: float) -> list[float]:
     """Return by when the last of the GPUs that are free would have to begin, if it still can."""
     latest_s = [
         ask.due_s - offer.likely_s
@@ -132,12 +139,12 @@ def _latest_starts_s(ask: Ask, chosen: Offer, now_s: float) -> list[float]:
     return [last_s] if last_s > now_s else []
 
 
-def _by_deadline(view: View, most: int) -> Iterable[Ask]:
-    queues = [islice(queue, most) for queue in view.queues if queue]
+def _by_deadline(queue_view: QueueView, most: int) -> Iterable[QueuedRequest]:
+    queues = [islice(queue, most) for queue in queue_view.queues if queue]
     if len(queues) == 1:
         return queues[0]
     return heapq.merge(*queues, key=_due)
 
 
-def _due(ask: Ask) -> float:
+def _due(ask: QueuedRequest) -> float:
     return ask.due_s

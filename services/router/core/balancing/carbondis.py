@@ -11,7 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.router.core.balancing.policy import Ask, Decision, Offer, Start, View
+from services.router.core.balancing.policy import (
+    Decision,
+    Placement,
+    QueuedRequest,
+    QueueView,
+    Start,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +30,20 @@ class Carbondis:
 
     intensity_threshold: float = 1.0
 
-    def decide(self, view: View) -> Decision:
+    def decide(self, queue_view: QueueView) -> Decision:
         """Start the front of the first queue, most violations first, whose GPU is free."""
-        waiting = [job for job, queue in enumerate(view.queues) if queue]
-        if view.violations:
-            waiting.sort(key=lambda job: -view.violations[job])
-        high_intensity = view.intensity_ratio > self.intensity_threshold
+        waiting = [job for job, queue in enumerate(queue_view.queues) if queue]
+        if queue_view.violations:
+            waiting.sort(key=lambda job: -queue_view.violations[job])
+        high_intensity = queue_view.intensity_ratio > self.intensity_threshold
         for job in waiting:
-            ask = view.queues[job][0]
-            offer = self._offer(ask, view.now_s, high_intensity=high_intensity)
+            ask = queue_view.queues[job][0]
+            offer = self._offer(ask, queue_view.now_s, high_intensity=high_intensity)
             if offer is not None:
                 return Decision(Start(ask, offer))
         return Decision(None)
 
-    def _offer(self, ask: Ask, now_s: float, *, high_intensity: bool) -> Offer | None:
+    def _offer(self, ask: QueuedRequest, now_s: float, *, high_intensity: bool) -> Placement | None:
         low = lowest(ask, now_s)
         estimated_s = low.gpu.ready_s(now_s) + low.latency_s  # ESFT
         late = estimated_s > ask.due_s
@@ -48,17 +54,17 @@ class Carbondis:
         return None if low.gpu.busy else low
 
 
-def lowest(ask: Ask, now_s: float) -> Offer:
+def lowest(ask: QueuedRequest, now_s: float) -> Placement:
     """Return the offer of the lowest class that is soonest free."""
     return min(ask.offers, key=lambda offer: (offer.gpu.rank, offer.gpu.ready_s(now_s)))
 
 
-def _in_time(high: list[Offer], ask: Ask, now_s: float) -> Offer:
+def _in_time(high: list[Placement], ask: QueuedRequest, now_s: float) -> Placement:
     in_time = [offer for offer in high if now_s + offer.latency_s <= ask.due_s]
     if in_time:
         return min(in_time, key=lambda offer: offer.gpu.rank)
     return min(high, key=lambda offer: offer.latency_s)
 
 
-def _carbon(offer: Offer) -> float:
+def _carbon(offer: Placement) -> float:
     return offer.carbon_gco2e

@@ -52,7 +52,7 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class _Line:
+class _OpenStream:
     """Least squares of one quantity over the size, forgetting."""
 
     weight: float = 0.0
@@ -81,7 +81,7 @@ class _Line:
 
 
 @dataclass(slots=True)
-class History:
+class LatencyHistory:
     """What one job's requests took on one class of GPU.
 
     Args:
@@ -90,8 +90,8 @@ class History:
 
     most_sizes: int = 256
     _sizes: OrderedDict[int, _Seen] = field(default_factory=OrderedDict)
-    _latency: _Line = field(default_factory=_Line)
-    _energy: _Line = field(default_factory=_Line)
+    _latency: _OpenStream = field(default_factory=_OpenStream)
+    _energy: _OpenStream = field(default_factory=_OpenStream)
 
     def add(self, size: int, latency_s: float, energy_j: float = 0.0) -> None:
         """Learn from a request that was served; figures that are no numbers are ignored."""

@@ -37,7 +37,7 @@ class Gpu:
         return self.free_s if self.free_s > now_s else 2 * now_s - self.free_s
 
 
-class Offer(NamedTuple):
+class Placement(NamedTuple):
     """What a GPU would make of a request.
 
     Attributes:
@@ -58,7 +58,7 @@ class Offer(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
+class QueuedRequest:
     """A request that waits.
 
     Attributes:
@@ -73,11 +73,11 @@ class Ask:
     size: int
     arrived_s: float
     due_s: float
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[Placement, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
-class View:
+class QueueView:
     """What a policy decides on.
 
     Attributes:
@@ -91,7 +91,7 @@ class View:
 
     now_s: float
     intensity_ratio: float
-    queues: Sequence[Sequence[Ask]]
+    queues: Sequence[Sequence[QueuedRequest]]
     violations: Sequence[int] = ()
     late: Sequence[float] = ()
     tightest_s: float = math.inf
@@ -100,8 +100,8 @@ class View:
 class Start(NamedTuple):
     """Give the request to the GPU of the offer, now; it is free."""
 
-    ask: Ask
-    offer: Offer
+    ask: QueuedRequest
+    offer: Placement
 
 
 class Decision(NamedTuple):
@@ -119,6 +119,6 @@ class Decision(NamedTuple):
 class Policy(Protocol):
     """Who runs where."""
 
-    def decide(self, view: View) -> Decision:
+    def decide(self, queue_view: QueueView) -> Decision:
         """Return what begins now. Called again after each start, until nothing does."""
         ...

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 from services.kit.errors import DeadlineExceeded, ResourceExhausted
-from services.router.core.dispatch.instance_pool import Roster
-from services.router.core.dispatch.overload import SHED_AT, Pressure
-from services.router.core.instance_state import Lane
+from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.dispatch.overload import SHED_AT, Overload
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, ModelRoutes, Request
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES
 from services.router.core.queue.request_queue import Queue
 
 
-class WaitingRoom:
+class Admission:
     """A bounded queue that knows about how long one waits in it.
 
     Attributes:
         queue: Who waits.
         suspects: Of those that came back: the ones that a worker died with. They go first, in
             order of arrival.
-        pressure: Whether that is too long.
+        overload: Whether that is too long.
     """
 
-    def __init__(self, routes: ModelRoutes, limits: Limits, space: Space) -> None:
-        self.queue = Queue(DISCIPLINES[routes.discipline], space=space)
-        self.suspects = Queue(space=space)
-        self.pressure = Pressure()
+    def __init__(self, routes: ModelRoutes, limits: Limits, byte_budget: ByteBudget) -> None:
+        self.queue = Queue(DISCIPLINES[routes.discipline], byte_budget=byte_budget)
+        self.suspects = Queue(byte_budget=byte_budget)
+        self.overload = Overload()
         self._routes = routes
         self._limits = limits
-        self._space = space
+        self._byte_budget = byte_budget
 
     def arrange(self, routes: ModelRoutes) -> None:
         """Follow the routes' discipline; under pressure clients take turns."""
         self._routes = routes
-        fair = self._limits.fair_clients and self.pressure.on
+        fair = self._limits.fair_clients and self.overload.on
         self.queue.arrange(DISCIPLINES[routes.discipline], fair=fair)
 
-    def admit(self, request: Request, roster: Roster, now_s: float) -> Request | None:
+    def admit(self, request: Request, pool: InstancePool, now_s: float) -> Request | None:
         """Let a request wait.
 
         Returns:
@@ -46,7 +46,7 @@ class WaitingRoom:
             ResourceExhausted: It cannot be answered in time, or there is no room. Says when there
                 will be.
         """
-        capacity = roster.capacity(now_s, self._routes.slo_latency_s)
+        capacity = pool.capacity(now_s, self._routes.slo_latency_s)
         rate_rps = capacity.rate_rps
         if rate_rps > 0:
             self._check_in_time(request, rate_rps, capacity.likely_s, now_s)
@@ -54,8 +54,8 @@ class WaitingRoom:
         room_bytes = self._limits.max_queue_bytes - self.queue.size_bytes
         if size_bytes > room_bytes:
             raise self._full("QUEUE_BYTES_FULL", "bytes wait", self.queue.size_bytes, rate_rps)
-        if not self._space.fits(size_bytes):
-            used = self._space.used_bytes
+        if not self._byte_budget.fits(size_bytes):
+            used = self._byte_budget.used_bytes
             raise self._full("MEMORY_FULL", "bytes wait, for all models,", used, rate_rps)
         displaced = None
         waiting = len(self.queue) + len(self.suspects)
@@ -64,19 +64,19 @@ class WaitingRoom:
             if displaced is None:
                 raise self._full("QUEUE_FULL", "requests wait", waiting, rate_rps)
             self.queue.remove(displaced)
-            self.pressure.refused += 1
+            self.overload.refused += 1
         self.queue.push(request)
         return displaced
 
-    def presses(self, roster: Roster, now_s: float) -> bool:
+    def overloads_at(self, pool: InstancePool, now_s: float) -> bool:
         """Tell whether the model comes under pressure, and note it."""
-        if self.pressure.on:
+        if self.overload.on:
             return False
         slo_s = self._routes.slo_latency_s
-        rate_rps = roster.capacity(now_s, slo_s).rate_rps
+        rate_rps = pool.capacity(now_s, slo_s).rate_rps
         if rate_rps <= 0 or len(self.queue) <= SHED_AT * slo_s * rate_rps:
             return False
-        self.pressure.begin(now_s)
+        self.overload.begin(now_s)
         return True
 
     def displaced(self) -> ResourceExhausted:
@@ -88,8 +88,8 @@ class WaitingRoom:
             retry_after_s=self._routes.slo_latency_s,
         )
 
-    def in_vain(
-        self, request: Request, lane: Lane, roster: Roster, now_s: float
+    def too_late(
+        self, request: Request, state: InstanceState, pool: InstancePool, now_s: float
     ) -> DeadlineExceeded | None:
         """Return why a request is not worth a lane's time any more; None: it is.
 
@@ -98,10 +98,10 @@ class WaitingRoom:
         whether the lane is still as slow as it was.
         """
         left_s = request.deadline_s - now_s
-        soonest_s = roster.capacity(now_s, self._routes.slo_latency_s).soonest_s
-        if left_s > 0 and (left_s >= soonest_s or not lane.in_flight):
+        soonest_s = pool.capacity(now_s, self._routes.slo_latency_s).soonest_s
+        if left_s > 0 and (left_s >= soonest_s or not state.in_flight):
             return None
-        self.pressure.refused += 1
+        self.overload.refused += 1
         return DeadlineExceeded(
             f"the request waited {now_s - request.arrived_s:.3f} s for an instance of model"
             f" {self._routes.model!r}; it can no longer be answered in time",
@@ -116,7 +116,7 @@ class WaitingRoom:
         late_s = now_s + wait_s + likely_s - request.deadline_s
         if late_s <= 0:
             return
-        self.pressure.refused += 1
+        self.overload.refused += 1
         raise ResourceExhausted(
             f"model {self._routes.model!r} is overloaded: an answer would take about"
             f" {wait_s + likely_s:.3f} s, {late_s:.3f} s more than the deadline leaves",
@@ -125,7 +125,7 @@ class WaitingRoom:
         )
 
     def _full(self, reason: str, what: str, count: int, rate_rps: float) -> ResourceExhausted:
-        self.pressure.refused += 1
+        self.overload.refused += 1
         # Without a rate: a queue that keeps its objective has been served once by then.
         served_s = len(self.queue) / rate_rps if rate_rps > 0 else 0.0
         return ResourceExhausted(

@@ -6,104 +6,104 @@ import math
 from collections.abc import Iterable
 
 from services.router.core.balancing.weigher import MOST
-from services.router.core.dispatch.admission import WaitingRoom
-from services.router.core.dispatch.decisions import Decision, Fail, Look, Send
-from services.router.core.dispatch.instance_pool import Roster
-from services.router.core.instance_state import Lane
+from services.router.core.dispatch.admission import Admission
+from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send
+from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import ModelRoutes, Request
 from services.router.core.queue.request_queue import Queue
 
 
-class Handout:
+class Assigner:
     """What a dispatcher does when work or credits come free.
 
     Args:
-        room: Who waits.
-        roster: Who may be given it.
+        admission: Who waits.
+        pool: Who may be given it.
         routes: The model's, with its policies.
     """
 
-    def __init__(self, room: WaitingRoom, roster: Roster, routes: ModelRoutes) -> None:
-        self._room = room
-        self._roster = roster
+    def __init__(self, admission: Admission, pool: InstancePool, routes: ModelRoutes) -> None:
+        self._admission = admission
+        self._pool = pool
         self._routes = routes
-        self._look_s = math.inf
+        self._reconsider_s = math.inf
 
     @property
     def weighs(self) -> bool:
         """The instance choice looks at several requests, and may let them wait."""
-        return self._roster.weigher is not None
+        return self._pool.weigher is not None
 
     def refresh(self, routes: ModelRoutes, now_s: float) -> list[Decision]:
         """Find out who may take work now, and give it."""
         self._routes = routes
-        self._room.arrange(routes)
-        self._roster.refresh(
+        self._admission.arrange(routes)
+        self._pool.refresh(
             routes.instance_choice,
-            pressed=self._room.pressure.on,
+            overloaded=self._admission.overload.on,
             intensity_threshold=routes.intensity_threshold,
         )
         return self.assign(now_s)
 
     def assign(self, now_s: float) -> list[Decision]:
         """Give what waits to who has a credit; what waited in vain ends without taking one."""
-        suspects, queue = self._room.suspects, self._room.queue
+        suspects, queue = self._admission.suspects, self._admission.queue
         decisions = self._assign_from(suspects, now_s, unsuspected=True) if suspects else []
         decisions += self.weigh(now_s) if self.weighs else self._assign_from(queue, now_s)
-        pressure = self._room.pressure
-        if pressure.on and not queue:
-            pressure.end(now_s)
+        overload = self._admission.overload
+        if overload.on and not queue:
+            overload.end(now_s)
             return [*decisions, *self.refresh(self._routes, now_s)]
         return decisions
 
-    def look(self, now_s: float) -> list[Decision]:
+    def reconsider(self, now_s: float) -> list[Decision]:
         """Decide anew for what waits by choice."""
-        self._look_s = math.inf
-        return self.assign(now_s) if self._room.queue else []
+        self._reconsider_s = math.inf
+        return self.assign(now_s) if self._admission.queue else []
 
     def weigh(self, now_s: float) -> list[Decision]:
         """Give what waits to the lanes that a policy picks; it may say that waiting is better."""
-        weigher, slo_s = self._roster.weigher, self._routes.slo_latency_s
+        weigher, slo_s = self._pool.weigher, self._routes.slo_latency_s
         decisions: list[Decision] = []
-        while weigher is not None and (front := self._room.queue.front(MOST)):
-            picked = weigher.pick(front, self._roster.eligible, now_s, slo_s)
-            if picked.request is None or picked.lane is None:
-                return [*decisions, *self._look_again(picked.again_s, now_s)]
-            self._room.queue.remove(picked.request)
-            decisions.append(self._give_in_time(picked.lane, picked.request, now_s))
+        while weigher is not None and (front := self._admission.queue.front(MOST)):
+            picked = weigher.pick(front, self._pool.eligible, now_s, slo_s)
+            if picked.request is None or picked.state is None:
+                return [*decisions, *self._reconsider_later(picked.again_s, now_s)]
+            self._admission.queue.remove(picked.request)
+            decisions.append(self._give_in_time(picked.state, picked.request, now_s))
         return decisions
 
-    def give(self, lane: Lane, request: Request, now_s: float) -> Send:
+    def give(self, state: InstanceState, request: Request, now_s: float) -> Send:
         """Give a request to a lane."""
-        request.holder, request.sent = lane.instance.id, False
+        request.holder, request.sent = state.instance.id, False
         request.sent_s = now_s
-        self._roster.give(lane, request)
-        return Send(lane.instance, request)
+        self._pool.give(state, request)
+        return Send(state.instance, request)
 
     def _assign_from(
         self, queue: Queue, now_s: float, *, unsuspected: bool = False
     ) -> list[Decision]:
         decisions: list[Decision] = []
-        lane: Lane | None = None
+        state: InstanceState | None = None
         while queue:
-            lane = lane or self._roster.free(unsuspected=unsuspected)
-            if lane is None:
+            state = state or self._pool.free(unsuspected=unsuspected)
+            if state is None:
                 return decisions
-            given = self._give_in_time(lane, queue.pop(), now_s)
+            given = self._give_in_time(state, queue.pop(), now_s)
             decisions.append(given)
-            lane = lane if isinstance(given, Fail) else None
+            state = state if isinstance(given, Fail) else None
         return decisions
 
-    def _look_again(self, at_s: float | None, now_s: float) -> Iterable[Decision]:
-        if at_s is None or now_s < self._look_s <= at_s:  # that one has been asked for
+    def _reconsider_later(self, at_s: float | None, now_s: float) -> Iterable[Decision]:
+        if at_s is None or now_s < self._reconsider_s <= at_s:  # that one has been asked for
             return ()
-        self._look_s = at_s
-        return (Look(self._routes.model, at_s),)
+        self._reconsider_s = at_s
+        return (Reconsider(self._routes.model, at_s),)
 
-    def _give_in_time(self, lane: Lane, request: Request, now_s: float) -> Decision:
+    def _give_in_time(self, state: InstanceState, request: Request, now_s: float) -> Decision:
         """Give a request to a lane, or end it where that is in vain."""
-        error = self._room.in_vain(request, lane, self._roster, now_s)
+        error = self._admission.too_late(request, state, self._pool, now_s)
         if error is None:
-            return self.give(lane, request, now_s)
+            return self.give(state, request, now_s)
         request.over = True
         return Fail(request, error)

@@ -55,7 +55,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Reconsider:
     """Have the model's dispatcher look at what waits by choice, at a time."""
 
     model: str
@@ -69,4 +69,4 @@ class Restart:
     request: Request
 
 
-Decision = Send | Reply | Fail | Withdraw | Dial | Release | Look | Restart
+Decision = Send | Reply | Fail | Withdraw | Dial | Release | Reconsider | Restart

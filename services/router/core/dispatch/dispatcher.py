@@ -20,15 +20,15 @@ from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
 from services.router.core.balancing.weigher import Grid
-from services.router.core.dispatch.admission import WaitingRoom
-from services.router.core.dispatch.assigner import Handout
+from services.router.core.dispatch.admission import Admission
+from services.router.core.dispatch.assigner import Assigner
 from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw
-from services.router.core.dispatch.instance_pool import Roster
-from services.router.core.dispatch.overload import Pressure
-from services.router.core.dispatch.retry_hedge import SecondChances
-from services.router.core.instance_state import Lane
+from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.dispatch.overload import Overload
+from services.router.core.dispatch.retry_hedge import RetryHedge
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes, Request
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.ssjf import ShortestFirst
 
 
@@ -39,17 +39,17 @@ class Dispatcher:
         self,
         routes: ModelRoutes,
         limits: Limits,
-        space: Space | None = None,
+        byte_budget: ByteBudget | None = None,
         grid: Grid | None = None,
     ) -> None:
         self.routes = routes
         self.limits = limits
-        self._roster = Roster(routes.instance_choice, grid=grid)
-        self._room = WaitingRoom(routes, limits, space or Space())
-        self._handout = Handout(self._room, self._roster, routes)
-        self._queue = self._room.queue
-        self._suspects = self._room.suspects
-        self._second = SecondChances(self._room, self._roster, limits)
+        self._pool = InstancePool(routes.instance_choice, grid=grid)
+        self._admission = Admission(routes, limits, byte_budget or ByteBudget())
+        self._assigner = Assigner(self._admission, self._pool, routes)
+        self._queue = self._admission.queue
+        self._suspects = self._admission.suspects
+        self._retry_hedge = RetryHedge(self._admission, self._pool, limits)
         self._shortest = ShortestFirst(limits.overtaking_s)
         self._offered = 0
         self._broken: frozenset[str] = frozenset()
@@ -60,9 +60,9 @@ class Dispatcher:
     # ---- what can be asked ---------------------------------------------------------------------
 
     @property
-    def lanes(self) -> dict[InstanceId, Lane]:
+    def states(self) -> dict[InstanceId, InstanceState]:
         """Every instance that is dialled."""
-        return self._roster.lanes
+        return self._pool.states
 
     @property
     def queue_depth(self) -> int:
@@ -72,33 +72,33 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Requests that instances hold, abandoned ones included."""
-        return sum(len(lane.in_flight) for lane in self.lanes.values())
+        return sum(len(state.in_flight) for state in self.states.values())
 
     @property
     def ready(self) -> bool:
         """Some instance takes requests, and what it begins can go on."""
         return any(
-            lane.takes_work and lane.instance.variant not in self._broken
-            for lane in self.lanes.values()
+            state.takes_work and state.instance.variant not in self._broken
+            for state in self.states.values()
         )
 
     @property
     def slots(self) -> int:
         """Requests that instances may hold together."""
-        return self._roster.slots
+        return self._pool.slots
 
     @property
     def occupied(self) -> bool:
         """There are instances that are dialled, or requests that wait."""
-        return bool(self.lanes or self.queue_depth)
+        return bool(self.states or self.queue_depth)
 
     @property
-    def pressure(self) -> Pressure:
+    def overload(self) -> Overload:
         """Whether it has more to do than it gets done."""
-        return self._room.pressure
+        return self._admission.overload
 
     @property
-    def foretells(self) -> bool:
+    def predicts_lengths(self) -> bool:
         """Its discipline asks for lengths of answers."""
         return self.routes.discipline == "ssjf"
 
@@ -117,20 +117,20 @@ class Dispatcher:
         """
         self._offered += 1
         self._now_s = max(self._now_s, request.arrived_s)
-        weighs = self._handout.weighs
+        weighs = self._assigner.weighs
         if not self._queue:
-            lane = self._roster.free()
-            if lane is not None and weighs:
+            state = self._pool.free()
+            if state is not None and weighs:
                 self._queue.push(request)
-                return self._handout.weigh(self._now_s)
-            if lane is not None:
-                return [self._handout.give(lane, request, self._now_s)]
-        displaced = self._room.admit(request, self._roster, self._now_s)
-        if self._room.presses(self._roster, self._now_s):
+                return self._assigner.weigh(self._now_s)
+            if state is not None:
+                return [self._assigner.give(state, request, self._now_s)]
+        displaced = self._admission.admit(request, self._pool, self._now_s)
+        if self._admission.overloads_at(self._pool, self._now_s):
             return [*self._end_displaced(displaced), *self._refresh()]
         return [
             *self._end_displaced(displaced),
-            *(self._handout.weigh(self._now_s) if weighs else ()),
+            *(self._assigner.weigh(self._now_s) if weighs else ()),
         ]
 
     def resume(self, request: Request, now_s: float) -> list[Decision]:
@@ -138,16 +138,16 @@ class Dispatcher:
         self._offered += 1
         self._now_s = max(self._now_s, now_s)
         self._queue.push(request)
-        return self._expel() if self._retired else self._handout.assign(self._now_s)
+        return self._expel() if self._retired else self._assigner.assign(self._now_s)
 
     def give_up(self) -> list[Request]:
         """Let go of everything that waits, and return it."""
         return [*self._suspects.clear(), *self._queue.clear()]
 
-    def look(self, now_s: float) -> list[Decision]:
+    def reconsider(self, now_s: float) -> list[Decision]:
         """Decide anew for what waits by choice; at the time that a `Look` said."""
         self._now_s = max(self._now_s, now_s)
-        return self._handout.look(self._now_s)
+        return self._assigner.reconsider(self._now_s)
 
     def reorder(self, request: Request) -> None:
         """Give a request that waits its place anew: what its discipline looks at has changed."""
@@ -161,7 +161,7 @@ class Dispatcher:
         self._shortest.foretell(request, length_class)
         self._queue.reorder(request)
 
-    def abandon(self, request: Request) -> list[Decision]:
+    def cancel(self, request: Request) -> list[Decision]:
         """Forget a request whose caller has gone."""
         if request.over:
             return []
@@ -171,7 +171,7 @@ class Dispatcher:
             self._suspects.remove(request)
             return []
         return [
-            Withdraw(self.lanes[key].instance, request)
+            Withdraw(self.states[key].instance, request)
             for key in (request.holder, request.hedge)
             if key is not None
         ]
@@ -184,15 +184,15 @@ class Dispatcher:
         error = DeadlineExceeded(
             f"the deadline passed while the request was {where}", reason="DEADLINE"
         )
-        return [*self.abandon(request), Fail(request, error)]
+        return [*self.cancel(request), Fail(request, error)]
 
     def held(self, instance: InstanceId, number: int) -> Request | None:
         """Return a request that an instance begins or goes on to answer in parts.
 
         Of two that have it, the first to begin answers it.
         """
-        lane = self.lanes.get(instance)
-        request = lane.in_flight.get(number) if lane else None
+        state = self.states.get(instance)
+        request = state.in_flight.get(number) if state else None
         if request is None or request.over or (request.begun and request.holder != instance):
             return None
         if request.hedge == instance:
@@ -217,28 +217,28 @@ class Dispatcher:
             now_s: When; 0: not told.
             energy_j: Active energy of it; 0: not told.
         """
-        lane = self.lanes.get(instance)
-        request = lane.in_flight.pop(number, None) if lane else None
-        if lane is None or request is None:
+        state = self.states.get(instance)
+        request = state.in_flight.pop(number, None) if state else None
+        if state is None or request is None:
             return []
         self._now_s = max(self._now_s, now_s)
-        self._roster.touch(lane)
+        self._pool.touch(state)
         decisions: list[Decision] = []
         if refused:
-            decisions += self._return(request, lane)
+            decisions += self._return(request, state)
         elif not request.over and (not request.begun or request.holder == instance):
-            self._roster.learn(lane, request, self._now_s - request.sent_s, energy_j)
-            decisions += self._answer(request, lane)
+            self._pool.learn(state, request, self._now_s - request.sent_s, energy_j)
+            decisions += self._answer(request, state)
         if self._queue or self._suspects:
-            decisions += self._handout.assign(self._now_s)
-        return [*decisions, *self._leave(lane)] if lane.leaving else decisions
+            decisions += self._assigner.assign(self._now_s)
+        return [*decisions, *self._leave(state)] if state.leaving else decisions
 
     def hedge(self, request: Request) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
 
         The first to answer does; the other is told that its work is not wanted.
         """
-        return self._second.hedge(request, self._offered)
+        return self._retry_hedge.hedge(request, self._offered)
 
     # ---- instances -----------------------------------------------------------------------------
 
@@ -249,11 +249,11 @@ class Dispatcher:
             instance: It; unknown ones are ignored.
             credits_: Requests it may hold, >= 1.
         """
-        lane = self.lanes.get(instance)
-        if lane is None:
+        state = self.states.get(instance)
+        if state is None:
             return []
-        lane.up, lane.draining, lane.credits = True, False, credits_
-        self._roster.touch(lane)
+        state.up, state.draining, state.credits = True, False, credits_
+        self._pool.touch(state)
         return self._refresh()
 
     def credits(self, instance: InstanceId, credits_: int) -> list[Decision]:
@@ -261,17 +261,17 @@ class Dispatcher:
 
         Where it holds more, it gets none until it holds less.
         """
-        lane = self.lanes.get(instance)
-        if lane is None or not lane.up:
+        state = self.states.get(instance)
+        if state is None or not state.up:
             return []
-        lane.credits = credits_
+        state.credits = credits_
         return self._refresh()
 
     def draining(self, instance: InstanceId) -> list[Decision]:
         """An instance takes no more work; it finishes what it holds."""
-        lane = self.lanes.get(instance)
-        if lane is not None:
-            lane.draining = True
+        state = self.states.get(instance)
+        if state is not None:
+            state.draining = True
         return self._refresh()
 
     def down(self, instance: InstanceId) -> list[Decision]:
@@ -280,16 +280,16 @@ class Dispatcher:
         A worker that drained has said so and ended its stream: that is nobody's fault. Otherwise
         each request that it may have seen is a suspect.
         """
-        lane = self.lanes.get(instance)
-        if lane is None:
+        state = self.states.get(instance)
+        if state is None:
             return []
         decisions: list[Decision] = []
-        held, lane.in_flight = lane.in_flight, {}
+        held, state.in_flight = state.in_flight, {}
         for request in held.values():
-            request.deaths += request.sent and not lane.draining
-            decisions += self._return(request, lane)
-        lane.up = lane.draining = False
-        return [*decisions, *self._refresh(), *self._leave(lane)]
+            request.deaths += request.sent and not state.draining
+            decisions += self._return(request, state)
+        state.up = state.draining = False
+        return [*decisions, *self._refresh(), *self._leave(state)]
 
     def close(self, broken: frozenset[str], full: frozenset[str]) -> list[Decision]:
         """Let only such variants take requests that can go on with them.
@@ -299,18 +299,18 @@ class Dispatcher:
             full: Variants whose next stage has enough to do.
         """
         closed, self._broken = broken | full, broken
-        if closed == self._roster.closed:
+        if closed == self._pool.closed:
             return []
-        self._roster.closed = closed
+        self._pool.closed = closed
         return self._refresh()
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""
         self.routes, self._retired = routes, False
         decisions: list[Decision] = []
-        for lane in self._roster.keep(routes.instances):
-            decisions += self._leave(lane)
-        decisions += [Dial(instance) for instance in self._roster.add(routes.instances)]
+        for state in self._pool.keep(routes.instances):
+            decisions += self._leave(state)
+        decisions += [Dial(instance) for instance in self._pool.add(routes.instances)]
         return [*decisions, *self._refresh()]
 
     def retire(self) -> list[Decision]:
@@ -322,25 +322,27 @@ class Dispatcher:
     # ---- inside --------------------------------------------------------------------------------
 
     def _refresh(self) -> list[Decision]:
-        return self._handout.refresh(self.routes, self._now_s)
+        return self._assigner.refresh(self.routes, self._now_s)
 
-    def _answer(self, request: Request, lane: Lane) -> Iterable[Decision]:
+    def _answer(self, request: Request, state: InstanceState) -> Iterable[Decision]:
         request.over = True
-        lane.answered += 1
+        state.answered += 1
         if request.hedge is None:
             hold_s = self._now_s - request.sent_s
-            lane.pace.observe(hold_s, request.place)
-            self._shortest.learn(request, self._now_s, self._roster.slots)
-        return self._second.settle(request, lane)
+            state.latency.observe(hold_s, request.place)
+            self._shortest.learn(request, self._now_s, self._pool.slots)
+        return self._retry_hedge.settle(request, state)
 
     def _end_displaced(self, request: Request | None) -> list[Decision]:
         if request is None:
             return []
         request.over = True
-        return [Fail(request, self._room.displaced())]
+        return [Fail(request, self._admission.displaced())]
 
-    def _return(self, request: Request, lane: Lane) -> Iterable[Decision]:
-        decisions = self._second.retry(request, lane, self._offered, self.routes.slo_latency_s)
+    def _return(self, request: Request, state: InstanceState) -> Iterable[Decision]:
+        decisions = self._retry_hedge.retry(
+            request, state, self._offered, self.routes.slo_latency_s
+        )
         return [*decisions, *self._expel()] if self._retired else decisions
 
     def _expel(self) -> list[Decision]:
@@ -351,9 +353,9 @@ class Dispatcher:
             expelled.append(Fail(request, error))
         return expelled
 
-    def _leave(self, lane: Lane) -> Iterable[Decision]:
+    def _leave(self, state: InstanceState) -> Iterable[Decision]:
         """Let go of an instance that left the table and holds nothing."""
-        if not lane.leaving or lane.in_flight or lane.instance.id not in self.lanes:
+        if not state.leaving or state.in_flight or state.instance.id not in self.states:
             return ()
-        del self.lanes[lane.instance.id]
-        return (Release(lane.instance),)
+        del self.states[state.instance.id]
+        return (Release(state.instance),)

@@ -13,8 +13,8 @@ from services.router.core.balancing.instance_choice import (
     Choose,
     least_expected_completion,
 )
-from services.router.core.balancing.weigher import WEIGHING, Grid, NoGrid, Weigher
-from services.router.core.instance_state import Lane
+from services.router.core.balancing.weigher import WEIGHING, Grid, InstanceWeigher, UnknownCarbon
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, InstanceId, Request
 
 _RATE_AGE = 0.01  # of the objective: how old an estimate may be
@@ -34,11 +34,11 @@ class Capacity(NamedTuple):
     soonest_s: float
 
 
-class Roster:
+class InstancePool:
     """Lanes by identity.
 
     Attributes:
-        lanes: All of them, those that leave and still hold something included.
+        states: All of them, those that leave and still hold something included.
         eligible: Those that may be given requests.
         weigher: Decides, where the choice may let requests wait; None: whoever is free takes one.
         closed: Variants that take nothing: the next stage of their pipeline could not go on.
@@ -50,14 +50,14 @@ class Roster:
         choices: Mapping[InstanceChoice, Choose] = CHOICES,
         grid: Grid | None = None,
     ) -> None:
-        self.lanes: dict[InstanceId, Lane] = {}
-        self.eligible: tuple[Lane, ...] = ()
+        self.states: dict[InstanceId, InstanceState] = {}
+        self.eligible: tuple[InstanceState, ...] = ()
         self.closed: frozenset[str] = frozenset()
         self._choices = choices
         self._choose = choices.get(choice, least_expected_completion)
-        self._grid = grid or NoGrid()
-        self._weighers: dict[InstanceChoice, Weigher] = {}
-        self.weigher: Weigher | None = None
+        self._grid = grid or UnknownCarbon()
+        self._weighers: dict[InstanceChoice, InstanceWeigher] = {}
+        self.weigher: InstanceWeigher | None = None
         self._ticks = count(1)
         self._capacity = Capacity(0.0, 0.0, 0.0)
         self._rated_s = -math.inf
@@ -65,29 +65,29 @@ class Roster:
     @property
     def slots(self) -> int:
         """Requests that those may hold together."""
-        return sum(lane.credits for lane in self.eligible)
+        return sum(state.credits for state in self.eligible)
 
-    def keep(self, instances: Iterable[Instance]) -> tuple[Lane, ...]:
+    def keep(self, instances: Iterable[Instance]) -> tuple[InstanceState, ...]:
         """Mark the lanes whose instances are no more wanted; return them."""
         wanted = {instance.id for instance in instances}
-        for key, lane in self.lanes.items():
-            lane.leaving = key not in wanted
-        return tuple(lane for lane in self.lanes.values() if lane.leaving)
+        for key, state in self.states.items():
+            state.leaving = key not in wanted
+        return tuple(state for state in self.states.values() if state.leaving)
 
     def add(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
         """Take up what instances are by now; return those that are new."""
         new = []
         for instance in instances:
-            lane = self.lanes.get(instance.id)
-            if lane is None:
-                self.lanes[instance.id] = Lane(instance)
+            state = self.states.get(instance.id)
+            if state is None:
+                self.states[instance.id] = InstanceState(instance)
                 new.append(instance)
             else:
-                lane.instance = instance
+                state.instance = instance
         return tuple(new)
 
     def refresh(
-        self, choice: InstanceChoice, *, pressed: bool, intensity_threshold: float = 1.0
+        self, choice: InstanceChoice, *, overloaded: bool, intensity_threshold: float = 1.0
     ) -> None:
         """Find out who may take work now, and how to choose among them.
 
@@ -97,56 +97,60 @@ class Roster:
         decides how much each gets, and the plan only which variants serve.
         """
         working = [
-            lane
-            for lane in self.lanes.values()
-            if lane.takes_work and lane.instance.variant not in self.closed
+            state
+            for state in self.states.values()
+            if state.takes_work and state.instance.variant not in self.closed
         ]
-        self.eligible = tuple(working if pressed else _planned(working, choice) or working)
-        plain = None if pressed else self._choices.get(choice)
+        self.eligible = tuple(working if overloaded else _planned(working, choice) or working)
+        plain = None if overloaded else self._choices.get(choice)
         self._choose = plain or least_expected_completion
-        weighs = working and not pressed
+        weighs = working and not overloaded
         self.weigher = self._weigher(choice, intensity_threshold) if weighs else None
         self._rated_s = -math.inf
 
-    def free(self, besides: InstanceId | None = None, *, unsuspected: bool = False) -> Lane | None:
+    def free(
+        self, besides: InstanceId | None = None, *, unsuspected: bool = False
+    ) -> InstanceState | None:
         """Return who takes the next request; None: nobody has a credit.
 
         Args:
             besides: Not this one.
             unsuspected: Only who holds no request that another worker died with.
         """
-        lanes = [lane for lane in self.eligible if len(lane.in_flight) < lane.credits]
+        states = [state for state in self.eligible if len(state.in_flight) < state.credits]
         if besides is not None:
-            lanes = [lane for lane in lanes if lane.instance.id != besides]
+            states = [state for state in states if state.instance.id != besides]
         if unsuspected:
-            lanes = [lane for lane in lanes if not lane.suspected]
-        return self._choose(lanes) if lanes else None
+            states = [state for state in states if not state.suspected]
+        return self._choose(states) if states else None
 
-    def _weigher(self, choice: InstanceChoice, intensity_threshold: float) -> Weigher | None:
+    def _weigher(
+        self, choice: InstanceChoice, intensity_threshold: float
+    ) -> InstanceWeigher | None:
         make = WEIGHING.get(choice)
         if make is None:
             return None
         policy = make(intensity_threshold)
         if choice not in self._weighers:
-            self._weighers = {choice: Weigher(policy, self._grid)}
+            self._weighers = {choice: InstanceWeigher(policy, self._grid)}
         self._weighers[choice].policy = policy  # what it has learned stays
         return self._weighers[choice]
 
-    def touch(self, lane: Lane) -> None:
+    def touch(self, state: InstanceState) -> None:
         """Note that something happened to a lane."""
-        lane.used_at = next(self._ticks)
+        state.used_at = next(self._ticks)
 
-    def learn(self, lane: Lane, request: Request, hold_s: float, energy_j: float) -> None:
+    def learn(self, state: InstanceState, request: Request, hold_s: float, energy_j: float) -> None:
         """Take in what a request took and cost, where a policy wants to know."""
         if self.weigher is not None and request.hedge is None:
-            self.weigher.learn(lane, request, hold_s, energy_j)
+            self.weigher.learn(state, request, hold_s, energy_j)
 
-    def give(self, lane: Lane, request: Request) -> None:
+    def give(self, state: InstanceState, request: Request) -> None:
         """Let a lane hold a request."""
-        lane.in_flight[request.number] = request
-        request.place = len(lane.in_flight)
+        state.in_flight[request.number] = request
+        request.place = len(state.in_flight)
         request.attempts += 1
-        lane.used_at = next(self._ticks)
+        state.used_at = next(self._ticks)
 
     def capacity(self, now_s: float, slo_latency_s: float) -> Capacity:
         """Return what all get done together while all their credits are used.
@@ -159,24 +163,24 @@ class Roster:
         return self._capacity
 
 
-def _planned(lanes: Sequence[Lane], choice: InstanceChoice) -> list[Lane]:
+def _planned(states: Sequence[InstanceState], choice: InstanceChoice) -> list[InstanceState]:
     """Return the lanes that the plan wants to serve."""
-    shared = [lane for lane in lanes if lane.instance.share > 0]
+    shared = [state for state in states if state.instance.share > 0]
     if choice not in WEIGHING:
         return shared
-    variants = {lane.instance.variant for lane in shared}
-    return [lane for lane in lanes if lane.instance.variant in variants]
+    variants = {state.instance.variant for state in shared}
+    return [state for state in states if state.instance.variant in variants]
 
 
-def _capacity(lanes: Sequence[Lane], slo_latency_s: float) -> Capacity:
-    known = [lane for lane in lanes if lane.pace.hold_s]
+def _capacity(states: Sequence[InstanceState], slo_latency_s: float) -> Capacity:
+    known = [state for state in states if state.latency.hold_s]
     if not known:
         return Capacity(0.0, 0.0, 0.0)
-    unknown = sum(lane.credits for lane in lanes) / sum(lane.credits for lane in known)
-    likely_s = [lane.pace.likely_s for lane in known]
+    unknown = sum(state.credits for state in states) / sum(state.credits for state in known)
+    likely_s = [state.latency.likely_s for state in known]
     return Capacity(
-        rate_rps=unknown * sum(lane.credits / lane.pace.hold_s for lane in known),
+        rate_rps=unknown * sum(state.credits / state.latency.hold_s for state in known),
         # Lanes that are never in time must not keep everybody from waiting for the others.
         likely_s=max((s for s in likely_s if s < slo_latency_s), default=min(likely_s)),
-        soonest_s=min(lane.pace.soonest_s for lane in known),
+        soonest_s=min(state.latency.soonest_s for state in known),
     )

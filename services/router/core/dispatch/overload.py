@@ -9,7 +9,7 @@ SHED_AT = 0.5
 """Share of the objective: who must wait longer than that puts the model under pressure."""
 
 
-class Window(NamedTuple):
+class OverloadWindow(NamedTuple):
     """Pressure in a stretch of time.
 
     Attributes:
@@ -21,11 +21,11 @@ class Window(NamedTuple):
     overloaded_s: float
 
 
-_NONE = Window(0, 0.0)
+_NONE = OverloadWindow(0, 0.0)
 
 
 @dataclass(slots=True)
-class Pressure:
+class Overload:
     """Pressure on one model: from the request that must wait too long until nobody waits.
 
     Attributes:
@@ -36,7 +36,7 @@ class Pressure:
     on: bool = False
     refused: int = 0
     _lasted: tuple[float, float | None] = (0.0, None)  # before, and since when; read by scrapes
-    _told: Window = _NONE
+    _told: OverloadWindow = _NONE
 
     def begin(self, now_s: float) -> None:
         """It is under pressure from now on."""
@@ -51,10 +51,10 @@ class Pressure:
         before_s, since_s = self._lasted
         return before_s + (0.0 if since_s is None else max(now_s - since_s, 0.0))
 
-    def roll(self, now_s: float) -> Window:
+    def roll(self, now_s: float) -> OverloadWindow:
         """Return what there was since this was last asked."""
         before = self._told
-        self._told = Window(self.refused, self.total_s(now_s))
-        return Window(
+        self._told = OverloadWindow(self.refused, self.total_s(now_s))
+        return OverloadWindow(
             self._told.refused - before.refused, self._told.overloaded_s - before.overloaded_s
         )

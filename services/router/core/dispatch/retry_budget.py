@@ -6,7 +6,7 @@ from services.kit.errors import Unavailable
 from services.router.core.model import POISON_DEATHS, Limits, Request
 
 
-class Retries:
+class RetryBudget:
     """The retries of one model: a token bucket that requests fill, each by a share of a token.
 
     Source: Finagle's RetryBudget; gRFC A6, "Throttling retry attempts".

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from services.router.core.dispatch.admission import WaitingRoom
+from services.router.core.dispatch.admission import Admission
 from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send, Withdraw
-from services.router.core.dispatch.instance_pool import Roster
-from services.router.core.dispatch.retry_budget import Retries
-from services.router.core.instance_state import Lane
+from services.router.core.dispatch.instance_pool import InstancePool
+from services.router.core.dispatch.retry_budget import RetryBudget
+from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, Request
 
 
-class SecondChances:
+class RetryHedge:
     """Retries and hedges of one model, within one budget.
 
     Args:
-        room: Where what is retried waits.
-        roster: Who may be given it.
+        admission: Where what is retried waits.
+        pool: Who may be given it.
         limits: The budget.
     """
 
-    def __init__(self, room: WaitingRoom, roster: Roster, limits: Limits) -> None:
-        self._room = room
-        self._roster = roster
-        self._retries = Retries(limits)
+    def __init__(self, admission: Admission, pool: InstancePool, limits: Limits) -> None:
+        self._admission = admission
+        self._pool = pool
+        self._budget = RetryBudget(limits)
 
     def hedge(self, request: Request, offered: int) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
@@ -37,27 +37,27 @@ class SecondChances:
         """
         if request.over or request.begun or request.holder is None or request.hedge is not None:
             return []
-        if self._room.queue or self._room.suspects or request.deaths:
+        if self._admission.queue or self._admission.suspects or request.deaths:
             return []
-        lane = self._roster.free(besides=request.holder)
-        if lane is None or not self._retries.take(offered):
+        state = self._pool.free(besides=request.holder)
+        if state is None or not self._budget.take(offered):
             return []
-        request.hedge = lane.instance.id
-        self._roster.give(lane, request)
-        return [Send(lane.instance, request)]
+        request.hedge = state.instance.id
+        self._pool.give(state, request)
+        return [Send(state.instance, request)]
 
-    def settle(self, request: Request, lane: Lane) -> Iterable[Decision]:
+    def settle(self, request: Request, state: InstanceState) -> Iterable[Decision]:
         """End a request that a lane answered; a second worker's answer is not wanted any more."""
-        reply = Reply(lane.instance, request)
+        reply = Reply(state.instance, request)
         if request.hedge is None:
             return (reply,)
-        loser = request.hedge if request.holder == lane.instance.id else request.holder
+        loser = request.hedge if request.holder == state.instance.id else request.holder
         if loser is None:
             return (reply,)
-        return (reply, Withdraw(self._roster.lanes[loser].instance, request))
+        return (reply, Withdraw(self._pool.states[loser].instance, request))
 
     def retry(
-        self, request: Request, lane: Lane, offered: int, retry_after_s: float
+        self, request: Request, state: InstanceState, offered: int, retry_after_s: float
     ) -> Iterable[Decision]:
         """Put a request back in its place, or end it where it has met too many instances.
 
@@ -65,11 +65,11 @@ class SecondChances:
 
         Args:
             request: It.
-            lane: Who did not answer it.
+            state: Who did not answer it.
             offered: Requests so far.
             retry_after_s: When its caller may try again, if it ends here.
         """
-        answering = request.holder == lane.instance.id
+        answering = request.holder == state.instance.id
         if request.hedge is not None:
             request.holder = request.hedge if answering else request.holder
             request.hedge = None
@@ -78,14 +78,14 @@ class SecondChances:
         request.holder = None
         if request.over:
             return ()
-        error = self._retries.refusal(
+        error = self._budget.refusal(
             request,
-            blameless=lane.draining or not request.sent,
+            blameless=state.draining or not request.sent,
             requests=offered,
             retry_after_s=retry_after_s,
         )
         if error is None:
-            (self._room.suspects if request.deaths else self._room.queue).push(request)
+            (self._admission.suspects if request.deaths else self._admission.queue).push(request)
             return ()
         request.over = True
         return (Fail(request, error),)

@@ -16,7 +16,7 @@ from services.router.core.pipeline.tensor_forwarding import (
 from services.router.core.worker_port import Cost, Result
 
 
-class Leg(NamedTuple):
+class StageCost(NamedTuple):
     """What one stage did.
 
     Attributes:
@@ -28,7 +28,7 @@ class Leg(NamedTuple):
     cost: Cost | None
 
 
-class Journey:
+class PipelineRequest:
     """What is known of a request between its client and the stages.
 
     At each stage a request of its own stands for it, with a number of its own: whatever still
@@ -40,19 +40,19 @@ class Journey:
     Attributes:
         now: The request that stands for it.
         variant, stage: Where that belongs; stage 0 is any variant's.
-        legs: What was done so far, stages that had to be done again included.
+        stage_costs: What was done so far, stages that had to be done again included.
     """
 
     def __init__(self, origin: Request) -> None:
         self.now = origin
         self.variant, self.stage = "", 0
-        self.legs: list[Leg] = []
+        self.stage_costs: list[StageCost] = []
         self._waited_s = 0.0
         self._origin = origin
         self._entered_s = origin.arrived_s
         self._read: Origin | None = None
         self._tensors: dict[str, Tensor] = {}
-        origin.journey = self
+        origin.pipeline = self
 
     @property
     def number(self) -> int:
@@ -80,7 +80,7 @@ class Journey:
         Raises:
             Internal, InvalidArgument: As `handover.compose`, or it is no answer.
         """
-        self.legs.append(Leg(instance, result.cost))
+        self.stage_costs.append(StageCost(instance, result.cost))
         self._waited_s += self.now.sent_s - self._entered_s
         origin = self._read = self._read or read_request(self._origin.body)
         self._tensors = {
@@ -108,7 +108,9 @@ class Journey:
 
         None: no worker said anything.
         """
-        told = [leg.cost for leg in self.legs if leg.cost] + ([last] if last else [])
+        told = [stage_cost.cost for stage_cost in self.stage_costs if stage_cost.cost] + (
+            [last] if last else []
+        )
         if not told:
             return None
         return Cost(
@@ -138,6 +140,6 @@ class Journey:
             length_class=origin.length_class,
             boost_s=origin.boost_s,
             parts=origin.parts,
-            journey=self,
+            pipeline=self,
         )
         return self.now

@@ -63,8 +63,8 @@ class Stages:
 
     def at(self, request: Request) -> Dispatcher:
         """Return the dispatcher that has a request."""
-        journey = request.journey
-        found = self._later.get((journey.variant, journey.stage)) if journey else None
+        pipeline = request.pipeline
+        found = self._later.get((pipeline.variant, pipeline.stage)) if pipeline else None
         return found or self.first
 
     def swap(self, routes: ModelRoutes) -> list[Decision]:

@@ -108,7 +108,7 @@ def compose(origin: Origin, tensors: Tensors, takes: Iterable[str], *, last: boo
 
 
 def _tensors(data: bytes, raw_field: int) -> dict[str, Tensor]:
-    view = memoryview(data)
+    queue_view = memoryview(data)
     described: list[tuple[str, bytes]] = []
     raw: list[memoryview] = []
     for number, kind, start, end in _read(data):
@@ -116,7 +116,7 @@ def _tensors(data: bytes, raw_field: int) -> dict[str, Tensor]:
             body = data[start:end]
             described.append((_name(body), body))
         elif kind == _BYTES and number == raw_field:
-            raw.append(view[start:end])
+            raw.append(queue_view[start:end])
     if raw and len(raw) != len(described):
         raise InvalidArgument(f"{len(described)} tensors have {len(raw)} raw contents")
     return {

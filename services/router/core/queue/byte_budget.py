@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Space:
+class ByteBudget:
     """Bytes of request bodies that wait. Attributes: limit_bytes, used_bytes."""
 
     limit_bytes: int = 2**63

@@ -17,7 +17,7 @@ from itertools import count, islice
 from sortedcontainers import SortedList
 
 from services.router.core.model import Request
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import Key, by_arrival
 
 _MOST_FLOWS = 1024
@@ -50,22 +50,22 @@ class Queue:
     Args:
         key: The discipline.
         fair: Clients take turns.
-        space: Where what waits is counted, too.
+        byte_budget: Where what waits is counted, too.
 
     Attributes:
         size_bytes: Of the bodies that wait.
     """
 
     def __init__(
-        self, key: Key = by_arrival, *, fair: bool = False, space: Space | None = None
+        self, key: Key = by_arrival, *, fair: bool = False, byte_budget: ByteBudget | None = None
     ) -> None:
         self.size_bytes = 0
-        self._space = space or Space()
+        self._byte_budget = byte_budget or ByteBudget()
         self._key = key
         self._fair = fair
         self._places: dict[int, tuple[_Flow, _Entry]] = {}
         self._flows: dict[str, _Flow] = {}
-        self._turns: SortedList[tuple[float, int]] = SortedList()
+        self._sequencer: SortedList[tuple[float, int]] = SortedList()
         self._by_turn: dict[int, _Flow] = {}
         self._numbers = count()
         self._now = 0.0  # virtual time: the start tag last served
@@ -93,7 +93,7 @@ class Queue:
         Raises:
             IndexError: Nothing waits.
         """
-        start, number = self._turns[0]
+        start, number = self._sequencer[0]
         flow = self._by_turn[number]
         request = flow.entries[0][2]
         if self._fair:
@@ -132,16 +132,16 @@ class Queue:
         waiting = list(self)
         self._weigh(-self.size_bytes)
         self._key, self._fair, self._now = key, fair, 0.0
-        for kept in (self._places, self._flows, self._turns, self._by_turn, self._served):
+        for kept in (self._places, self._flows, self._sequencer, self._by_turn, self._served):
             kept.clear()
         for request in waiting:
             self.push(request)
 
     def front(self, most: int) -> list[Request]:
         """Return the first requests of whoever's turn it is, in order, at most so many."""
-        if not self._turns:
+        if not self._sequencer:
             return []
-        flow = self._by_turn[self._turns[0][1]]
+        flow = self._by_turn[self._sequencer[0][1]]
         return [entry[2] for entry in islice(flow.entries, most)]
 
     def ahead(self, request: Request) -> int:
@@ -175,7 +175,7 @@ class Queue:
 
     def _weigh(self, size_bytes: int) -> None:
         self.size_bytes += size_bytes
-        self._space.used_bytes += size_bytes
+        self._byte_budget.used_bytes += size_bytes
 
     def _client(self, request: Request) -> str:
         if not self._fair:
@@ -198,11 +198,11 @@ class Queue:
         self._leave(flow)
         flow.turn = (start, next(self._numbers))
         self._by_turn[flow.turn[1]] = flow
-        self._turns.add(flow.turn)
+        self._sequencer.add(flow.turn)
 
     def _leave(self, flow: _Flow) -> None:
         if self._by_turn.pop(flow.turn[1], None) is not None:
-            self._turns.remove(flow.turn)
+            self._sequencer.remove(flow.turn)
 
     def _close(self, flow: _Flow) -> None:
         """Forget a flow without requests, all but a tag that lies ahead."""

@@ -40,7 +40,7 @@ class ShortestFirst:
             now_s: When.
             slots: Requests that the model's instances may hold together.
         """
-        if request.length_class is None or request.attempts > 1 or request.journey is not None:
+        if request.length_class is None or request.attempts > 1 or request.pipeline is not None:
             return
         wait_s, service_s = request.sent_s - request.arrived_s, now_s - request.sent_s
         self._boosts.learn(request.length_class, service_s, wait_s)

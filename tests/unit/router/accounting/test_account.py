@@ -63,14 +63,14 @@ def test_the_sum_of_receipts_and_of_what_nobody_claims_is_what_workers_granted(
             account.failure(request(number), "CANCELLED", 2.0)
             gone_j += energy_j
 
-    tally = account.tally
+    stats = account.stats
     total_j = sum(energy_j for _, _, energy_j, _ in work)
-    assert tally.energy_j == pytest.approx(receipts_j)
-    assert tally.carbon_gco2e == pytest.approx(receipts_g)
-    assert tally.energy_j + tally.unclaimed_j == pytest.approx(total_j)
+    assert stats.energy_j == pytest.approx(receipts_j)
+    assert stats.carbon_gco2e == pytest.approx(receipts_g)
+    assert stats.energy_j + stats.unclaimed_j == pytest.approx(total_j)
     assert trailers_j + gone_j == pytest.approx(total_j, rel=1e-6)
-    assert tally.success.count + tally.fail.count == len(work)
-    assert tally.pending == 0
+    assert stats.success.count + stats.fail.count == len(work)
+    assert stats.pending == 0
 
 
 def test_times_are_those_of_the_router_and_of_the_worker() -> None:
@@ -78,11 +78,11 @@ def test_times_are_those_of_the_router_and_of_the_worker() -> None:
 
     account.answer(request(1), INSTANCES[0], Result(1, cost=granted(1.0)), now_s=3.0)
 
-    tally = account.tally
-    assert tally.success.total_s == pytest.approx(2.0)
-    assert tally.queue.total_s == pytest.approx(0.25 + 0.5)
-    assert tally.compute.total_s == pytest.approx(0.25)
-    assert tally.last_answer_s == 3.0
+    stats = account.stats
+    assert stats.success.total_s == pytest.approx(2.0)
+    assert stats.queue.total_s == pytest.approx(0.25 + 0.5)
+    assert stats.compute.total_s == pytest.approx(0.25)
+    assert stats.last_answer_s == 3.0
 
 
 def test_work_that_says_no_cost_spends_nothing() -> None:
@@ -92,7 +92,7 @@ def test_work_that_says_no_cost_spends_nothing() -> None:
     answer = account.answer(request(1), INSTANCES[0], Result(1, response=b""), now_s=2.0)
 
     assert answer.trailers == (("cinquefoil-variant", "small"),)
-    assert (account.tally.energy_j, account.tally.unclaimed_j) == (0.0, 0.0)
+    assert (account.stats.energy_j, account.stats.unclaimed_j) == (0.0, 0.0)
 
 
 def test_a_new_table_changes_what_is_late_and_keeps_the_counts() -> None:
@@ -102,8 +102,8 @@ def test_a_new_table_changes_what_is_late_and_keeps_the_counts() -> None:
     account.use(ModelRoutes("m", 5.0, 99.0, "shares"))
     account.answer(request(2), INSTANCES[0], Result(2), now_s=2.0)
 
-    assert account.tally.good_and_bad == (1, 1)
-    assert account.tally.slo_percentile == 99.0
+    assert account.stats.good_and_bad == (1, 1)
+    assert account.stats.slo_percentile == 99.0
 
 
 def test_an_accuracy_that_a_plan_corrects_is_told_from_then_on() -> None:
@@ -117,4 +117,4 @@ def test_an_accuracy_that_a_plan_corrects_is_told_from_then_on() -> None:
 
     stated = [pb.ModelInferResponse.FromString(body).parameters["accuracy"] for body in bodies]
     assert [parameter.double_param for parameter in stated] == [0.8, 0.85]
-    assert account.tally.accuracy == pytest.approx(0.825)
+    assert account.stats.accuracy == pytest.approx(0.825)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.accounting.model_stats import Tally
+from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.worker_port import Cost
 
 
 def answer(
-    tally: Tally,
+    stats: ModelStats,
     latency_s: float,
     *,
     now_s: float = 0.0,
@@ -21,24 +21,24 @@ def answer(
     accuracy: float = 0.9,
 ) -> None:
     """Count one answer of 2 J."""
-    found = tally.variant(variant)
+    found = stats.variant(variant)
     cost = Cost(2.0, 1.0, "model", latency_s / 4, latency_s / 2, batch_size, items)
-    tally.cost(found, cost, carbon_gco2e=0.5)
-    tally.answer(found, now_s, latency_s=latency_s, queue_s=latency_s / 4, accuracy=accuracy)
+    stats.cost(found, cost, carbon_gco2e=0.5)
+    stats.answer(found, now_s, latency_s=latency_s, queue_s=latency_s / 4, accuracy=accuracy)
 
 
 @given(st.lists(st.lists(st.floats(1e-4, 30.0), max_size=20), max_size=5))
 def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) -> None:
-    tally = Tally(slo_latency_s=0.1)
+    stats = ModelStats(slo_latency_s=0.1)
     rolled = []
     for latencies_s in windows:
         for number, latency_s in enumerate(latencies_s):
-            tally.arrive()
-            tally.accept()
-            answer(tally, latency_s, variant="ab"[number % 2])
-        rolled.append(tally.roll())
+            stats.arrive()
+            stats.accept()
+            answer(stats, latency_s, variant="ab"[number % 2])
+        rolled.append(stats.roll())
 
-    total = tally.since_start()
+    total = stats.since_start()
 
     everything = [latency_s for latencies_s in windows for latency_s in latencies_s]
     assert total.answered == total.arrivals == total.accepted == len(everything)
@@ -48,8 +48,8 @@ def test_windows_add_up_to_the_counts_since_start(windows: list[list[float]]) ->
     assert sum(total.by_variant.values()) == total.answered
     for variant, count in total.by_variant.items():
         assert count == sum(window.by_variant[variant] for window in rolled)
-    assert tally.energy_j == pytest.approx(2.0 * len(everything))
-    assert tally.success.total_s == pytest.approx(sum(everything))
+    assert stats.energy_j == pytest.approx(2.0 * len(everything))
+    assert stats.success.total_s == pytest.approx(sum(everything))
 
 
 @given(st.lists(st.floats(1e-4, 30.0), min_size=1, max_size=200), st.sampled_from([50.0, 95.0]))
@@ -57,64 +57,64 @@ def test_quantiles_of_a_window_are_within_one_percent_of_the_exact_ones(
     latencies_s: list[float], percentile: float
 ) -> None:
     """And what was counted before the window is not in them."""
-    tally = Tally(slo_latency_s=0.1)
+    stats = ModelStats(slo_latency_s=0.1)
     for latency_s in (1e-3, 20.0, 20.0):
-        answer(tally, latency_s)
-    tally.roll()
+        answer(stats, latency_s)
+    stats.roll()
     for latency_s in latencies_s:
-        answer(tally, latency_s)
+        answer(stats, latency_s)
 
-    found = tally.roll().quantiles_s([percentile])[percentile]
+    found = stats.roll().quantiles_s([percentile])[percentile]
 
     exact = sorted(latencies_s)[int(percentile / 100 * (len(latencies_s) - 1))]
     assert found == pytest.approx(exact, rel=0.0101)
 
 
 def test_a_window_without_answers_has_no_quantiles() -> None:
-    tally = Tally(slo_latency_s=0.1)
-    tally.arrive()
-    tally.failure("UNAVAILABLE", now_s=1.0, latency_s=0.01)
+    stats = ModelStats(slo_latency_s=0.1)
+    stats.arrive()
+    stats.failure("UNAVAILABLE", now_s=1.0, latency_s=0.01)
 
-    window = tally.roll()
+    window = stats.roll()
 
     assert window.quantiles_s([50.0]) == {}
-    assert (window.arrivals, window.failed, tally.fail.count) == (1, 1, 1)
+    assert (window.arrivals, window.failed, stats.fail.count) == (1, 1, 1)
 
 
 def test_items_of_one_batch_are_one_execution() -> None:
     """Eight requests of one item in batches of four, and one of three items in a batch of six."""
-    tally = Tally(slo_latency_s=0.1)
+    stats = ModelStats(slo_latency_s=0.1)
     for _ in range(8):
-        answer(tally, 0.01, batch_size=4)
-    answer(tally, 0.01, batch_size=6, items=3)
-    answer(tally, 0.01, batch_size=6, items=3)
+        answer(stats, 0.01, batch_size=4)
+    answer(stats, 0.01, batch_size=6, items=3)
+    answer(stats, 0.01, batch_size=6, items=3)
 
-    assert tally.executions == 3
-    assert tally.items == 14
-    assert tally.success.count == 10
+    assert stats.executions == 3
+    assert stats.items == 14
+    assert stats.success.count == 10
     # Two batches of four and one of six, of 5 ms each.
-    assert {s: span.total_s / s for s, span in tally.batches.items()} == pytest.approx(
+    assert {s: span.total_s / s for s, span in stats.batches.items()} == pytest.approx(
         {4: 0.01, 6: 0.005}
     )
 
 
 def test_accuracy_is_the_mean_over_requests() -> None:
-    tally = Tally(slo_latency_s=0.1)
-    assert tally.accuracy == 0.0
+    stats = ModelStats(slo_latency_s=0.1)
+    assert stats.accuracy == 0.0
     for accuracy in (0.9, 0.9, 0.6):
-        answer(tally, 0.01, accuracy=accuracy)
+        answer(stats, 0.01, accuracy=accuracy)
 
-    assert tally.accuracy == pytest.approx(0.8)
+    assert stats.accuracy == pytest.approx(0.8)
 
 
 def test_pending_requests_are_those_that_have_not_ended() -> None:
-    tally = Tally(slo_latency_s=0.1)
+    stats = ModelStats(slo_latency_s=0.1)
     for _ in range(5):
-        tally.arrive()
-    answer(tally, 0.01)
-    tally.failure("CANCELLED", now_s=0.0, latency_s=0.1)
+        stats.arrive()
+    answer(stats, 0.01)
+    stats.failure("CANCELLED", now_s=0.0, latency_s=0.1)
 
-    assert tally.pending == 3
+    assert stats.pending == 3
 
 
 # ---- the objective over windows ----------------------------------------------------------------
@@ -122,17 +122,17 @@ def test_pending_requests_are_those_that_have_not_ended() -> None:
 
 def test_late_answers_and_errors_that_are_ours_burn_the_budget() -> None:
     """94 good, 3 late, 3 unavailable; a client's mistakes and departures do not count."""
-    tally = Tally(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(60.0,))
+    stats = ModelStats(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(60.0,))
     for number in range(97):
-        answer(tally, 0.2 if number < 3 else 0.01, now_s=1.0)
+        answer(stats, 0.2 if number < 3 else 0.01, now_s=1.0)
     for status in ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"):
-        tally.failure(status, now_s=1.0, latency_s=0.1)
+        stats.failure(status, now_s=1.0, latency_s=0.1)
     for status in ("INVALID_ARGUMENT", "NOT_FOUND", "CANCELLED"):
-        tally.failure(status, now_s=1.0, latency_s=0.1)
+        stats.failure(status, now_s=1.0, latency_s=0.1)
 
-    (level,) = tally.service_levels(2.0)
+    (level,) = stats.service_levels(2.0)
 
-    assert tally.good_and_bad == (94, 6)
+    assert stats.good_and_bad == (94, 6)
     assert level.attainment == pytest.approx(0.94)
     assert level.burn_rate == pytest.approx(0.06 / 0.05)
 
@@ -145,15 +145,15 @@ def test_a_window_holds_what_happened_in_it_and_at_most_a_step_more(
     gaps: list[tuple[float, float]], silence_s: float
 ) -> None:
     """The window is 300 s, a step 10 s; checked against the list of all events."""
-    tally = Tally(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(300.0, 3000.0))
+    stats = ModelStats(slo_latency_s=0.1, slo_percentile=95.0, windows_s=(300.0, 3000.0))
     now_s, events = 1000.0, []
     for gap_s, latency_s in gaps:
         now_s += gap_s
-        answer(tally, latency_s, now_s=now_s)
+        answer(stats, latency_s, now_s=now_s)
         events.append((now_s, latency_s > 0.1))
     now_s += silence_s
 
-    for level in tally.service_levels(now_s):
+    for level in stats.service_levels(now_s):
         start_s = now_s - level.window_s
         inside = [late for at_s, late in events if at_s > start_s]
         before = [late for at_s, late in events if start_s - 10.0 <= at_s <= start_s]
@@ -166,15 +166,15 @@ def _attainment(late: list[bool]) -> float:
 
 
 def test_the_share_served_is_of_late_not_since_start() -> None:
-    tally = Tally(slo_latency_s=0.1, windows_s=(60.0, 600.0))
+    stats = ModelStats(slo_latency_s=0.1, windows_s=(60.0, 600.0))
     for _ in range(30):
-        answer(tally, 0.01, now_s=0.0, variant="old")
+        answer(stats, 0.01, now_s=0.0, variant="old")
     for second in range(100, 200):
-        answer(tally, 0.01, now_s=float(second), variant="ab"[second % 4 == 0])
+        answer(stats, 0.01, now_s=float(second), variant="ab"[second % 4 == 0])
 
-    served = tally.served(200.0)
+    served = stats.served(200.0)
 
     assert served["old"] == 0.0
     assert served["a"] == pytest.approx(0.75, abs=0.02)
     assert sum(served.values()) == pytest.approx(1.0)
-    assert tally.served(1000.0) == {"old": 0.0, "a": 0.0, "b": 0.0}
+    assert stats.served(1000.0) == {"old": 0.0, "a": 0.0, "b": 0.0}

@@ -15,7 +15,7 @@ from services.kit.clock import RealClock
 from services.router.adapters.prometheus import RouterCollector, registry
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.core.accounting.account import Account
-from services.router.core.dispatch.overload import Pressure
+from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, ModelRoutes, Request
 from services.router.core.worker_port import Cost, Result, Usage
 
@@ -49,12 +49,12 @@ def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None
             account.answer(request, event[0], Result(1, cost=cost), event[1])
 
 
-def scrape(account: Account, *, triton: bool = False, pressure: Pressure | None = None) -> Samples:
+def scrape(account: Account, *, triton: bool = False, overload: Overload | None = None) -> Samples:
     """Return samples by name and label values in the order of their names, "le" included."""
     accounts = {"m": account}
     aliases = [TritonCollector(accounts)] if triton else []
-    pressures = {"m": pressure} if pressure else {}
-    collector = RouterCollector(accounts, RealClock(), lambda: pressures)
+    overloads = {"m": overload} if overload else {}
+    collector = RouterCollector(accounts, RealClock(), lambda: overloads)
     text = generate_latest(registry(collector, *aliases)).decode()
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
@@ -168,7 +168,7 @@ def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names()
         cost = Cost(2.0, 1.0, "model", 0.001, 0.9, batch_size=1, usage=usage)
         account.answer(request, SMALL, Result(1, cost=cost), 1.0)
     for source in ("exact", "semantic", "model"):
-        account.tally.foretell(source, 0.002)
+        account.stats.foretell(source, 0.002)
 
     found = scrape(account, triton=True)
 
@@ -197,12 +197,12 @@ def test_without_the_alias_there_is_no_triton_name() -> None:
 
 def test_pressure_is_seen_while_it_lasts_and_its_time_stays() -> None:
     now_s = RealClock().monotonic()
-    pressure = Pressure(refused=3)
-    pressure.begin(now_s - 10.0)
+    overload = Overload(refused=3)
+    overload.begin(now_s - 10.0)
 
-    during = scrape(open_account(), pressure=pressure)
-    pressure.end(now_s - 6.0)
-    after = scrape(open_account(), pressure=pressure)
+    during = scrape(open_account(), overload=overload)
+    overload.end(now_s - 6.0)
+    after = scrape(open_account(), overload=overload)
 
     assert during["cinquefoil_under_pressure", ("m",)] == 1
     assert during["cinquefoil_pressure_seconds_total", ("m",)] >= 10

@@ -14,20 +14,29 @@ from benchmarks.carbondis.pool import Job, Pool
 from services.router.core.balancing.baselines import DyBatch, HighPerf, LowEnergy, RandomJob
 from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
-from services.router.core.balancing.policy import Ask, Gpu, Offer, Policy, Start, View
+from services.router.core.balancing.policy import (
+    Gpu,
+    Placement,
+    Policy,
+    QueuedRequest,
+    QueueView,
+    Start,
+)
 
 SLO_S = 1.0
 LOW, HIGH, HIGHER = 0, 1, 2
 
 
-def ask(*gpus: tuple[Gpu, float, float], job: int = 0, arrived_s: float = 0.0) -> Ask:
+def ask(*gpus: tuple[Gpu, float, float], job: int = 0, arrived_s: float = 0.0) -> QueuedRequest:
     """Return a request with an offer (latency, carbon) of each GPU."""
-    offers = tuple(Offer(gpu, s, s, carbon, s) for gpu, s, carbon in gpus)
-    return Ask(job, 1, arrived_s, arrived_s + SLO_S, offers)
+    offers = tuple(Placement(gpu, s, s, carbon, s) for gpu, s, carbon in gpus)
+    return QueuedRequest(job, 1, arrived_s, arrived_s + SLO_S, offers)
 
 
-def chosen(policy: Policy, *asks: Ask, now_s: float = 0.0, ratio: float = 1.0) -> Gpu | None:
-    start = policy.decide(View(now_s, ratio, [[each] for each in asks])).start
+def chosen(
+    policy: Policy, *queued: QueuedRequest, now_s: float = 0.0, ratio: float = 1.0
+) -> Gpu | None:
+    start = policy.decide(QueueView(now_s, ratio, [[each] for each in queued])).start
     return start.offer.gpu if start else None
 
 
@@ -67,7 +76,7 @@ def test_the_job_with_the_most_violations_goes_first() -> None:
     low = Gpu(0, LOW)
     first, second = ask((low, 0.1, 1.0)), ask((low, 0.1, 1.0), job=1)
 
-    start = Carbondis().decide(View(0.0, 1.0, [[first], [second]], [3, 4])).start
+    start = Carbondis().decide(QueueView(0.0, 1.0, [[first], [second]], [3, 4])).start
 
     assert start is not None
     assert start.ask is second
@@ -76,7 +85,7 @@ def test_the_job_with_the_most_violations_goes_first() -> None:
 def test_among_three_classes_who_would_be_late_takes_the_least_that_is_in_time() -> None:
     low, high, higher = Gpu(0, LOW), Gpu(1, HIGH), Gpu(2, HIGHER)
 
-    def offers(low_s: float, high_s: float) -> Ask:
+    def offers(low_s: float, high_s: float) -> QueuedRequest:
         return ask((low, low_s, 3.0), (high, high_s, 2.0), (higher, 0.1, 2.5))
 
     assert chosen(Carbondis(), offers(2.0, 0.9)) is high
@@ -106,7 +115,7 @@ def test_dybatch_gives_each_job_the_same_time_of_the_shared_gpu() -> None:
 
     for _ in range(500):
         queues = [[ask((high, s, 1.0), job=job)] for job, s in enumerate(latencies_s)]
-        start = policy.decide(View(0.0, 1.0, queues)).start
+        start = policy.decide(QueueView(0.0, 1.0, queues)).start
         assert start is not None
         had_s[start.ask.job] += start.offer.latency_s
 
@@ -118,9 +127,9 @@ def test_random_gives_the_high_end_to_the_job_that_it_drew_alone() -> None:
     policy = RandomJob(4, Random(1))
     uses = Counter[int]()
     for number in range(400):
-        queues: list[list[Ask]] = [[], [], [], []]
+        queues: list[list[QueuedRequest]] = [[], [], [], []]
         queues[number % 4] = [ask((low, 0.1, 1.0), (high, 0.1, 1.0), job=number % 4)]
-        start = policy.decide(View(0.0, 1.0, queues)).start
+        start = policy.decide(QueueView(0.0, 1.0, queues)).start
         assert start is not None
         uses[start.offer.gpu.rank] += 1
 
@@ -133,13 +142,13 @@ def test_random_gives_the_high_end_to_the_job_that_it_drew_alone() -> None:
 def test_a_request_waits_for_the_least_carbon_only_as_long_as_it_is_in_time() -> None:
     low, high = Gpu(0, LOW), Gpu(1, HIGH, busy=True, free_s=0.5)
     request = ask((low, 0.4, 2.0), (high, 0.3, 1.0))
-    view = View(0.0, 1.0, [[request]])
+    queue_view = QueueView(0.0, 1.0, [[request]])
 
-    decision = CarbonAware().decide(view)
+    decision = CarbonAware().decide(queue_view)
     assert decision.start is None
     assert decision.again_s == pytest.approx(0.6), "the latest start below"
     high.free_s = 0.8
-    assert CarbonAware().decide(view).start == Start(request, request.offers[0])
+    assert CarbonAware().decide(queue_view).start == Start(request, request.offers[0])
 
 
 def test_which_class_emits_least_may_differ_by_request() -> None:
@@ -155,7 +164,7 @@ def test_who_has_a_choice_leaves_the_shared_gpu_to_who_has_none() -> None:
     easy = ask((low, 0.9, 2.0), (high, 0.6, 1.0))
     hard = ask((high, 0.6, 1.0), job=1, arrived_s=0.01)
 
-    start = CarbonAware().decide(View(0.01, 1.0, [[easy], [hard]])).start
+    start = CarbonAware().decide(QueueView(0.01, 1.0, [[easy], [hard]])).start
 
     assert start is not None
     assert (start.ask, start.offer.gpu) == (easy, low)
@@ -165,7 +174,7 @@ def test_who_is_late_anyway_lets_others_be_in_time() -> None:
     high = Gpu(0, HIGH)
     lost, sound = ask((high, 0.6, 1.0)), ask((high, 0.6, 1.0), job=1, arrived_s=0.8)
 
-    start = CarbonAware().decide(View(0.8, 1.0, [[lost], [sound]])).start
+    start = CarbonAware().decide(QueueView(0.8, 1.0, [[lost], [sound]])).start
 
     assert start is not None
     assert start.ask is sound

@@ -13,13 +13,15 @@ from services.router.core.balancing.instance_choice import (
     idle_longest,
     least_expected_completion,
 )
-from services.router.core.instance_state import Lane
-from services.router.core.latency_estimator import Pace
+from services.router.core.instance_state import InstanceState
+from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance, Request
 
 
-def lane(name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, used: int = 0) -> Lane:
-    made = Lane(Instance(f"{name}:1", name, "m", "v", 0.9, share, credits_))
+def state(
+    name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, used: int = 0
+) -> InstanceState:
+    made = InstanceState(Instance(f"{name}:1", name, "m", "v", 0.9, share, credits_))
     made.credits, made.up, made.used_at = credits_, True, used
     for number in range(held):
         made.in_flight[number] = Request(number, "m", b"", 0.0, 1.0)
@@ -35,9 +37,9 @@ def lane(name: str, share: float = 1.0, *, held: int = 0, credits_: int = 4, use
 def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per_lane(
     shares: list[float], rounds: int
 ) -> None:
-    lanes = [lane(str(i), share) for i, share in enumerate(shares)]
+    states = [state(str(i), share) for i, share in enumerate(shares)]
 
-    chosen = Counter(by_shares(lanes).instance.segment_id for _ in range(rounds))
+    chosen = Counter(by_shares(states).instance.segment_id for _ in range(rounds))
 
     for i, share in enumerate(shares):
         assert abs(chosen[str(i)] - share * rounds) <= len(shares)
@@ -45,28 +47,28 @@ def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per
 
 def test_weighted_round_robin_is_smooth_as_in_nginx() -> None:
     """Weights 5, 1, 1 give a a b a c a a: the heavy lane is not taken five times in a row."""
-    lanes = [lane("a", 5 / 7), lane("b", 1 / 7), lane("c", 1 / 7)]
+    states = [state("a", 5 / 7), state("b", 1 / 7), state("c", 1 / 7)]
 
-    assert "".join(by_shares(lanes).instance.segment_id for _ in range(7)) == "aabacaa"
+    assert "".join(by_shares(states).instance.segment_id for _ in range(7)) == "aabacaa"
 
 
 def test_lanes_without_any_share_take_turns() -> None:
-    lanes = [lane("a", 0.0), lane("b", 0.0)]
+    states = [state("a", 0.0), state("b", 0.0)]
 
-    assert "".join(by_shares(lanes).instance.segment_id for _ in range(4)) == "abab"
+    assert "".join(by_shares(states).instance.segment_id for _ in range(4)) == "abab"
 
 
 def test_the_lane_idle_longest_comes_first_then_the_least_loaded() -> None:
-    busy, fresh, rested = lane("busy", held=1), lane("fresh", used=9), lane("rested", used=3)
-    half = lane("half", held=2)
+    busy, fresh, rested = state("busy", held=1), state("fresh", used=9), state("rested", used=3)
+    half = state("half", held=2)
 
     assert idle_longest([busy, fresh, rested]) is rested
     assert idle_longest([half, busy]) is busy
 
 
-def paced(name: str, unit_s: float, *, held: int = 0) -> Lane:
-    made = lane(name, held=held)
-    made.pace.observe(unit_s, 1)
+def paced(name: str, unit_s: float, *, held: int = 0) -> InstanceState:
+    made = state(name, held=held)
+    made.latency.observe(unit_s, 1)
     return made
 
 
@@ -78,7 +80,7 @@ def test_the_lane_that_would_answer_first_is_chosen() -> None:
 
 
 def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> None:
-    known, new = paced("known", 0.01), lane("new")
+    known, new = paced("known", 0.01), state("new")
     assert least_expected_completion([known, new]) is new
 
     new.in_flight[7] = Request(7, "m", b"", 0.0, 1.0)
@@ -100,10 +102,10 @@ def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
     places: list[int], each_s: float
 ) -> None:
     """A lane that takes `each_s` per request it holds: so much, and the mean time that takes."""
-    pace = Pace()
+    latency = LatencyEstimator()
     for place in places:
-        pace.observe(each_s * place, place)
+        latency.observe(each_s * place, place)
 
-    assert pace.unit_s == pytest.approx(each_s)
-    assert each_s <= pace.hold_s <= 8 * each_s
-    assert pace.soonest_s <= pace.hold_s <= pace.likely_s
+    assert latency.unit_s == pytest.approx(each_s)
+    assert each_s <= latency.hold_s <= 8 * each_s
+    assert latency.soonest_s <= latency.hold_s <= latency.likely_s

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.balancing.latency_history import History
+from services.router.core.balancing.latency_history import LatencyHistory
 
 SECONDS = st.floats(0.001, 10)
 
@@ -16,7 +16,7 @@ SECONDS = st.floats(0.001, 10)
 @given(st.lists(SECONDS, min_size=1, max_size=60))
 def test_the_estimate_of_a_size_is_the_average_of_its_past(latencies_s: list[float]) -> None:
     """Section IV-B, as long as nothing is forgotten (up to 64 requests)."""
-    history = History()
+    history = LatencyHistory()
     for latency_s in latencies_s:
         history.add(8, latency_s, 2 * latency_s)
         history.add(9, 99.0)
@@ -31,7 +31,7 @@ def test_the_estimate_of_a_size_is_the_average_of_its_past(latencies_s: list[flo
 
 @given(st.integers(1, 400))
 def test_sizes_never_seen_lie_on_the_line_through_those_that_were(size: int) -> None:
-    history = History()
+    history = LatencyHistory()
     for seen in range(10, 60, 7):
         history.add(seen, 0.01 + 0.002 * seen, 0.5 * seen)
 
@@ -45,7 +45,7 @@ def test_sizes_never_seen_lie_on_the_line_through_those_that_were(size: int) -> 
 @given(seen=st.integers(1, 400), size=st.integers(1, 400))
 def test_of_one_size_the_others_follow_in_proportion(seen: int, size: int) -> None:
     """A small request that counts as long as the large one that came first is never tried."""
-    history = History()
+    history = LatencyHistory()
     history.add(seen, 0.01 * seen)
 
     found = history.estimate(size)
@@ -56,7 +56,7 @@ def test_of_one_size_the_others_follow_in_proportion(seen: int, size: int) -> No
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), SECONDS), max_size=300))
 def test_it_remembers_no_more_sizes_than_it_may(seen: list[tuple[int, float]]) -> None:
-    history = History(most_sizes=16)
+    history = LatencyHistory(most_sizes=16)
     for size, latency_s in seen:
         history.add(size, latency_s)
 
@@ -64,7 +64,7 @@ def test_it_remembers_no_more_sizes_than_it_may(seen: list[tuple[int, float]]) -
 
 
 def test_a_change_shows_after_some_hundred_requests() -> None:
-    history = History()
+    history = LatencyHistory()
     for latency_s in [1.0] * 1000 + [2.0] * 300:
         history.add(1, latency_s)
 
@@ -76,7 +76,7 @@ def test_a_change_shows_after_some_hundred_requests() -> None:
 
 @pytest.mark.parametrize("latency_s", [math.nan, math.inf, -1.0])
 def test_figures_that_are_none_are_ignored(latency_s: float) -> None:
-    history = History()
+    history = LatencyHistory()
     history.add(1, latency_s)
 
     assert history.estimate(1) is None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.kit.config import InstanceChoice
 from services.router.core.balancing.weigher import size_class
-from services.router.core.dispatch.decisions import Decision, Fail, Look, Reply, Send
+from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Reply, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 
@@ -49,9 +49,9 @@ class Served:
         self.ended: dict[int, Instance | None] = {}
         self._number = 0
         for instance in (LOW, HIGH):
-            self.carry_out(self.core.up(instance.id, 1))
+            self.execute(self.core.up(instance.id, 1))
 
-    def carry_out(self, decisions: Sequence[Decision]) -> None:
+    def execute(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             match decision:
                 case Send(instance, request):
@@ -62,14 +62,14 @@ class Served:
                     self.ended[request.number] = instance
                 case Fail(request, _):
                     self.ended[request.number] = None
-                case Look(_, at_s):
+                case Reconsider(_, at_s):
                     self.look_s.append(at_s)
 
     def ask(self) -> Instance | None:
         """Offer a request; return who got it, None: it waits."""
         self._number += 1
         request = Request(self._number, "m", b"x" * 100, self.now_s, self.now_s + 30.0)
-        self.carry_out(self.core.offer(request))
+        self.execute(self.core.offer(request))
         return next((who for _, number, who in self.due if number == self._number), None)
 
     def until(self, end_s: float) -> None:
@@ -82,12 +82,12 @@ class Served:
                 return
             if look_s <= answers[0]:
                 self.look_s.remove(look_s)
-                self.carry_out(self.core.look(look_s))
+                self.execute(self.core.reconsider(look_s))
                 continue
             self.due.remove(answers)
             _, number, instance = answers
             energy_j = ENERGY_J[instance.id]
-            self.carry_out(
+            self.execute(
                 self.core.result(
                     instance.id, number, refused=False, now_s=self.now_s, energy_j=energy_j
                 )
@@ -125,7 +125,7 @@ def test_a_new_threshold_counts_for_the_next_request_and_costs_no_history() -> N
     assert served.ask() is HIGH
     served.until(served.now_s + 5.0)
 
-    served.carry_out(served.core.swap(replace(served.core.routes, intensity_threshold=1.5)))
+    served.execute(served.core.swap(replace(served.core.routes, intensity_threshold=1.5)))
 
     assert served.ask() is LOW
     assert served.ask() is None, "what the instances take is still known: the low one is in time"
@@ -136,10 +136,8 @@ def test_an_instance_without_a_share_serves_where_a_policy_weighs_but_no_other_v
     spare = replace(LOW, share=0.0)
     cheaper = replace(LOW, endpoint="low:2", segment_id="other", variant="w", share=0.0)
     served = Served("carbondis", Sky())
-    served.carry_out(
-        served.core.swap(replace(served.core.routes, instances=(spare, HIGH, cheaper)))
-    )
-    served.carry_out(served.core.up(cheaper.id, 1))
+    served.execute(served.core.swap(replace(served.core.routes, instances=(spare, HIGH, cheaper))))
+    served.execute(served.core.up(cheaper.id, 1))
 
     served.learned()
 

@@ -47,7 +47,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.credits: dict[InstanceId, int] = {}
         self.discipline: Discipline = "fcfs"
 
-    def carry_out(self, decisions: Iterable[Decision]) -> list[Decision]:
+    def execute(self, decisions: Iterable[Decision]) -> list[Decision]:
         found = list(decisions)
         for decision in found:
             match decision:
@@ -116,7 +116,7 @@ class AnyOrder(RuleBasedStateMachine):
         if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
             ended = [
                 each.request
-                for each in self.carry_out(self.core.offer(made))
+                for each in self.execute(self.core.offer(made))
                 if isinstance(each, Fail)
             ]
             assert ended == ([last] if last.over else [])
@@ -130,28 +130,26 @@ class AnyOrder(RuleBasedStateMachine):
         """Another discipline and another choice, while requests wait."""
         self.discipline = discipline
         routes = self.core.routes
-        self.carry_out(
-            self.core.swap(replace(routes, discipline=discipline, instance_choice=choice))
-        )
+        self.execute(self.core.swap(replace(routes, discipline=discipline, instance_choice=choice)))
 
     @precondition(lambda self: self.up)
     @rule(data=st.data(), credits_=st.integers(1, 4))
     def grant(self, data: st.DataObject, credits_: int) -> None:
         key = data.draw(st.sampled_from(sorted(self.up)))
         self.credits[key] = credits_
-        self.carry_out(self.core.credits(key, credits_))
+        self.execute(self.core.credits(key, credits_))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def hedge(self, data: st.DataObject) -> None:
         chosen = self.open[data.draw(st.sampled_from(sorted(self.open)))]
-        self.carry_out(self.core.hedge(chosen))
+        self.execute(self.core.hedge(chosen))
 
     @rule(shares=st.dictionaries(st.sampled_from(NAMES), st.sampled_from([0.0, 0.3, 0.7])))
     def swap(self, shares: dict[str, float]) -> None:
         made = tuple(instance(name, share) for name, share in shares.items())
         self.table = {each.id: each for each in made}
-        self.carry_out(self.core.swap(replace(self.core.routes, instances=made)))
+        self.execute(self.core.swap(replace(self.core.routes, instances=made)))
 
     @precondition(lambda self: self.dialed - self.up)
     @rule(data=st.data())
@@ -159,14 +157,14 @@ class AnyOrder(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.dialed - self.up)))
         self.up.add(key)
         self.credits[key] = CREDITS
-        self.carry_out(self.core.up(key, CREDITS))
+        self.execute(self.core.up(key, CREDITS))
 
     @precondition(lambda self: self.up)
     @rule(data=st.data())
     def drain(self, data: st.DataObject) -> None:
         key = data.draw(st.sampled_from(sorted(self.up)))
         self.draining.add(key)
-        self.carry_out(self.core.draining(key))
+        self.execute(self.core.draining(key))
 
     @precondition(lambda self: self.dialed)
     @rule(data=st.data(), seen=st.booleans())
@@ -179,7 +177,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.returned(held)
         self.up.discard(key)
         self.draining.discard(key)
-        self.carry_out(self.core.down(key))
+        self.execute(self.core.down(key))
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data(), refused=st.booleans())
@@ -189,7 +187,7 @@ class AnyOrder(RuleBasedStateMachine):
         done = self.held[key].pop(number)
         if refused:
             self.returned(done)
-        self.carry_out(self.core.result(key, number, refused=refused))
+        self.execute(self.core.result(key, number, refused=refused))
         assert refused or number not in self.open
 
     @precondition(lambda self: self.open)
@@ -197,17 +195,17 @@ class AnyOrder(RuleBasedStateMachine):
     def give_up(self, data: st.DataObject, expired: bool) -> None:
         """The caller goes, or its deadline passes."""
         gone = self.open[data.draw(st.sampled_from(sorted(self.open)))]
-        decisions = self.core.expire(gone) if expired else self.core.abandon(gone)
+        decisions = self.core.expire(gone) if expired else self.core.cancel(gone)
         self.open.pop(gone.number)
         self.waiting.pop(gone.number, None)
-        self.carry_out(decisions)
+        self.execute(decisions)
         assert expired == any(isinstance(decision, Fail) for decision in decisions)
 
     @invariant()
     def accounts_agree(self) -> None:
         assert self.core.queue_depth == len(self.waiting)
         assert self.core.in_flight == sum(len(held) for held in self.held.values())
-        assert set(self.core.lanes) == self.dialed
+        assert set(self.core.states) == self.dialed
         in_flight = {n for held in self.held.values() for n in held}
         assert self.open.keys() <= self.waiting.keys() | in_flight, "no request is lost"
         assert self.waiting.keys() <= self.open.keys(), "nobody works for a caller who has gone"
@@ -227,12 +225,12 @@ class AnyOrder(RuleBasedStateMachine):
         self.swap({"z": 1.0})
         self.up.add(instance("z").id)
         self.credits[instance("z").id] = CREDITS
-        self.carry_out(self.core.up(instance("z").id, CREDITS))
+        self.execute(self.core.up(instance("z").id, CREDITS))
         while any(self.held.values()):
             key = next(key for key, held in self.held.items() if held)
             number = next(iter(self.held[key]))
             del self.held[key][number]
-            self.carry_out(self.core.result(key, number, refused=False))
+            self.execute(self.core.result(key, number, refused=False))
         assert not self.open
         assert not self.waiting
 

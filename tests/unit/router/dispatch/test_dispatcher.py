@@ -10,7 +10,7 @@ from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, U
 from services.router.core.dispatch.decisions import Dial, Fail, Release, Reply, Send, Withdraw
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Limits, Request
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
 
 
@@ -53,14 +53,14 @@ def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
         core.offer(request(number))
     poison, ends = 3, dict[int, str]()
     while core.in_flight:
-        for lane in list(core.lanes.values()):
-            for held in lane.in_flight.values():
+        for state in list(core.states.values()):
+            for held in state.in_flight.values():
                 held.sent = True
-            key = lane.instance.id
-            if poison in lane.in_flight:
+            key = state.instance.id
+            if poison in state.in_flight:
                 decisions = core.down(key) + core.up(key, 4)
             else:
-                numbers = list(lane.in_flight)
+                numbers = list(state.in_flight)
                 decisions = [d for n in numbers for d in core.result(key, n, refused=False)]
             ends |= {d.request.number: "answered" for d in of(Reply, decisions)}
             ends |= {d.request.number: d.error.reason for d in of(Fail, decisions)}
@@ -76,7 +76,7 @@ def test_retries_that_cost_are_as_many_as_the_budget_has_and_the_rest_is_told() 
     core.up(key, 10)
     for number in range(1, 5):
         core.offer(request(number))
-    for held in core.lanes[key].in_flight.values():
+    for held in core.states[key].in_flight.values():
         held.sent = True
 
     failed = of(Fail, core.down(key))
@@ -195,7 +195,7 @@ def test_the_abandoned_request_keeps_its_credit_until_the_worker_says_so() -> No
     core.offer(gone)
     core.offer(request(2))
 
-    assert of(Withdraw, core.abandon(gone))
+    assert of(Withdraw, core.cancel(gone))
     assert core.queue_depth == 1
     (sent,) = of(Send, core.result(instance("a").id, 1, refused=False))
     assert sent.request.number == 2
@@ -329,7 +329,7 @@ def test_a_request_that_cannot_be_answered_in_time_is_refused_with_the_time_it_l
 
     assert refused.value.reason == "OVERLOADED"
     assert refused.value.retry_after_s == pytest.approx(0.05)  # two before it, and its own 0.1 s
-    assert core.pressure.refused == 1
+    assert core.overload.refused == 1
 
 
 def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
@@ -345,17 +345,17 @@ def test_a_request_that_waited_in_vain_ends_without_taking_a_credit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "space", "reason"),
+    ("limits", "byte_budget", "reason"),
     [
-        (Limits(max_queue=1), Space(), "QUEUE_FULL"),
-        (Limits(max_queue_bytes=10), Space(), "QUEUE_BYTES_FULL"),
-        (Limits(), Space(limit_bytes=10), "MEMORY_FULL"),
+        (Limits(max_queue=1), ByteBudget(), "QUEUE_FULL"),
+        (Limits(max_queue_bytes=10), ByteBudget(), "QUEUE_BYTES_FULL"),
+        (Limits(), ByteBudget(limit_bytes=10), "MEMORY_FULL"),
     ],
 )
 def test_what_waits_is_bounded_in_requests_and_in_bytes(
-    limits: Limits, space: Space, reason: str
+    limits: Limits, byte_budget: ByteBudget, reason: str
 ) -> None:
-    core = Dispatcher(ROUTES, limits, space)
+    core = Dispatcher(ROUTES, limits, byte_budget)
     core.offer(Request(1, "digits", b"8 bytes.", 0.0, 1.0))
 
     with pytest.raises(ResourceExhausted) as refused:
@@ -363,9 +363,9 @@ def test_what_waits_is_bounded_in_requests_and_in_bytes(
 
     assert refused.value.reason == reason
     assert refused.value.retry_after_s
-    assert space.used_bytes == 8
+    assert byte_budget.used_bytes == 8
     core.retire()
-    assert space.used_bytes == 0
+    assert byte_budget.used_bytes == 0
 
 
 def test_an_urgent_request_takes_the_place_of_the_last_in_a_full_queue() -> None:

@@ -194,7 +194,7 @@ def test_when_the_overload_ends_everybody_is_served_again() -> None:
     world.run(0.5, 2.0)
 
     assert not world.failed
-    assert not world.core.pressure.on
+    assert not world.core.overload.on
 
 
 @pytest.mark.parametrize(("fair", "least", "most"), [(True, 0.94, 1.1), (False, 0.0, 0.7)])
@@ -221,10 +221,10 @@ def test_under_pressure_variants_without_a_share_serve_and_afterwards_no_more() 
 
     assert world.by_instance["s1"] > 0.1 * world.answered
     assert world.failed.total() < 0.02 * world.answered
-    pressure = world.core.pressure.roll(world.core.now_s)
-    assert pressure.overloaded_s > 0
+    overload = world.core.overload.roll(world.core.now_s)
+    assert overload.overloaded_s > 0
     world.run(0.01, 1.0)
     world.forget()
     world.run(0.1, 1.0)
     assert set(world.by_instance) == {"s0"}
-    assert world.core.pressure.roll(world.core.now_s).refused == 0
+    assert world.core.overload.roll(world.core.now_s).refused == 0

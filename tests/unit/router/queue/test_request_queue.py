@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.kit.config import Discipline
 from services.router.core.model import Request
-from services.router.core.queue.byte_budget import Space
+from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES, by_arrival, by_deadline
 from services.router.core.queue.request_queue import Queue
 
@@ -51,15 +51,15 @@ def test_another_order_loses_and_doubles_nothing(
     requests: list[Request], orders: list[tuple[Discipline, bool]]
 ) -> None:
     """Whatever orders come one after the other, the last one holds, and all are there once."""
-    space = Space()
-    queue = Queue(by_arrival, space=space)
+    byte_budget = ByteBudget()
+    queue = Queue(by_arrival, byte_budget=byte_budget)
     for each in requests:
         queue.push(each)
 
     for discipline, fair in orders:
         queue.arrange(DISCIPLINES[discipline], fair=fair)
 
-    assert queue.size_bytes == space.used_bytes == 5 * len(requests)
+    assert queue.size_bytes == byte_budget.used_bytes == 5 * len(requests)
     served = queue.clear()
     assert sorted(each.number for each in served) == [each.number for each in requests]
     discipline, fair = orders[-1]
@@ -67,7 +67,7 @@ def test_another_order_loses_and_doubles_nothing(
         mine = [each for each in served if client in (None, each.client)]
         key = DISCIPLINES[discipline]
         assert mine == sorted(mine, key=lambda each: (key(each), each.number))
-    assert queue.size_bytes == space.used_bytes == 0
+    assert queue.size_bytes == byte_budget.used_bytes == 0
 
 
 @given(REQUESTS)
@@ -154,6 +154,6 @@ def test_requests_that_left_early_do_not_stay_in_memory(fair: bool) -> None:
         queue.push(gone)
         queue.remove(gone)
 
-    kept = (queue._places, queue._flows, queue._turns, queue._by_turn)
+    kept = (queue._places, queue._flows, queue._sequencer, queue._by_turn)
     assert [len(each) for each in kept] == [1, 1, 1, 1]
     assert len(queue._served) <= 1024

@@ -122,7 +122,7 @@ def test_a_prediction_for_a_request_that_is_served_or_gone_harms_nothing() -> No
     core = taught()
     core.offer(held := blocker(core))
     core.offer(gone := request(10_000, core.now_s))
-    core.abandon(gone)
+    core.cancel(gone)
 
     core.foretell(held, 2)
     core.foretell(gone, 0)
