@@ -17,10 +17,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from benchmarks.harness import Figures, main
 from services.kit.clock import RealClock
+from services.kit.request_cost import Cost
 from services.router.adapters.prometheus import RouterCollector
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, ModelRoutes, Request
-from services.router.core.worker_port import Cost, Result
+from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Result
 
 _ROUNDS = 20
 _REQUESTS = 5_000
@@ -31,7 +33,9 @@ _INSTANCES = tuple(
 )
 _ANSWERS = [
     (
-        Request(n, "m", b"", arrived_s=1.0, deadline_s=31.0, sent_s=1.0 + n / 1e5),
+        PendingRequest(
+            Request(n, "m", b"", arrived_s=1.0, deadline_s=31.0), assigned_s=1.0 + n / 1e5
+        ),
         _INSTANCES[n % len(_INSTANCES)],
         Result(n, response=bytes(200), cost=Cost(3.6 + n, 0.5, "model", 1e-4 * n, 4e-3, 1 + n % 8)),
         1.01 + n / 200,
@@ -69,7 +73,7 @@ def _account(account: Account) -> Callable[[], object]:
     answers = cycle(_ANSWERS)
 
     def once() -> None:
-        account.arrive()
+        account.stats.arrive()
         account.stats.accept()
         account.answer(*next(answers))
 

@@ -23,6 +23,7 @@ from benchmarks.router.messages import request
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from inference import grpc_service_pb2
 from services.kit.clock import RealClock
+from services.kit.request_cost import Cost
 from services.kit.rpc.guard import guard
 from services.kit.telemetry import logs
 from services.router.adapters.worker_stream import to_result
@@ -31,7 +32,8 @@ from services.router.core.frames import frame
 from services.router.core.model import Instance, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
-from services.router.core.worker_port import Cost, Hello, Result, WorkerListener
+from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 
 _ROUNDS, _TIMES, _FRAME, _IN_FLIGHT = 7, 2_000, 16, 64
@@ -132,17 +134,17 @@ class _Context:
 
 
 async def _whole() -> list[dict[str, Any]]:
-    engine = Engine(
+    executor = DecisionExecutor(
         ModelRegistry(RoutingTable(1, 1, (_ROUTES,)), {}),
         _Echo,
         open_account=lambda routes: Account(routes, {"z": 200.0}.get),
         clock=RealClock(),
-        default_timeout_s=30.0,
     )
+    engine = Engine(executor, clock=RealClock(), default_timeout_s=30.0)
     engine.swap(RoutingTable(2, 1, (_ROUTES,)))
 
     async def answered(body: bytes, _: Any) -> bytes:
-        return (await engine.ask(read_head(body), body, None)).body
+        return (await engine.infer(read_head(body), body, None)).body
 
     handler: Any = grpc.unary_unary_rpc_method_handler(answered)
     served = guard("/benchmark/ModelInfer", handler).unary_unary

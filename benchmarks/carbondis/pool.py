@@ -72,9 +72,9 @@ class Pool:
     def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
         """Let a request wait; `decide` says who begins."""
         wanted = self.jobs[job]
-        offers = tuple(self._offer(job, gpu, size, intensity) for gpu in wanted.gpus)
-        ask = QueuedRequest(job, size, now_s, now_s + wanted.constraint_s, offers)
-        self._queues[job].append(ask)
+        placements = tuple(self._placement(job, gpu, size, intensity) for gpu in wanted.gpus)
+        queued = QueuedRequest(job, size, now_s, now_s + wanted.constraint_s, placements)
+        self._queues[job].append(queued)
 
     def done(self, start: Start, now_s: float, latency_s: float, energy_j: float) -> None:
         """A request is answered: learn, and free its GPU.
@@ -85,15 +85,15 @@ class Pool:
             latency_s: What the GPU took.
             energy_j: What it spent on it above idle power.
         """
-        ask, gpu = start.ask, start.offer.gpu
+        queued, gpu = start.queued, start.placement.gpu
         gpu.busy = False
-        late = now_s > ask.due_s
-        self.violations[ask.job] += late
-        self._answered[ask.job] += 1
-        weight = max(1 / self._answered[ask.job], _RECENT)
-        self.late[ask.job] += weight * (late - self.late[ask.job])
-        history = self._histories.setdefault((ask.job, gpu.rank), LatencyHistory())
-        history.add(ask.size, latency_s, energy_j)
+        late = now_s > queued.due_s
+        self.violations[queued.job] += late
+        self._answered[queued.job] += 1
+        weight = max(1 / self._answered[queued.job], _RECENT)
+        self.late[queued.job] += weight * (late - self.late[queued.job])
+        history = self._histories.setdefault((queued.job, gpu.rank), LatencyHistory())
+        history.add(queued.size, latency_s, energy_j)
 
     def decide(self, now_s: float, intensity_ratio: float) -> list[Start]:
         """Return what begins now; their GPUs are busy from here on."""
@@ -106,13 +106,13 @@ class Pool:
             start, self.again_s = self.policy.decide(view)
             if start is None:
                 return starts
-            ask, offer = start
-            self._queues[ask.job].remove(ask)
-            offer.gpu.busy = True
-            offer.gpu.free_s = now_s + offer.latency_s
+            queued, placement = start
+            self._queues[queued.job].remove(queued)
+            placement.gpu.busy = True
+            placement.gpu.free_s = now_s + placement.latency_s
             starts.append(start)
 
-    def _offer(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Placement:
+    def _placement(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Placement:
         """Return what is expected; what was never tried is believed to be quick and free."""
         history = self._histories.get((job, gpu.rank))
         known = history.estimate(size) if history else None

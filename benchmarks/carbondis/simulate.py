@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.carbondis.baselines import DyBatch, RandomJob
 from benchmarks.carbondis.pool import Job, Pool
 from benchmarks.carbondis.profiles import A100, GpuClass
 from benchmarks.carbondis.setting import (
@@ -23,7 +24,7 @@ from benchmarks.carbondis.setting import (
     grid,
     load,
 )
-from services.router.core.balancing.baselines import DyBatch, HighPerf, LowEnergy, RandomJob
+from services.router.core.balancing.baselines import HighPerf, LowEnergy
 from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.policy import Gpu, Policy, Start
@@ -234,8 +235,8 @@ class _Simulation:
 
     def _decide(self, now_s: float) -> None:
         for start in self._pool.decide(now_s, self._grid.ratio(now_s)):
-            gpu = start.offer.gpu.key
-            latency_s, added_j = self._costs[gpu][start.ask.job][start.ask.size]
+            gpu = start.placement.gpu.key
+            latency_s, added_j = self._costs[gpu][start.queued.job][start.queued.size]
             self._begun += 1
             heapq.heappush(
                 self._running, (now_s + latency_s, self._begun, start, latency_s, added_j)
@@ -244,13 +245,13 @@ class _Simulation:
             kind = self._run.powered[gpu][0]
             self._run.active_gco2e += added_j * intensity
             self._run.computing_gco2e[gpu] += kind.idle_w * latency_s * intensity
-            self._run.high_use[start.ask.job] += kind.rank > 0
+            self._run.high_use[start.queued.job] += kind.rank > 0
 
     def _finish(self) -> None:
         now_s, _, start, latency_s, added_j = heapq.heappop(self._running)
         self._pool.done(start, now_s, latency_s, added_j)
-        job = start.ask.job
-        self._run.latencies_s[job].append(now_s - start.ask.arrived_s)
+        job = start.queued.job
+        self._run.latencies_s[job].append(now_s - start.queued.arrived_s)
         self._run.ends_s[job] = now_s
 
 

@@ -17,6 +17,7 @@ from services.kit.config import Discipline
 from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
+from services.router.core.pending_request import PendingRequest
 
 Seconds = NDArray[np.float64]
 Classes = NDArray[np.int64]
@@ -76,10 +77,10 @@ class _Router:
         classes = self._jobs.classes.tolist()
         for number, arrival_s in enumerate(self._jobs.arrivals_s.tolist()):
             self._finish_until(arrival_s)
-            request = Request(number, "m", b"", arrival_s, inf)
-            self._start(self._core.offer(request), arrival_s)
-            if request.holder is None:
-                self._core.foretell(request, classes[number])
+            pending = PendingRequest(Request(number, "m", b"", arrival_s, inf))
+            self._start(self._core.offer(pending), arrival_s)
+            if pending.holder is None:
+                self._core.predict_length(pending, classes[number])
         self._finish_until(inf)
         return self._times_s
 
@@ -93,7 +94,7 @@ class _Router:
     def _start(self, decisions: Sequence[Decision], now_s: float) -> None:
         for decision in decisions:
             if isinstance(decision, Send):
-                number = decision.request.number
+                number = decision.pending.request.number
                 heappush(self._running, (now_s + self._services_s[number], number))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.generative.repeats import others_told
 from benchmarks.generative.serving import Classes, Seconds
 from benchmarks.harness import Skipped
-from services.predictor.core.estimate import CLASS_RANKS
+from services.predictor.core.estimate import CLASS_MIDDLES, CLASS_RANKS
 from services.predictor.embedding.minilm import MiniLm
 from services.predictor.runtime.length_models import LengthModels
 from services.predictor.training.core.fit import fit
@@ -151,7 +151,7 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
         rank = histories.rank(row.model, estimate.expected_tokens)
-        told.append(class_at(rank, estimate.class_))
+        told.append(class_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
     return _trace((each.name, "our predictor"), tokens, np.array(told), _edges(tokens))

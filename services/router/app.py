@@ -20,11 +20,11 @@ from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
 from services.kit.rpc import Serving, dial, serving
 from services.kit.telemetry.metrics import exposed
-from services.router.adapters.carbon_client import Grid
+from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
 from services.router.adapters.planner_client import report_load, watch_routes
-from services.router.adapters.predictor_client import Predictor
-from services.router.adapters.prometheus import RouterCollector, registry
+from services.router.adapters.predictor_client import PredictorClient
+from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.adapters.worker_stream import WorkerStreams
 from services.router.core.accounting.account import Account
@@ -32,6 +32,7 @@ from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.frontend.messages import transport_limit
+from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import run_several
 from services.router.servicer import InferenceServicer, RouterServicer, add_inference
@@ -102,21 +103,27 @@ class _Router:
     def __init__(self, deployment: Deployment) -> None:
         self._settings = deployment.router
         self._clock = RealClock()
-        self._grid = Grid()
+        self._carbon = CarbonClient()
         dead_after_s = self._settings.worker_dead_after_s
         self.streams = WorkerStreams(
             lambda endpoint: dial(endpoint, deployment.tls, dead_after_s=dead_after_s), self._clock
         )
-        self._engine = Engine(
-            ModelRegistry(
-                first_table(deployment), limits(deployment), byte_budget(deployment), self._grid
-            ),
+        registry = ModelRegistry(
+            first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
+        )
+        executor = DecisionExecutor(
+            registry,
             self.streams.connect,
             open_account=self._account,
             clock=self._clock,
+        )
+        self._predictor = self._predictor_client(deployment)
+        self._engine = Engine(
+            executor,
+            lengths=self._predictor,
+            clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
         )
-        self._engine.lengths = self._predictor = self._dialled_predictor(deployment)
         self._inference = InferenceServicer(
             self._engine, self._clock, self._settings, deployment.log_level
         )
@@ -127,26 +134,24 @@ class _Router:
         self._routed = asyncio.Event()
 
     def _account(self, routes: ModelRoutes) -> Account:
-        return Account(routes, self._grid.intensity, self._settings.slo_windows_s)
+        return Account(routes, self._carbon.intensity, self._settings.slo_windows_s)
 
-    def _dialled_predictor(self, deployment: Deployment) -> Predictor | None:
+    def _predictor_client(self, deployment: Deployment) -> PredictorClient | None:
         if deployment.predictor is None:
             return None
         address = deployment.predictor.dial
-        return Predictor(
-            lambda: dial(address, deployment.tls),
-            self._clock,
-            lambda model, source, took_s: self._engine.accounts[model].stats.foretell(
-                source, took_s
-            ),
-        )
+
+        def count(model: str, source: str, took_s: float) -> None:
+            self._engine.accounts[model].stats.predictions[source].add(took_s)
+
+        return PredictorClient(lambda: dial(address, deployment.tls), self._clock, count)
 
     def metrics(self) -> CollectorRegistry:
-        """Return what Prometheus gets to see."""
+        """Return the registry that Prometheus scrapes."""
         accounts = self._engine.accounts
         aliases = [TritonCollector(accounts)] if "triton" in self._settings.metrics_aliases else []
         overloads = self._engine.registry.overloads
-        return registry(RouterCollector(accounts, self._clock, overloads), *aliases)
+        return collectors_registry(RouterCollector(accounts, self._clock, overloads), *aliases)
 
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
@@ -169,8 +174,8 @@ class _Router:
                 for name, work in (
                     ("routes", watch_routes(planner, self._use, clock)),
                     ("load", report_load(planner, self._report, self._swapped, interval_s, clock)),
-                    ("carbon", self._grid.follow(carbon, clock)),
-                    ("health", self._tell_ready(server)),
+                    ("carbon", self._carbon.follow(carbon, clock)),
+                    ("health", self._report_ready(server)),
                 )
             ]
             if self._predictor is not None:
@@ -193,7 +198,7 @@ class _Router:
         window_s, self._reported_s = now_s - self._reported_s, now_s
         return to_report(self._engine, self._id, window_s)
 
-    async def _tell_ready(self, server: Serving) -> None:
+    async def _report_ready(self, server: Serving) -> None:
         """Report SERVING once it is known where requests may go."""
         await self._routed.wait()
         await server.set_ready(ready=True)

@@ -1,4 +1,4 @@
-"""What callers see: the Open Inference Protocol, and the router's own view. Wire <-> engine."""
+"""The gRPC services: the Open Inference Protocol, and the router's own status."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def ModelInfer(  # type: ignore[override]  # registered in bytes: see add_inference
         self, request: bytes, context: Context
     ) -> bytes:
-        """Answers one request, in bytes as they come from and go to the wire."""
-        answer = await self._engine.ask(
+        """Answer one request, in bytes as they come from and go to the wire."""
+        answer = await self._engine.infer(
             self._read(request),
             request,
             context.time_remaining(),
@@ -60,44 +60,44 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def ModelStreamInfer(  # type: ignore[override]  # registered in bytes, and writes itself
         self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:
-        """Answers any number of requests, many at a time."""
-        conversation = InferStream(
+        """Answer any number of requests, many at a time."""
+        stream = InferStream(
             self._engine,
             self._read,
             context.write,
             context.time_remaining,
             client=partial(client_of, context),
-            at_once=self._settings.max_stream_requests,
+            max_open=self._settings.max_stream_requests,
             fails_fast=_FAILS_FAST in (context.invocation_metadata() or ()),
         )
-        await conversation.run(request_iterator)
+        await stream.run(request_iterator)
 
     def _read(self, request: bytes) -> Head:
-        return messages.read(request, self._settings.max_request_bytes)
+        return messages.read_request_head(request, self._settings.max_request_bytes)
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Context
     ) -> pb.ServerLiveResponse:
-        """The process is up."""
+        """Return that the process is up."""
         return pb.ServerLiveResponse(live=True)
 
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
-        """Every model has an instance that takes requests."""
+        """Return whether every model has an instance that takes requests."""
         return pb.ServerReadyResponse(ready=self._engine.registry.ready)
 
     async def ModelReady(
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
-        """The model has an instance that takes requests."""
+        """Return whether the model has an instance that takes requests."""
         dispatcher = self._engine.registry.model(request.name, request.version)
         return pb.ModelReadyResponse(ready=dispatcher.ready)
 
     async def ServerMetadata(
         self, request: pb.ServerMetadataRequest, context: Context
     ) -> pb.ServerMetadataResponse:
-        """Who answers, and what it can."""
+        """Return the server's name, version and extensions."""
         return pb.ServerMetadataResponse(
             name="cinquefoil", version=version("cinquefoil"), extensions=messages.EXTENSIONS
         )
@@ -105,14 +105,14 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def ModelMetadata(
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
-        """The model's tensors, as its workers told them."""
+        """Return the model's tensors, as its workers report them."""
         self._engine.registry.model(request.name, request.version)
         return messages.metadata(request.name, self._engine.hellos.get(request.name))
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: Context
     ) -> pb.ModelConfigResponse:
-        """Triton's configuration of the model."""
+        """Return Triton's configuration of the model."""
         dispatcher = self._engine.registry.model(request.name, request.version)
         hello = self._engine.hellos.get(request.name)
         return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
@@ -120,7 +120,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, context: Context
     ) -> pb.ModelStatisticsResponse:
-        """Counts and times of one model, or of all."""
+        """Return counts and times of one model, or of all."""
         registry = self._engine.registry
         models = [registry.model(request.name, request.version)] if request.name else registry
         return pb.ModelStatisticsResponse(model_stats=[self._statistics(m) for m in models])
@@ -128,7 +128,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def RepositoryIndex(
         self, request: pb.RepositoryIndexRequest, context: Context
     ) -> pb.RepositoryIndexResponse:
-        """Every model, and whether it takes requests."""
+        """Return every model, and whether it takes requests."""
         registry = self._engine.registry
         entries = repository.index(registry, request.repository_name, ready_only=request.ready)
         return messages.index(entries)
@@ -136,57 +136,57 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
-        """Refused: the planner decides."""
+        """Refuse: the planner decides which models run."""
         raise repository.fixed(self._engine.registry, request.model_name, "load")
 
     async def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Context
     ) -> pb.RepositoryModelUnloadResponse:
-        """Refused: the planner decides."""
+        """Refuse: the planner decides which models run."""
         raise repository.fixed(self._engine.registry, request.model_name, "unload")
 
     async def SystemSharedMemoryStatus(
         self, request: pb.SystemSharedMemoryStatusRequest, context: Context
     ) -> pb.SystemSharedMemoryStatusResponse:
-        """No region is ever registered."""
+        """Return no region: none is ever registered."""
         repository.check_region(request.name)
         return pb.SystemSharedMemoryStatusResponse()
 
     async def SystemSharedMemoryRegister(
         self, request: pb.SystemSharedMemoryRegisterRequest, context: Context
     ) -> pb.SystemSharedMemoryRegisterResponse:
-        """Refused."""
+        """Refuse: there is no shared memory with clients."""
         raise repository.shared_memory("system")
 
     async def SystemSharedMemoryUnregister(
         self, request: pb.SystemSharedMemoryUnregisterRequest, context: Context
     ) -> pb.SystemSharedMemoryUnregisterResponse:
-        """Nothing to do."""
+        """Return at once: none is ever registered."""
         return pb.SystemSharedMemoryUnregisterResponse()
 
     async def CudaSharedMemoryStatus(
         self, request: pb.CudaSharedMemoryStatusRequest, context: Context
     ) -> pb.CudaSharedMemoryStatusResponse:
-        """No region is ever registered."""
+        """Return no region: none is ever registered."""
         repository.check_region(request.name)
         return pb.CudaSharedMemoryStatusResponse()
 
     async def CudaSharedMemoryRegister(
         self, request: pb.CudaSharedMemoryRegisterRequest, context: Context
     ) -> pb.CudaSharedMemoryRegisterResponse:
-        """Refused."""
+        """Refuse: there is no shared memory with clients."""
         raise repository.shared_memory("CUDA")
 
     async def CudaSharedMemoryUnregister(
         self, request: pb.CudaSharedMemoryUnregisterRequest, context: Context
     ) -> pb.CudaSharedMemoryUnregisterResponse:
-        """Nothing to do."""
+        """Return at once: none is ever registered."""
         return pb.CudaSharedMemoryUnregisterResponse()
 
     async def TraceSetting(
         self, request: pb.TraceSettingRequest, context: Context
     ) -> pb.TraceSettingResponse:
-        """How requests are traced."""
+        """Return how requests are traced."""
         if request.model_name:
             self._engine.registry.model(request.model_name)
         repository.check_unchanged(request.settings)
@@ -195,7 +195,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     async def LogSettings(
         self, request: pb.LogSettingsRequest, context: Context
     ) -> pb.LogSettingsResponse:
-        """How this process logs."""
+        """Return how this process logs."""
         repository.check_unchanged(request.settings)
         return messages.log_settings(repository.log_settings(self._log_level))
 
@@ -220,7 +220,7 @@ def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
 
 
 class RouterServicer(RouterServiceServicer):
-    """The router's own view."""
+    """The router's own status."""
 
     def __init__(self, engine: Engine, router_id: str, started_at: datetime) -> None:
         self._engine = engine
@@ -230,5 +230,5 @@ class RouterServicer(RouterServiceServicer):
     async def GetStatus(
         self, request: router_pb2.GetStatusRequest, context: Context
     ) -> router_pb2.GetStatusResponse:
-        """Queues, instances and latencies as they are now."""
+        """Return queues, instances and latencies as they are now."""
         return to_status(self._engine, self._router_id, self._started_at)

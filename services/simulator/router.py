@@ -27,6 +27,7 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
+from services.router.core.pending_request import PendingRequest
 from services.simulator.stats.sampled_intervals import Recorder
 from services.simulator.timeline import Timeline
 from services.simulator.worker import Worker
@@ -59,7 +60,9 @@ class Router:
         self._links: dict[InstanceId, Dispatcher] = {}
         self._gone: dict[InstanceId, Event] = {}
         # All deadlines of a model are equally far away: open requests expire in order of arrival.
-        self._open: Mapping[str, deque[Request]] = {name: deque() for name in deployment.models}
+        self._open: Mapping[str, deque[PendingRequest]] = {
+            name: deque() for name in deployment.models
+        }
 
     # ---- callers -------------------------------------------------------------------------------
 
@@ -68,16 +71,17 @@ class Router:
         now_s = self._time.now_s
         dispatcher = self._board.model(model)
         waiting = self._open[model]
-        while waiting and (waiting[0].over or waiting[0].deadline_s <= now_s):
+        while waiting and (waiting[0].ended or waiting[0].request.deadline_s <= now_s):
             self._carry_out(dispatcher.expire(waiting.popleft()))
         timeout_s = dispatcher.limits.default_deadline_s or self._timeout_s
         request = Request(next(self._numbers), model, b"", now_s, now_s + timeout_s)
+        pending = PendingRequest(request)
         try:
-            decisions = dispatcher.offer(request)
+            decisions = dispatcher.offer(pending)
         except ResourceExhausted as error:
             self._recorder.fail(model, error.reason)
             return
-        waiting.append(request)
+        waiting.append(pending)
         self._carry_out(decisions)
 
     @property
@@ -89,7 +93,7 @@ class Router:
     def open(self) -> Mapping[str, int]:
         """Requests that have not ended, by model."""
         return {
-            name: sum(not request.over for request in waiting)
+            name: sum(not pending.ended for pending in waiting)
             for name, waiting in self._open.items()
         }
 
@@ -103,7 +107,7 @@ class Router:
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
         self._recorder.table = table.revision
-        self._carry_out(self._board.swap(table))
+        self._carry_out(self._board.swap(table, self._time.now_s))
 
     def gone(self, instance: InstanceId) -> Event:
         """Return what happens when an instance holds nothing and is in no table any more."""
@@ -113,7 +117,7 @@ class Router:
         """A worker was ended although it held requests."""
         link = self._links.get(instance)
         if link is not None:
-            self._carry_out(link.down(instance))
+            self._carry_out(link.down(instance, now_s=self._time.now_s))
 
     # ---- workers -------------------------------------------------------------------------------
 
@@ -134,16 +138,16 @@ class Router:
     def _carry_out(self, decisions: Iterable[Decision], *, expired: bool = False) -> None:
         for decision in decisions:
             match decision:
-                case Send(instance, request):
-                    request.sent = True
-                    self.workers[instance.id].deliver(request)
-                case Reply(instance, request):
+                case Send(instance, pending):
+                    self.workers[instance.id].deliver(pending.request)
+                case Reply(instance, pending):
                     if expired:
-                        self._recorder.fail(request.model, _DEADLINE)
+                        self._recorder.fail(instance.model, _DEADLINE)
                     else:
-                        self._recorder.answer(instance, self._time.now_s - request.arrived_s)
-                case Fail(request, error):
-                    self._recorder.fail(request.model, error.reason)
+                        latency_s = self._time.now_s - pending.request.arrived_s
+                        self._recorder.answer(instance, latency_s)
+                case Fail(pending, error):
+                    self._recorder.fail(pending.request.model, error.reason)
                 case Dial(instance):
                     self._dial(instance)
                 case Release(instance):
@@ -173,4 +177,4 @@ class Router:
         link = self._links.get(instance.id)
         if link is not None:
             credits_ = self.workers[instance.id].job.batch_size
-            self._carry_out(link.up(instance.id, credits_))
+            self._carry_out(link.up(instance.id, credits_, self._time.now_s))

@@ -102,7 +102,10 @@ class _Suite:
         self.router = Router(
             deployment,
             ModelRegistry(
-                routing_adapter.first(deployment), limits(deployment), byte_budget(deployment), self._grid
+                routing_adapter.first(deployment),
+                limits(deployment),
+                byte_budget(deployment),
+                self._grid,
             ),
             timeline,
             self.recorder,

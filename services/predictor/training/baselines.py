@@ -23,7 +23,7 @@ def baselines(
 ) -> dict[str, dict[str, Measures]]:
     """Return the measures of the baselines, by served model and name.
 
-    Each served model has its own baselines. "TF-IDF + ridge, logistic": classes by logistic regression,
+    Each served model has its own. "TF-IDF + ridge, logistic": classes by logistic regression,
     order by ridge regression on the logarithm of the length; "TF-IDF + ridge": both by ridge.
     """
     train_rows = by_model(trained)

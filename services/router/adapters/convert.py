@@ -123,7 +123,7 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
         plan_version=engine.registry.table.plan_version,
         models=[
             _model_status(
-                engine.registry.parts(dispatcher.routes.model),
+                engine.registry.dispatchers(dispatcher.routes.model),
                 engine.accounts[dispatcher.routes.model],
             )
             for dispatcher in engine.registry

@@ -1,4 +1,4 @@
-"""The planner, seen from here: routing tables come, load reports go."""
+"""The planner's client: receives routing tables, reports load."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import grpc
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.clock import Clock
+from services.kit.rpc.reconnect import ConnectionLost, Reconnector
 from services.router.adapters.convert import to_table
-from services.router.adapters.reconnect import Peer
 from services.router.core.model import RoutingTable
 
 
@@ -19,16 +19,15 @@ async def watch_routes(
     channel: grpc.aio.Channel, use: Callable[[RoutingTable], None], clock: Clock
 ) -> None:
     """Follow the routing table until cancelled; while the planner is away, the last one holds."""
-    peer = Peer("planner: routes", clock)
-    while True:
-        try:
-            async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
-                peer.here()
-                if response.routing.revision > 0:
-                    use(to_table(response.routing))
-        except grpc.aio.AioRpcError as error:
-            peer.lost_call(error)
-        await peer.before_retry()
+    planner = Reconnector("planner: routes", clock)
+
+    async def session() -> None:
+        async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
+            planner.connected()
+            if response.routing.revision > 0:
+                use(to_table(response.routing))
+
+    await planner.run(session)
 
 
 async def report_load(
@@ -41,29 +40,29 @@ async def report_load(
     """Report load until cancelled.
 
     Args:
-        channel: To the planner.
+        channel: Channel to the planner.
         report: Makes a report, and begins the next window.
-        changed: Set when there is something to report at once: a new routing table in use.
+        changed: Set when a report is due at once: a new routing table is in use.
         interval_s: Longest time between reports, s.
         clock: Time.
     """
-    peer = Peer("planner: load", clock)
-    while True:
+    planner = Reconnector("planner: load", clock)
+
+    async def session() -> None:
         call = PlannerServiceStub(channel).ReportLoad()
         try:
-            report()  # what nobody could be told is history, not load
+            report()  # what could not be reported is history, not load
             while True:
                 changed.clear()
                 await call.write(report())
-                peer.here()
+                planner.connected()
                 await _either(changed, interval_s)
-        except grpc.aio.AioRpcError as error:
-            peer.lost_call(error)
         except asyncio.InvalidStateError:
-            peer.lost("it ended the stream")
+            raise ConnectionLost("the planner ended the stream") from None
         finally:
             call.cancel()
-        await peer.before_retry()
+
+    await planner.run(session)
 
 
 async def _either(changed: asyncio.Event, interval_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The same counts under Triton's names, for dashboards and tools that ask for those.
+"""The same counts under Triton's metric names, for dashboards and tools made for those.
 
 Source: Triton Inference Server, docs/user_guide/metrics.md.
 """
@@ -13,13 +13,13 @@ from prometheus_client.registry import Collector
 
 from services.router.adapters.prometheus import Accounts
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.histogram import BOUNDS_S
-from services.router.core.accounting.model_stats import ModelStats, Span
+from services.router.core.accounting.durations import BOUNDS_S, Durations
+from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.model_registry import VERSION
 
 
-def _us(span: Span) -> int:
-    return int(span.total_s * 1e6)
+def _us(durations: Durations) -> int:
+    return int(durations.total_s * 1e6)
 
 
 _Metrics = tuple[tuple[str, str, Callable[[ModelStats], float]], ...]
@@ -30,19 +30,23 @@ _METRICS: _Metrics = (
     ("count", "Items in the requests answered.", lambda stats: stats.items),
     ("exec_count", "Batches that ran.", lambda stats: stats.executions),
     ("pending_request_count", "Requests that wait.", lambda stats: stats.pending),
-    ("request_duration_us", "Time to an answer.", lambda stats: _us(stats.success)),
-    ("queue_duration_us", "Of it: waiting.", lambda stats: _us(stats.queue)),
+    ("request_duration_us", "Time from arrival to answer, us.", lambda stats: _us(stats.success)),
+    ("queue_duration_us", "Waiting time, us.", lambda stats: _us(stats.queue)),
     ("compute_input_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
-    ("compute_infer_duration_us", "Of it: its batch executing.", lambda stats: _us(stats.compute)),
+    (
+        "compute_infer_duration_us",
+        "Execution time of the batch, us.",
+        lambda stats: _us(stats.compute),
+    ),
     ("compute_output_duration_us", "Part of compute_infer here: 0.", lambda _: 0),
 )
 _CACHE: _Metrics = (
-    ("num_hits_per_model", "Lengths that the cache foretold.", lambda t: t.cache_hits.count),
-    ("num_misses_per_model", "Lengths told without it.", lambda t: t.cache_misses.count),
+    ("num_hits_per_model", "Lengths predicted from the cache.", lambda t: t.cache_hits.count),
+    ("num_misses_per_model", "Lengths predicted otherwise.", lambda t: t.cache_misses.count),
     ("hit_duration_per_model", "Time of hits, us.", lambda t: _us(t.cache_hits)),
     ("miss_duration_per_model", "Time of misses, us.", lambda t: _us(t.cache_misses)),
 )
-"""The predictor's, of lengths; Triton's own is of whole answers."""
+"""The predictor's cache, of lengths; Triton's own holds whole answers."""
 
 _NAMED = (("nv_inference_", _METRICS), ("nv_cache_", _CACHE))
 _BOUNDS_MS = (*(f"{bound_s * 1e3:g}" for bound_s in BOUNDS_S), "+Inf")
@@ -78,7 +82,7 @@ def _first_response(accounts: Iterable[tuple[str, Account]]) -> Metric:
     """Return times to the first token, of models that generate text."""
     found = HistogramMetricFamily(
         "nv_inference_first_response_histogram_ms",
-        "From a request's arrival to its first token.",
+        "Time from a request's arrival to its first token, ms.",
         labels=("model", "version"),
     )
     for model, account in accounts:

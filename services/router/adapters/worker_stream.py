@@ -12,24 +12,25 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from services.kit.clock import Clock
-from services.router.adapters.reconnect import Peer
+from services.kit.request_cost import Cost, Usage
+from services.kit.rpc.reconnect import ConnectionLost, Reconnector, raise_if_cancelled
 from services.router.core.frames import FRAME_BYTES, frame, take
 from services.router.core.model import Instance, Request
-from services.router.core.worker_port import Cost, Hello, Result, Usage, WorkerListener
+from services.router.core.worker_port import Hello, Result, WorkerListener
 
 if TYPE_CHECKING:
     ExecuteCall = grpc.aio.StreamStreamCall[bytes, pb.ExecuteResponse]
 
 _EXECUTE = f"/{pb.DESCRIPTOR.services_by_name['WorkerService'].full_name}/Execute"
 
-_MAX_TURNS = 32  # of the event loop, for a frame to gather; so many without news end it sooner:
+_MAX_TURNS = 32  # of the event loop, for a frame to gather; so many without a request end it:
 _EMPTY_TURNS = 3
 
 OpenChannel = Callable[[str], grpc.aio.Channel]
 
 
 class WorkerStreams:
-    """All links; enter it to open any, leave it to end them all."""
+    """All streams; enter it to open any, leave it to end them all."""
 
     def __init__(self, open_channel: OpenChannel, clock: Clock) -> None:
         self._open_channel = open_channel
@@ -47,36 +48,42 @@ class WorkerStreams:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for link in tuple(self._streams):
-            link.close()
+        for stream in tuple(self._streams):
+            stream.close()
         await self._tasks.__aexit__(kind, error, traceback)
 
     def connect(self, instance: Instance, listener: WorkerListener) -> WorkerStream:
-        """Return a link to a worker and begin to open its stream."""
-        link = WorkerStream(instance, listener, self._open_channel, self._clock)
-        link.task = self._tasks.create_task(link.run(), name=f"router.link[{instance.endpoint}]")
-        self._streams.add(link)
-        link.task.add_done_callback(lambda _: self._streams.discard(link))
-        return link
+        """Return a stream to a worker and begin to open it."""
+        stream = WorkerStream(instance, listener, self._open_channel, self._clock)
+        stream.task = self._tasks.create_task(
+            stream.run(), name=f"router.worker[{instance.endpoint}]"
+        )
+        self._streams.add(stream)
+        stream.task.add_done_callback(lambda _: self._streams.discard(stream))
+        return stream
 
 
 class WorkerStream:
     """A stream to one worker.
 
     Attributes:
-        task: Runs `run`; set by who starts it.
+        task: Runs `run`; set by the one that starts it.
     """
 
     task: asyncio.Task[None]
 
     def __init__(
-        self, instance: Instance, listener: WorkerListener, open_channel: OpenChannel, clock: Clock
+        self,
+        instance: Instance,
+        listener: WorkerListener,
+        open_channel: OpenChannel,
+        clock: Clock,
     ) -> None:
         self._instance = instance
         self._listener = listener
         self._open_channel = open_channel
         self._clock = clock
-        self._peer = Peer(f"worker {instance.endpoint} of {instance.segment_id}", clock)
+        self._worker = Reconnector(f"worker {instance.endpoint} of {instance.segment_id}", clock)
         self._outbox: deque[Request] = deque()
         self._withdrawn: list[int] = []
         self._unanswered = 0
@@ -99,30 +106,35 @@ class WorkerStream:
 
     async def run(self) -> None:
         """Keep a stream open until cancelled."""
-        while True:
-            async with self._open_channel(self._instance.endpoint) as channel:
-                await self._session(_execute(channel))
-            self._unanswered = 0
-            self._outbox.clear()
-            self._withdrawn.clear()
-            self._listener.broken(self._instance)
-            await self._peer.before_retry()
+        await self._worker.run(self._session)
 
-    async def _session(self, call: ExecuteCall) -> None:
+    async def _session(self) -> None:
         """Carry requests and results until the stream ends."""
+        try:
+            async with self._open_channel(self._instance.endpoint) as channel:
+                await self._exchange(_execute(channel))
+        except* (grpc.aio.AioRpcError, ConnectionLost):
+            self._broken()
+            raise
+        self._broken()
+
+    async def _exchange(self, call: ExecuteCall) -> None:
         async with asyncio.TaskGroup() as tasks:
-            writer = tasks.create_task(
-                self._write(call), name=f"router.link[{self._instance.endpoint}].write"
-            )
+            name = f"router.worker[{self._instance.endpoint}].write"
+            writer = tasks.create_task(self._write(call), name=name)
             try:
                 async for response in call:
                     self._receive(response)
-            except grpc.aio.AioRpcError as error:
-                self._peer.lost_call(error)
-            except _WrongWorkerError as error:
-                self._peer.lost(str(error))
             finally:
                 writer.cancel()
+
+    def _broken(self) -> None:
+        raise_if_cancelled()  # closed: the listener may have another stream to this instance
+        unseen = {request.number for request in self._outbox}
+        self._unanswered = 0
+        self._outbox.clear()
+        self._withdrawn.clear()
+        self._listener.broken(self._instance, unseen)
 
     def _receive(self, response: pb.ExecuteResponse) -> None:
         if response.HasField("hello"):
@@ -137,25 +149,25 @@ class WorkerStream:
             self._listener.results(self._instance, results)
 
     def _greet(self, hello: pb.Hello) -> None:
-        """Take a worker's first words.
+        """Take a worker's hello.
 
         Raises:
-            _WrongWorkerError: Another worker has the address by now.
+            ConnectionLost: Another worker has the address by now.
         """
         wanted = (self._instance.segment_id, self._instance.model)
         if (hello.segment_id, hello.model) != wanted:
-            raise _WrongWorkerError(
+            raise ConnectionLost(
                 f"{self._instance.endpoint} is {hello.segment_id!r} for {hello.model!r},"
                 f" expected {wanted[0]!r} for {wanted[1]!r}"
             )
-        self._peer.here()
+        self._worker.connected()
         credits_ = hello.credits or self._instance.credits
         self._listener.hello(
             self._instance, Hello(max(credits_, 1), hello.metadata, hello.decoupled)
         )
 
     async def _write(self, call: ExecuteCall) -> None:
-        """Send what is there, as it comes; while a frame leaves, the next one gathers."""
+        """Send requests as they come; while a frame leaves, the next one gathers."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -164,14 +176,14 @@ class WorkerStream:
                 try:
                     await call.write(self._next_frame())
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    return  # the reader sees the same end, and tells
+                    return  # the reader sees the same end, and reports it
 
     async def _gather(self) -> None:
-        """Let the event loop turn while turns bring work for the next frame.
+        """Let the event loop turn while that brings requests for the next frame.
 
         grpc.aio takes in about one call per turn, so a frame that left at once would carry one
-        request however many are coming. Nothing is waited for: a turn takes what is at hand. While
-        requests come one by one, they leave at once.
+        request however many are coming. No time is waited. While requests come one by one, they
+        leave at once.
         """
         if self._alone and not self._unanswered:
             return
@@ -188,8 +200,6 @@ class WorkerStream:
     def _next_frame(self) -> bytes:
         now_s = self._clock.monotonic()
         work = take(self._outbox)
-        for request in work:
-            request.sent = True
         self._unanswered += len(work)
         self._alone = len(work) <= 1
         withdrawn: list[int] = []
@@ -206,12 +216,8 @@ def _execute(channel: grpc.aio.Channel) -> ExecuteCall:
     return method()
 
 
-class _WrongWorkerError(Exception):
-    """Somebody else answers at a worker's address."""
-
-
 def to_result(result: pb.Result) -> Result:
-    """Return a worker's result in the router's words."""
+    """Return a worker's result as a value of the core."""
     cost = None
     if result.HasField("receipt"):
         receipt = result.receipt

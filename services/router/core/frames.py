@@ -1,4 +1,4 @@
-"""Which waiting requests leave together, and the bytes they leave as.
+"""Frames to workers: which requests leave together, and how they are serialized.
 
 Frames are written by hand, for a body of a megabyte is then copied once, into its frame; protobuf's
 own classes would copy it three times.
@@ -17,7 +17,7 @@ from services.router.core.wire import varint
 FRAME_BYTES = 128 * 1024
 """Small requests share a frame up to this size; beyond it one frame costs more than two."""
 
-_LEAST_S = 0.001  # 0 would mean no deadline
+_MIN_REMAINING_S = 0.001  # 0 would mean no deadline
 
 _TIMES = Struct("<BdBd")
 _REMAINING, _WAITED = 3 << 3 | 1, 5 << 3 | 1
@@ -27,8 +27,8 @@ _IN_PARTS = bytes((7 << 3, 1))
 def take(outbox: deque[Request], limit_bytes: int = FRAME_BYTES) -> list[Request]:
     """Take the requests of the next frame out of `outbox`, oldest first.
 
-    As many as fit into `limit_bytes` together; one that alone is larger leaves alone. Nobody
-    waits for company: what is there goes.
+    As many as fit into `limit_bytes` together; one that alone is larger leaves alone. None waits
+    for others to come.
     """
     taken: list[Request] = []
     size = 0
@@ -44,7 +44,7 @@ def frame(work: Iterable[Request], withdrawn: Sequence[int], now_s: float) -> by
 
     Args:
         work: Requests to execute.
-        withdrawn: Numbers of requests sent before whose callers have gone.
+        withdrawn: Numbers of earlier requests whose callers have gone.
         now_s: Monotonic time, s.
     """
     pieces: list[bytes] = []
@@ -61,10 +61,10 @@ def frame(work: Iterable[Request], withdrawn: Sequence[int], now_s: float) -> by
 
 def _after_body(request: Request, now_s: float) -> bytes:
     """Return the fields of a Work that come after its request."""
-    remaining_s = max(request.deadline_s - now_s, _LEAST_S)
+    remaining_s = max(request.deadline_s - now_s, _MIN_REMAINING_S)
     waited_s = max(now_s - request.arrived_s, 0.0)
     times = _TIMES.pack(_REMAINING, remaining_s, _WAITED, waited_s)
-    if request.parts is not None:
+    if request.receiver is not None:
         times += _IN_PARTS
     if not request.traceparent:
         return times

@@ -1,28 +1,29 @@
-"""One worker as its model's dispatcher sees it."""
+"""One instance as its model's dispatcher sees it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from services.router.core.latency_estimator import LatencyEstimator
-from services.router.core.model import Instance, Request
+from services.router.core.model import Instance
+from services.router.core.pending_request import PendingRequest
 
 
 @dataclass(slots=True, eq=False)
 class InstanceState:
-    """A worker's credits and what it holds.
+    """An instance's credits and the requests it holds.
 
     Attributes:
         instance: As in the newest routing table that has it.
-        credits: Requests it may hold; 0 until it said hello.
-        up: It said hello and its stream is open.
-        draining: It takes no more work.
+        credits: Requests it may hold; 0 until its worker said hello.
+        up: The worker said hello and its stream is open.
+        draining: The worker takes no more requests.
         leaving: The routing table has it no more.
-        in_flight: What it holds, by number; each takes a credit.
-        used_at: Tick of its last change, for "idle longest".
-        weight: Its state in smooth weighted round robin.
+        in_flight: Requests that it holds, by number; each takes a credit.
+        used_at: Counter value of its last event, for "idle longest".
+        weight: Its weight in smooth weighted round robin.
         answered: Requests it answered.
-        latency: How fast it answers.
+        latency: Estimate of its latency.
     """
 
     instance: Instance
@@ -30,28 +31,28 @@ class InstanceState:
     up: bool = False
     draining: bool = False
     leaving: bool = False
-    in_flight: dict[int, Request] = field(default_factory=dict)
+    in_flight: dict[int, PendingRequest] = field(default_factory=dict)
     used_at: int = 0
     weight: float = 0.0
     answered: int = 0
     latency: LatencyEstimator = field(default_factory=LatencyEstimator)
 
     @property
-    def takes_work(self) -> bool:
-        """It may be given requests while it has credits."""
+    def takes_requests(self) -> bool:
+        """Whether it may be given requests while it has credits."""
         return self.up and not (self.draining or self.leaving)
 
     @property
     def free(self) -> bool:
-        """It has a credit."""
+        """Whether it has a credit left."""
         return len(self.in_flight) < self.credits
 
     @property
-    def suspected(self) -> bool:
-        """It holds a request that another worker died with."""
-        return any(request.deaths for request in self.in_flight.values())
+    def holds_suspect(self) -> bool:
+        """Whether it holds a request that another worker died with."""
+        return any(pending.deaths for pending in self.in_flight.values())
 
     @property
-    def pull(self) -> float:
-        """Its weight among others: the share, or 1 among those that have none."""
+    def share(self) -> float:
+        """Its weight among others: the planned share, or 1 among instances without one."""
         return self.instance.share or 1.0

@@ -1,4 +1,4 @@
-"""The router's words: where requests may go, and one request on its way.
+"""The router's values: the routing table, the limits of a model, and a request as it arrived.
 
 Time is monotonic seconds; nothing here reads a clock.
 """
@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from services.kit.config import Discipline, InstanceChoice
 
-if TYPE_CHECKING:
-    from services.router.core.pipeline.pipeline_request import PipelineRequest
-
 POISON_DEATHS = 2
-"""A request that was with this many workers when they died is not given to another."""
+"""A request that this many workers held when they died is not given to another worker."""
 
 
 class InstanceId(NamedTuple):
@@ -34,15 +31,15 @@ class Instance:
         segment_id: Its segment.
         model: The model it serves.
         variant: The variant it runs.
-        accuracy: The variant's, in the model's unit.
-        share: Share of what its stage gets, 0..1.
-        credits: Requests that may be in flight, until the worker itself says how many.
+        accuracy: Accuracy of the variant, in the model's unit.
+        share: Share of its stage's requests that it shall get, 0..1.
+        credits: Requests that may be in flight, until the worker itself reports a number.
         zone: Electricity zone.
         pue: Wall energy per device energy, >= 1.
-        gpu_idle_power_w: Idle power of the whole GPU it is on, W: tells high-end GPUs from low-end
-            ones; 0: not known.
-        stage: Which part of the variant it runs, where that is a pipeline; from 0.
-        stages: Of the variant; 1: it is in one piece.
+        gpu_idle_power_w: Idle power of its whole GPU, W, which distinguishes high-end GPUs from
+            low-end ones; 0: not known.
+        stage: Index of the stage it runs, where the variant is a pipeline; from 0.
+        stages: Number of stages of the variant; 1: no pipeline.
     """
 
     endpoint: str
@@ -59,13 +56,13 @@ class Instance:
     stages: int = 1
 
     @property
-    def passes_on(self) -> bool:
-        """Its answers are the requests of a next stage."""
+    def feeds_next_stage(self) -> bool:
+        """Whether its answers are the inputs of a next stage."""
         return self.stage + 1 < self.stages
 
     @property
     def id(self) -> InstanceId:
-        """Its identity from one table to the next."""
+        """Identity from one routing table to the next."""
         return InstanceId(self.endpoint, self.segment_id)
 
 
@@ -74,12 +71,12 @@ class ModelRoutes:
     """Where the requests of one model may go.
 
     Attributes:
-        model: What clients name.
+        model: The name that clients use.
         slo_latency_s: Latency objective, s.
-        slo_percentile: Its percentile.
-        instance_choice: Which instance takes the next request.
+        slo_percentile: Percentile that the objective applies to.
+        instance_choice: Policy that chooses the instance of the next request.
         instances: Workers that may take its requests.
-        discipline: Which request is the next.
+        discipline: Order in which waiting requests are served.
         intensity_threshold: CARBONDIS' CIT.
     """
 
@@ -97,8 +94,8 @@ class RoutingTable:
     """Where requests may go now.
 
     Attributes:
-        revision: The planner's number of it; 0: none has arrived.
-        plan_version: The plan it serves.
+        revision: Number given by the planner; 0: no table has arrived yet.
+        plan_version: Version of the plan that it implements.
         models: Every model that clients may name.
     """
 
@@ -113,15 +110,15 @@ class Limits:
 
     Attributes:
         max_queue: Requests that may wait; more are refused.
-        max_attempts: Workers a request may meet.
-        max_queue_bytes: Their bodies' size; more are refused.
-        default_deadline_s: Time for requests that bring no deadline; None: the router's.
-        retry_share: Requests given to another worker because one failed, per request, 0..1.
-        retry_burst: And so many more at once.
-        hedge_after_s: A request that has no answer by then is given to a second worker that has
-            nothing else to do; None: never.
-        fair_clients: Clients take turns while the model is under pressure.
-        overtaking_s: Under "ssjf": no request goes before one that came more than this earlier.
+        max_attempts: Workers that a request may be given to.
+        max_queue_bytes: Size of the bodies that may wait; more are refused.
+        default_deadline_s: Time limit of requests without a deadline; None: the router's default.
+        retry_share: Retries that each request adds to the budget, 0..1.
+        retry_burst: Size of the retry budget.
+        hedge_after_s: A request without an answer by then is also given to a second, idle worker;
+            None: never.
+        fair_clients: Clients take turns while the model is overloaded.
+        overtaking_s: Under "ssjf": no request overtakes one that came more than this earlier.
     """
 
     max_queue: int = 1000
@@ -136,59 +133,42 @@ class Limits:
 
 
 class ResponseReceiver(Protocol):
-    """A caller's side of a request whose answer may come in parts.
+    """The caller's side of a request whose answer may come as several responses.
 
-    A worker's results before the last are parts; the last may be empty where all was said before.
+    Every result of the worker before the last is a part; the last one may be empty.
     """
 
-    def add(self, instance: Instance, response: bytes) -> None:
-        """Take a part of the answer, not the last.
+    def receive_part(self, instance: Instance, response: bytes) -> None:
+        """Take a response that is not the last.
 
         Raises:
-            ServiceError: The caller takes no more; ends the request.
+            ServiceError: The caller takes no more; this ends the request.
         """
         ...
 
-    def last(self, response: bytes) -> bytes:
-        """Return what the request is answered with, given its last result; b"": nothing is left.
+    def complete(self, response: bytes) -> bytes:
+        """Return the final answer, given the last response; b"": no more is to be sent.
 
         Raises:
-            ServiceError: This was no answer for the caller.
+            ServiceError: The responses together are no answer for this caller.
         """
         ...
 
 
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request on its way. The dispatcher of its model is the only one that changes it.
+class Request(NamedTuple):
+    """One inference request as it arrived.
 
     Attributes:
         number: In order of arrival, unique in this process; the id on the worker's stream.
         model: The model it names.
         body: Serialized inference.ModelInferRequest, untouched.
-        arrived_s: When it arrived.
+        arrived_s: Time of arrival.
         deadline_s: When its caller stops waiting.
         traceparent: W3C trace context, or "".
-        tracestate: What goes with it, or "".
+        tracestate: The vendor part of the trace context, or "".
         priority: As Triton's parameter: lower is sooner, 0 is the default.
-        client: Who asks, for fairness among clients; "": ask `whose`.
-        whose: Returns who asks, once it matters; None: all are one.
-        length_class: How long its answer will be, 0..9; None: nobody has told.
-        boost_s: By how much earlier it is ranked for that.
-        prompt_key: What the predictor calls its prompt; empty: nothing.
-        attempts: Workers it was given to.
-        deaths: Workers that died while they held it.
-        holder: The worker that has it; None while it waits.
-        sent: It left on the stream of `holder`, so the worker may have seen it.
-        sent_s: When it was given to `holder`.
-        place: How many `holder` then had, it included.
-        hedge: A second worker that has it, too.
-        over: Its caller has been answered, told why not, or has gone.
-        parts: Who takes its answer in parts; None: nobody has asked for it so.
-        begun: A part of its answer has come: nobody else can answer it any more.
-        said: Results that have come, where its model is decoupled.
-        said_s: When the newest did.
-        pipeline: Its way through a pipeline, once a stage has answered; None: it is on none.
+        client: Returns the client's identity, for fairness; None: all clients are one.
+        receiver: Takes an answer in several responses; None: the caller wants a single one.
     """
 
     number: int
@@ -199,26 +179,5 @@ class Request:
     traceparent: str = ""
     tracestate: str = ""
     priority: int = 0
-    client: str = ""
-    whose: Callable[[], str] | None = None
-    length_class: int | None = None
-    boost_s: float = 0.0
-    prompt_key: bytes = b""
-    attempts: int = 0
-    deaths: int = 0
-    holder: InstanceId | None = None
-    sent: bool = False
-    sent_s: float = 0.0
-    place: int = 0
-    hedge: InstanceId | None = None
-    over: bool = False
-    parts: ResponseReceiver | None = None
-    begun: bool = False
-    said: int = 0
-    said_s: float = 0.0
-    pipeline: PipelineRequest | None = None
-
-    @property
-    def order(self) -> int:
-        """Its place by arrival: what a pipeline has begun stands where its client's request did."""
-        return self.number if self.pipeline is None else self.pipeline.number
+    client: Callable[[], str] | None = None
+    receiver: ResponseReceiver | None = None

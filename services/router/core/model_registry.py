@@ -1,17 +1,19 @@
-"""All models: which dispatcher is whose, and the change from one routing table to the next."""
+"""All models: the dispatcher of each, and the change from one routing table to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable
-from services.router.core.balancing.weigher import Grid
-from services.router.core.dispatch.decisions import Decision
+from services.router.core.balancing.weigher import CarbonSignal
+from services.router.core.dispatch.decisions import Decision, Fail, Reply, Restart
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import Overload
-from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
-from services.router.core.pipeline.stages import Stages, first_only
+from services.router.core.dispatch.stages import Stages, first_only
+from services.router.core.model import Instance, Limits, ModelRoutes, RoutingTable
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.byte_budget import ByteBudget
+from services.router.core.worker_port import Result
 
 VERSION = "1"
 """The only version of every model."""
@@ -31,12 +33,12 @@ class ModelRegistry:
         table: RoutingTable,
         limits: Mapping[str, Limits],
         byte_budget: ByteBudget | None = None,
-        grid: Grid | None = None,
+        carbon: CarbonSignal | None = None,
     ) -> None:
         self.table = table
         self._limits = limits
         self._byte_budget = byte_budget or ByteBudget()
-        self._grid = grid
+        self._carbon = carbon
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
         self._retired: dict[str, Dispatcher] = {}  # their workers still compute
         self._stages: dict[str, Stages] = {}  # of models that have, or had, pipelines
@@ -45,12 +47,12 @@ class ModelRegistry:
         return iter(self._dispatchers.values())
 
     def overloads(self) -> dict[str, Overload]:
-        """Return the pressure on each model, from whatever thread."""
+        """Return the overload of each model; any thread may call this."""
         return {name: found.overload for name, found in list(self._dispatchers.items())}
 
     @property
     def ready(self) -> bool:
-        """A table has arrived and every model has an instance that takes requests."""
+        """Whether a table has arrived and every model has an instance that takes requests."""
         return self.table.revision > 0 and all(dispatcher.ready for dispatcher in self)
 
     def find(self, name: str) -> Dispatcher | None:
@@ -61,9 +63,9 @@ class ModelRegistry:
         """Return the dispatcher of a model.
 
         Raises:
-            InvalidArgument: No name.
-            NotFound: No such model, or not that version.
-            Unavailable: No such model as far as is known before the first routing table.
+            InvalidArgument: The name is empty.
+            NotFound: There is no such model, or not that version.
+            Unavailable: No such model is known before the first routing table.
         """
         found = self._dispatchers.get(name)
         if found is None:
@@ -76,7 +78,7 @@ class ModelRegistry:
             )
         return found
 
-    def parts(self, name: str) -> tuple[Dispatcher, ...]:
+    def dispatchers(self, name: str) -> tuple[Dispatcher, ...]:
         """Return every dispatcher of a model: the first, and those of later stages."""
         first = self._dispatchers.get(name)
         later = self._stages.get(name, ())
@@ -87,20 +89,58 @@ class ModelRegistry:
         stages = self._stages.get(instance.model)
         return stages.of(instance) if stages else self.model(instance.model)
 
-    def after(self, instance: Instance) -> Dispatcher | None:
-        """Return the dispatcher of the stage after an instance's; None: it is gone."""
-        stages = self._stages.get(instance.model)
-        return stages.after(instance) if stages else None
-
-    def at(self, request: Request) -> Dispatcher | None:
+    def holding(self, pending: PendingRequest) -> Dispatcher | None:
         """Return the dispatcher that has a request; None: the one that it was offered to."""
-        stages = self._stages.get(request.model)
-        return stages.at(request) if stages else None
+        stages = self._stages.get(pending.request.model)
+        return stages.holding(pending) if stages else None
 
-    def settle(self, name: str) -> list[Decision]:
-        """Have a model's pipelines follow what has just happened to one of their stages."""
+    # ---- pipelines -----------------------------------------------------------------------------
+
+    def settle(self, name: str, now_s: float = 0.0) -> list[Decision]:
+        """Open and close the stages of a model's pipelines after an event at one of them."""
         stages = self._stages.get(name)
-        return stages.settle() if stages else []
+        return stages.settle(now_s) if stages else []
+
+    def forward(
+        self,
+        reply: Reply,
+        result: Result,
+        *,
+        number: int,
+        inputs: Collection[str],
+        now_s: float,
+    ) -> list[Decision]:
+        """Give a request that a stage has answered to the next stage.
+
+        Args:
+            reply: The request and the instance that answered it.
+            result: The answer.
+            number: Number of the next stage's request.
+            inputs: Names of the next stage's inputs; empty: not known.
+            now_s: The time.
+        """
+        instance, pending = reply.instance, reply.pending
+        pipeline = pending.start_pipeline()
+        pipeline.leave_stage(instance, result.cost, pending.assigned_s)
+        try:
+            request = pipeline.next_request(instance, result.response, number, inputs, now_s)
+        except ServiceError as error:
+            return [Fail(pending, error)]
+        stand_in = pending.enter_stage(request)
+        stages = self._stages.get(instance.model)
+        following = stages.after(instance) if stages else None
+        return [Restart(stand_in)] if following is None else following.resume(stand_in, now_s)
+
+    def restart(self, pending: PendingRequest, number: int, now_s: float) -> list[Decision]:
+        """Start a request again at the first stage: the pipeline it waits in is gone."""
+        if pending.pipeline is None:
+            return []
+        try:
+            first = self.model(pending.request.model)
+        except ServiceError as error:
+            return [Fail(pending, error)]
+        request = pending.pipeline.restart(number, now_s)
+        return first.resume(pending.enter_stage(request), now_s)
 
     def _unknown(self, name: str) -> ServiceError:
         models = ", ".join(sorted(self._dispatchers))
@@ -122,10 +162,10 @@ class ModelRegistry:
 
     def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
         return Dispatcher(
-            routes, self._limits.get(routes.model, Limits()), self._byte_budget, self._grid
+            routes, self._limits.get(routes.model, Limits()), self._byte_budget, self._carbon
         )
 
-    def swap(self, table: RoutingTable) -> list[Decision]:
+    def swap(self, table: RoutingTable, now_s: float = 0.0) -> list[Decision]:
         """Take over a new routing table, all of it at once."""
         decisions: list[Decision] = []
         self.table = table
@@ -142,18 +182,18 @@ class ModelRegistry:
                 # One that returns in time takes its workers back: no other may dial them meanwhile.
                 dispatcher = self._retired.pop(name, None) or self._dispatcher(routes)
                 self._dispatchers[name] = dispatcher
-            decisions += self._swap_stages(dispatcher, routes)
-            decisions += dispatcher.swap(first_only(routes))
-            decisions += self.settle(name)
+            decisions += self._swap_stages(dispatcher, routes, now_s)
+            decisions += dispatcher.swap(first_only(routes), now_s)
+            decisions += self.settle(name, now_s)
         self._retired = {name: each for name, each in self._retired.items() if each.states}
         self._stages = {name: each for name, each in self._stages.items() if not each.idle}
         return decisions
 
-    def _swap_stages(self, first: Dispatcher, routes: ModelRoutes) -> list[Decision]:
+    def _swap_stages(self, first: Dispatcher, routes: ModelRoutes, now_s: float) -> list[Decision]:
         stages = self._stages.get(routes.model)
         if stages is None:
             if all(instance.stages == 1 for instance in routes.instances):
                 return []
             stages = self._stages[routes.model] = Stages(first, self._dispatcher)
         stages.first = first
-        return stages.swap(routes)
+        return stages.swap(routes, now_s)

@@ -6,33 +6,35 @@ from typing import NamedTuple
 
 from services.kit.errors import ServiceError, from_status
 from services.router.core.accounting.account import Account
-from services.router.core.model import Instance, Request
+from services.router.core.model import Instance
+from services.router.core.pending_request import PendingRequest
 from services.router.core.single_response import SingleResponse
 from services.router.core.worker_port import Result
 
 
 class Outcome(NamedTuple):
-    """A worker's result for a request."""
+    """The answer to a request."""
 
     instance: Instance
     result: Result
 
 
 def outcome(
-    account: Account, request: Request, instance: Instance, result: Result
+    account: Account, pending: PendingRequest, instance: Instance, result: Result
 ) -> Outcome | ServiceError:
-    """Return what a request's last result makes of it; an error tells what was spent on it."""
+    """Return what the caller is given for a request's last result; an error carries its cost."""
+    receiver = pending.receiver
     if result.status:
         error = from_status(result.status, result.message)
-    elif request.parts is None and result.response:
+    elif receiver is None and result.response:
         return Outcome(instance, result)
     else:
-        parts = request.parts or SingleResponse(request.model)
+        receiver = receiver or SingleResponse(pending.request.model)
         try:
-            result.response = parts.last(result.response)
+            result.response = receiver.complete(result.response)
         except ServiceError as refusal:
             error = refusal
         else:
             return Outcome(instance, result)
-    error.trailers = account.spent(instance, result)
+    error.trailers = account.count_unclaimed(instance, result)
     return error

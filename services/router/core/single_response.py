@@ -1,4 +1,4 @@
-"""A decoupled model's answer to a caller who takes one response."""
+"""A decoupled model's answer to a caller that takes a single response."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from services.router.core.model import Instance
 
 
 class SingleResponse:
-    """The `Parts` of a unary call: one response is an answer, whenever it came; more are not."""
+    """The `ResponseReceiver` of a unary call: exactly one response is an answer.
+
+    Args:
+        model: Name of the model, for messages.
+    """
 
     def __init__(self, model: str) -> None:
         self._model = model
         self._first = b""
 
-    def add(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - as Parts
-        """Keep the first part.
+    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - protocol
+        """Keep the first response.
 
         Raises:
-            Unimplemented: It is the second.
+            Unimplemented: This is the second one.
         """
         if self._first:
             raise self._refusal("more than one response")
         self._first = response
 
-    def last(self, response: bytes) -> bytes:
+    def complete(self, response: bytes) -> bytes:
         """Return the only response.
 
         Raises:
-            Unimplemented: There was none, or another before.
+            Unimplemented: There was none, or more than one.
         """
         if not self._first and not response:
             raise self._refusal("no response")

@@ -1,27 +1,25 @@
-"""What the engine and its streams to workers say to each other."""
+"""The port to the workers: what is sent over a stream, and what comes back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.kit.request_cost import Cost, Usage
+from services.kit.request_cost import Cost
 from services.router.core.model import Instance, Request
-
-__all__ = ["Connect", "Cost", "Hello", "Link", "Listener", "Result", "Usage"]
 
 
 @dataclass(slots=True)
 class Result:
-    """What a worker says about one request.
+    """A worker's result for one request.
 
     Attributes:
-        number: The request's.
+        number: Number of the request.
         status: gRPC status word; "" is OK.
-        message: When not OK: why.
+        message: When not OK: the reason.
         response: When OK: serialized inference.ModelInferResponse.
-        cost: What it took; None where the worker did not say.
+        cost: Cost; None where the worker reported none.
         more: Further results of the same request follow.
     """
 
@@ -35,7 +33,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a worker says first.
+    """The first message of a worker.
 
     Attributes:
         credits: Requests it may hold, >= 1: its batch size.
@@ -49,7 +47,7 @@ class Hello:
 
 
 class WorkerPort(Protocol):
-    """A stream to one worker, that reopens itself."""
+    """A stream to one worker, reopened when it breaks."""
 
     def send(self, request: Request) -> None:
         """Send a request as soon as possible."""
@@ -60,31 +58,36 @@ class WorkerPort(Protocol):
         ...
 
     def close(self) -> None:
-        """End it; the worker holds nothing."""
+        """End the stream; the worker holds nothing."""
         ...
 
 
 class WorkerListener(Protocol):
-    """What links tell."""
+    """What a stream reports."""
 
     def hello(self, instance: Instance, hello: Hello) -> None:
-        """The worker takes requests."""
+        """Note that the worker takes requests."""
         ...
 
     def credits(self, instance: Instance, credits_: int) -> None:
-        """The worker may be given so many requests from now on, >= 1."""
+        """Note that the worker may hold so many requests from now on, >= 1."""
         ...
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
-        """The worker is done with requests."""
+        """Take results of the worker."""
         ...
 
     def draining(self, instance: Instance) -> None:
-        """The worker takes no more requests."""
+        """Note that the worker takes no more requests."""
         ...
 
-    def broken(self, instance: Instance) -> None:
-        """The stream ended, or could not be opened."""
+    def broken(self, instance: Instance, unseen: Container[int]) -> None:
+        """Note that the stream ended, or could not be opened.
+
+        Args:
+            instance: The worker's instance.
+            unseen: Numbers of requests that never left.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol tells about models: metadata, Triton's config, statistics."""
+"""Messages of the Open Inference Protocol about models: metadata, config, statistics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
 from services.kit.errors import ResourceExhausted, Unavailable
-from services.router.core.accounting.model_stats import ModelStats, Span
-from services.router.core.accounting.response_stats import Count
+from services.router.core.accounting.durations import Durations
+from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION
 from services.router.core.wire import Head, read_head
@@ -29,19 +29,19 @@ _HELLO_RETRY_S = 1.0
 
 
 def transport_limit(max_request_bytes: int) -> int:
-    """Return the size from which gRPC itself refuses a request, with no word of the setting.
+    """Return the size from which gRPC itself refuses a request, without naming the setting.
 
-    Up to here the router reads what is too large, to say so clearly.
+    Up to here the router reads requests that are too large, to name it.
     """
     return 2 * max_request_bytes + 2**20
 
 
-def read(request: bytes, max_request_bytes: int) -> Head:
+def read_request_head(request: bytes, max_request_bytes: int) -> Head:
     """Read what routing needs of a serialized ModelInferRequest.
 
     Raises:
         ResourceExhausted: It is too large.
-        InvalidArgument: It is none.
+        InvalidArgument: It is malformed.
     """
     if len(request) > max_request_bytes:
         raise ResourceExhausted(
@@ -53,22 +53,22 @@ def read(request: bytes, max_request_bytes: int) -> Head:
 
 
 def metadata(model: str, hello: Hello | None) -> pb.ModelMetadataResponse:
-    """Return a model's metadata as its workers told it.
+    """Return a model's metadata as its workers report it.
 
     Raises:
         Unavailable: No worker has said hello yet.
     """
-    found = pb.ModelMetadataResponse.FromString(_told(model, hello).metadata)
+    found = pb.ModelMetadataResponse.FromString(_required(model, hello).metadata)
     found.name = model
     if not found.versions:
         found.versions.append(VERSION)
     return found
 
 
-def _told(model: str, hello: Hello | None) -> Hello:
+def _required(model: str, hello: Hello | None) -> Hello:
     if hello is None:
         raise Unavailable(
-            f"no instance of model {model!r} has said yet what its tensors are",
+            f"no instance of model {model!r} has reported its tensors yet",
             reason="NO_INSTANCE",
             retry_after_s=_HELLO_RETRY_S,
         )
@@ -86,7 +86,7 @@ def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig
     tensors = (*known.inputs, *known.outputs)
     batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
     sizes = (
-        _told(routes.model, hello).credits,
+        _required(routes.model, hello).credits,
         *(state.credits for state in dispatcher.states.values()),
     )
     variants = sorted({instance.variant for instance in routes.instances})
@@ -111,7 +111,7 @@ def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig
     )
     if batches:
         found.dynamic_batching.SetInParent()
-    found.model_transaction_policy.decoupled = _told(routes.model, hello).decoupled
+    found.model_transaction_policy.decoupled = _required(routes.model, hello).decoupled
     return found
 
 
@@ -130,8 +130,8 @@ def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> p
     of answers.
 
     Args:
-        model: Its name.
-        stats: Its account.
+        model: Name of the model.
+        stats: Statistics of the model.
         age_s: Time since the newest answer, s.
         now_ms: Wall-clock time since the epoch, ms.
     """
@@ -151,29 +151,29 @@ def statistics(model: str, stats: ModelStats, *, age_s: float, now_ms: int) -> p
             cache_miss=_duration(stats.cache_misses),
         ),
         batch_stats=[
-            pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, span))
-            for size, span in sorted(stats.batches.items())
+            pb.InferBatchStatistics(batch_size=size, compute_infer=_per_batch(size, items))
+            for size, items in sorted(stats.batches.items())
         ],
         response_stats={
             str(index): pb.InferResponseStatistics(
-                compute_infer=_duration(place.success),
-                success=_duration(place.success),
-                empty_response=_duration(place.empty),
-                fail=_duration(place.fail),
+                compute_infer=_duration(position.success),
+                success=_duration(position.success),
+                empty_response=_duration(position.empty),
+                fail=_duration(position.fail),
             )
-            for index, place in sorted(stats.responses.places.items())
+            for index, position in sorted(stats.responses.positions.items())
         },
     )
 
 
-def _duration(span: Span | Count) -> pb.StatisticDuration:
-    return pb.StatisticDuration(count=span.count, ns=int(span.total_s * 1e9))
+def _duration(durations: Durations) -> pb.StatisticDuration:
+    return pb.StatisticDuration(count=durations.count, ns=int(durations.total_s * 1e9))
 
 
-def _per_batch(size: int, span: Span) -> pb.StatisticDuration:
+def _per_batch(size: int, items: Durations) -> pb.StatisticDuration:
     """Turn items with their batch's time into batches: `size` items share one."""
     return pb.StatisticDuration(
-        count=max(round(span.count / size), 1), ns=int(span.total_s / size * 1e9)
+        count=max(round(items.count / size), 1), ns=int(items.total_s / size * 1e9)
     )
 
 

@@ -1,7 +1,7 @@
-"""The order in which the answers of one stream leave.
+"""The order in which the responses of one stream leave.
 
-Triton's: requests of a model that gives one answer to each are answered in the order they came;
-what a decoupled model answers leaves as it comes.
+Triton's: requests of a model that gives one response to each are answered in the order they came;
+the responses of a decoupled model leave as they come.
 Source: Triton Inference Server, ModelStreamInferHandler.
 """
 
@@ -16,29 +16,29 @@ class StreamedRequest:
     """One request of a stream.
 
     Attributes:
-        ordered: Its answer waits for those of earlier such requests.
-        waiting: Answers that may not leave yet.
-        over: It has no further answer.
+        ordered: Its response waits for those of earlier such requests.
+        waiting: Responses that may not leave yet.
+        ended: It has no further response.
     """
 
     ordered: bool
     waiting: list[bytes] = field(default_factory=list)
-    over: bool = False
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What leaves next. Attributes: body, of the turn; None: the turn is over."""
+    """What leaves next. Attributes: body, of the request; None: the request has ended."""
 
     streamed: StreamedRequest
     body: bytes | None
 
 
 class ResponseSequencer:
-    """Requests of a stream, and their answers on the way out.
+    """Requests of a stream, and their responses on the way out.
 
     Attributes:
-        held_bytes: Size of the answers that have not left.
+        held_bytes: Size of the responses that have not left.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ResponseSequencer:
         return streamed
 
     def put(self, streamed: StreamedRequest, body: bytes) -> None:
-        """Add an answer, or a part of one."""
+        """Add a response."""
         self.held_bytes += len(body)
         if self._may_leave(streamed):
             self._leaving.append(Departure(streamed, body))
@@ -62,18 +62,18 @@ class ResponseSequencer:
             streamed.waiting.append(body)
 
     def end(self, streamed: StreamedRequest) -> None:
-        """Note that a request has no further answer."""
-        streamed.over = True
+        """Note that a request has no further response."""
+        streamed.ended = True
         if not streamed.ordered:
             self._leaving.append(Departure(streamed, None))
             return
-        while self._ordered and self._ordered[0].over:
+        while self._ordered and self._ordered[0].ended:
             self._leaving.append(Departure(self._ordered.popleft(), None))
             if self._ordered:
                 self._release(self._ordered[0])
 
     def next(self) -> Departure | None:
-        """Take what leaves next; None: nothing may, yet."""
+        """Take what leaves next; None: nothing may leave yet."""
         if not self._leaving:
             return None
         departure = self._leaving.popleft()

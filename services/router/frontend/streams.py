@@ -1,7 +1,8 @@
-"""ModelStreamInfer: many requests on one stream, answered in Triton's form.
+"""ModelStreamInfer: many requests on one stream, answered in Triton's format.
 
-Requests run at the same time; each is a task. One writer sends what `Turns` lets go, as fast as
-the client reads; a request gives up its place on the stream when its last answer has left.
+Requests run at the same time; each is a task. One writer sends what the `ResponseSequencer`
+releases, as fast as the client reads; a request gives up its slot on the stream when its last
+response has left.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from typing import Final
 from inference import grpc_service_pb2 as pb
 from services.kit.errors import ResourceExhausted, ServiceError
 from services.kit.telemetry import tracing
-from services.router.core.accounting.receipts import who
+from services.router.core.accounting.receipts import variant_parameters
 from services.router.core.model import Instance
 from services.router.core.wire import Head, bool_parameter, enclosed, string_parameter
 from services.router.frontend.response_sequencer import ResponseSequencer, StreamedRequest
 from services.router.runtime.engine import Engine, shutting_down
 
-_MOST_UNREAD_BYTES: Final = 16 * 2**20
-"""Parts of answers that may wait for a client to read them, per stream."""
+_MAX_UNREAD_BYTES: Final = 16 * 2**20
+"""Bytes of responses that may wait for a client to read them, per stream."""
 
 _INFER_RESPONSE: Final = 2
 _FINAL: Final = bool_parameter("triton_final_response", value=True)
@@ -28,19 +29,19 @@ _NOT_FINAL: Final = bool_parameter("triton_final_response", value=False)
 _EMPTY_FINAL: Final = "triton_enable_empty_final_response"
 
 Read = Callable[[bytes], Head]
-"""Reads and checks a request; raises ServiceError."""
+"""Reads and checks a request's head; raises ServiceError."""
 
 
 class InferStream:
-    """One call.
+    """One call of ModelStreamInfer.
 
     Args:
         engine: Answers.
         read: Reads a request.
         write: Sends a serialized ModelStreamInferResponse; returns when the client may take more.
         remaining_s: Time until the client stops waiting, s; None: it does not.
-        client: Returns who asks.
-        at_once: Requests that may be open at a time.
+        client: Returns the client's identity.
+        max_open: Requests that may be open at a time.
         fails_fast: The first error ends the stream.
     """
 
@@ -52,7 +53,7 @@ class InferStream:
         remaining_s: Callable[[], float | None],
         *,
         client: Callable[[], str] | None = None,
-        at_once: int,
+        max_open: int,
         fails_fast: bool = False,
     ) -> None:
         self._engine = engine
@@ -62,7 +63,7 @@ class InferStream:
         self._client = client
         self._fails_fast = fails_fast
         self._sequencer = ResponseSequencer()
-        self._places = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(max_open)
         self._changed = asyncio.Event()
         self._complete = False
         self._open = 0  # requests whose last answer has not left
@@ -77,12 +78,14 @@ class InferStream:
         try:
             async with asyncio.TaskGroup() as writing:
                 writing.create_task(self._send(), name="router.stream.write")
-                async with asyncio.TaskGroup() as asking:
-                    waking = asking.create_task(self._wake_at_end(), name="router.stream.end")
+                async with asyncio.TaskGroup() as answering:
+                    waking = answering.create_task(self._wake_at_end(), name="router.stream.end")
                     async for body in requests:
                         self._open += 1
-                        await self._places.acquire()
-                        asking.create_task(self._answer(*self._begin(body)), name="router.stream")
+                        await self._slots.acquire()
+                        answering.create_task(
+                            self._answer(*self._begin(body)), name="router.stream"
+                        )
                     waking.cancel()
                 self._complete = True
                 self._changed.set()
@@ -90,7 +93,7 @@ class InferStream:
             raise _first(group) from group
 
     def _begin(self, body: bytes) -> tuple[StreamedRequest, bytes, Head | ServiceError]:
-        """Give a request its turn, in order of arrival."""
+        """Open a request, in order of arrival."""
         try:
             head = self._read(body)
         except ServiceError as error:
@@ -104,12 +107,12 @@ class InferStream:
         try:
             if isinstance(head, ServiceError):
                 raise head
-            parts = _Forwarding(lambda part: self._put(streamed, part), self._sequencer)
+            receiver = _StreamReceiver(lambda part: self._put(streamed, part), self._sequencer)
             with tracing.part("router.stream"):
-                answer = await self._engine.ask(
-                    head, body, self._remaining_s(), parts, self._client
+                answer = await self._engine.infer(
+                    head, body, self._remaining_s(), receiver, self._client
                 )
-            if not parts.said_all:
+            if not receiver.complete_already:
                 self._put(streamed, enclosed(_INFER_RESPONSE, answer.body, _FINAL))
             elif _wants_empty_final(body):
                 self._put(streamed, enclosed(_INFER_RESPONSE, _named(head), answer.body, _FINAL))
@@ -131,7 +134,7 @@ class InferStream:
             while (departure := self._sequencer.next()) is not None:
                 if departure.body is None:
                     self._open -= 1
-                    self._places.release()
+                    self._slots.release()
                 else:
                     await self._write(departure.body)
             if self._complete:
@@ -146,26 +149,30 @@ class InferStream:
         self._changed.set()
 
 
-class _Forwarding:
-    """The `Parts` of a stream: each leaves as it comes. Attributes: said_all (nothing is left)."""
+class _StreamReceiver:
+    """The `ResponseReceiver` of a stream: each response leaves as it comes.
+
+    Attributes:
+        complete_already: The last result carried no further response.
+    """
 
     def __init__(self, put: Callable[[bytes], None], sequencer: ResponseSequencer) -> None:
-        self.said_all = False
+        self.complete_already = False
         self._put = put
         self._sequencer = sequencer
 
-    def add(self, instance: Instance, response: bytes) -> None:
-        if self._sequencer.held_bytes > _MOST_UNREAD_BYTES:
+    def receive_part(self, instance: Instance, response: bytes) -> None:
+        if self._sequencer.held_bytes > _MAX_UNREAD_BYTES:
             raise ResourceExhausted(
                 f"{self._sequencer.held_bytes} bytes of answers wait for the client to read them,"
-                f" and {_MOST_UNREAD_BYTES} may",
+                f" and {_MAX_UNREAD_BYTES} may",
                 reason="SLOW_CLIENT",
             )
-        variant = who(instance.variant, instance.accuracy)
+        variant = variant_parameters(instance.variant, instance.accuracy)
         self._put(enclosed(_INFER_RESPONSE, response, variant, _NOT_FINAL))
 
-    def last(self, response: bytes) -> bytes:
-        self.said_all = not response
+    def complete(self, response: bytes) -> bytes:
+        self.complete_already = not response
         return response
 
 

@@ -1,4 +1,4 @@
-"""Carries the decisions of the core out, and tells it what happens: the workers' side.
+"""Executes the core's decisions, and reports the workers' events to it.
 
 Everything runs on one event loop, and no method here waits.
 """
@@ -6,7 +6,7 @@ Everything runs on one event loop, and no method here waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import count
 from typing import NamedTuple
 
@@ -25,37 +25,37 @@ from services.router.core.dispatch.decisions import (
     Withdraw,
 )
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model import Instance, InstanceId, ModelRoutes, Request, RoutingTable
+from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Outcome, outcome
-from services.router.core.single_response import SingleResponse
+from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
-from services.router.runtime.pipeline_relay import PipelineRelay
-
-End = Callable[[Request, Outcome | ServiceError], None]
+from services.router.runtime.callers import Callers, Ended
+from services.router.runtime.stage_metadata import StageMetadata
 
 
 class _OpenStream(NamedTuple):
-    """A link and the dispatcher whose requests it carries."""
+    """A stream to a worker, and the dispatcher whose requests it carries."""
 
-    link: WorkerPort
+    port: WorkerPort
     dispatcher: Dispatcher
 
 
 class DecisionExecutor:
-    """Streams to workers, and what comes of them.
+    """The side of the workers: their streams, and the accounts of what they did.
 
     Args:
         registry: The core.
         connect: Opens a stream to a worker.
         open_account: Opens the account of a model that is new in the table.
         clock: Time.
-        end: Told how each request ended, once.
 
     Attributes:
+        registry: The core.
+        callers: The callers of open requests; each is given its end once.
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
-        numbers: For requests, of clients and of later stages.
+        numbers: Numbers of requests, of clients and of later stages.
     """
 
     def __init__(
@@ -65,56 +65,62 @@ class DecisionExecutor:
         *,
         open_account: Callable[[ModelRoutes], Account],
         clock: Clock,
-        end: End,
     ) -> None:
         self.accounts: dict[str, Account] = {}
         self.hellos: dict[str, Hello] = {}
         self.numbers = count(1)
-        self._registry = registry
+        self.registry = registry
+        self.callers = Callers()
         self._connect = connect
         self._open_account = open_account
         self._clock = clock
-        self._end = end
-        self._relay = PipelineRelay(registry, self.numbers)
+        self._stage_metadata = StageMetadata()
         self._streams: dict[InstanceId, _OpenStream] = {}
         self._open_accounts()
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
-        self.execute(self._registry.swap(table))
+        self.execute(self.registry.swap(table, self._clock.monotonic()))
         self._open_accounts()
 
-    # ---- what workers tell ---------------------------------------------------------------------
+    def count_unclaimed(self, model: str, ended: Ended) -> None:
+        """Count the cost of an answer whose caller had gone when it came."""
+        if isinstance(ended, Outcome):
+            self.accounts[model].count_unclaimed(ended.instance, ended.result)
+
+    # ---- events of workers ---------------------------------------------------------------------
 
     def hello(self, instance: Instance, hello: Hello) -> None:
-        """The worker takes requests."""
-        whole = hello if instance.stages == 1 else self._relay.hello(instance, hello)
+        """Note that the worker takes requests."""
+        whole = hello if instance.stages == 1 else self._stage_metadata.add(instance, hello)
         if whole is not None:
             self.hellos[instance.model] = whole
-        line = self._streams.get(instance.id)
-        if line:
-            self.execute(line.dispatcher.up(instance.id, hello.credits))
-            self._settle(instance)
+        self._report(instance, Dispatcher.up, hello.credits)
 
     def credits(self, instance: Instance, credits_: int) -> None:
-        """The worker may be given so many requests from now on."""
-        line = self._streams.get(instance.id)
-        if line:
-            self.execute(line.dispatcher.credits(instance.id, credits_))
-            self._settle(instance)
+        """Note that the worker may hold so many requests from now on."""
+        self._report(instance, Dispatcher.credits, credits_)
+
+    def draining(self, instance: Instance) -> None:
+        """Note that the worker takes no more requests."""
+        self._report(instance, Dispatcher.draining)
+
+    def broken(self, instance: Instance, unseen: Container[int]) -> None:
+        """Note that the stream ended, or could not be opened."""
+        self._report(instance, Dispatcher.down, unseen)
 
     def results(self, instance: Instance, results: Iterable[Result]) -> None:
-        """The worker is done with requests."""
+        """Take results of the worker."""
         now_s = self._clock.monotonic()
         for result in results:
-            line = self._streams.get(instance.id)
-            if line is None:  # released by the result before
+            stream = self._streams.get(instance.id)
+            if stream is None:  # released by the result before
                 break
             if result.more:
-                self._part(line.dispatcher, instance, result)
+                self._part(stream.dispatcher, instance, result, now_s)
                 continue
             refused = result.status == Unavailable.status
-            decisions = line.dispatcher.result(
+            decisions = stream.dispatcher.result(
                 instance.id,
                 result.number,
                 refused=refused,
@@ -122,100 +128,111 @@ class DecisionExecutor:
                 energy_j=result.cost.energy_j if result.cost else 0.0,
             )
             if result.cost and not (decisions and isinstance(decisions[0], Reply)):
-                self.accounts[instance.model].spent(instance, result)  # its caller has gone
+                self.accounts[instance.model].count_unclaimed(instance, result)
             self.execute(decisions, result)
-        self._settle(instance)
+        self._settle(instance, now_s)
 
-    def draining(self, instance: Instance) -> None:
-        """The worker takes no more requests."""
-        line = self._streams.get(instance.id)
-        if line:
-            self.execute(line.dispatcher.draining(instance.id))
-            self._settle(instance)
-
-    def broken(self, instance: Instance) -> None:
-        """The stream ended, or could not be opened."""
-        line = self._streams.get(instance.id)
-        if line:
-            self.execute(line.dispatcher.down(instance.id))
-            self._settle(instance)
-
-    # ---- what is to be done --------------------------------------------------------------------
+    # ---- decisions -----------------------------------------------------------------------------
 
     def execute(self, decisions: Iterable[Decision], result: Result | None = None) -> None:
-        """Do what the core decided; `result` is what it decided upon, if a worker's answer was."""
+        """Execute decisions of the core; `result` is the worker's answer that they follow from."""
         for decision in decisions:
             match decision:
-                case Send(instance, request):
-                    self._send(instance, request)
-                case Reply(instance, request) if result is not None:
-                    self._reply(instance, request, result)
-                case Restart(request):
-                    self.execute(self._relay.again(request, self._clock.monotonic()))
-                case Fail(request, error):
-                    self._end(request, error)
-                case Withdraw(instance, request):
-                    self._streams[instance.id].link.withdraw(request.number)
+                case Send(instance, pending):
+                    self._send(instance, pending)
+                case Reply() if result is not None:
+                    self._reply(decision, result)
+                case Restart(pending):
+                    self._restart(pending)
+                case Fail(pending, error):
+                    self._end(pending, error)
+                case Withdraw(instance, pending):
+                    self._streams[instance.id].port.withdraw(pending.request.number)
                 case Dial(instance):
-                    dispatcher = self._registry.of(instance)
-                    link = self._connect(instance, self)
-                    self._streams[instance.id] = _OpenStream(link, dispatcher)
+                    self._dial(instance)
                 case Release(instance):
-                    self._streams.pop(instance.id).link.close()
+                    self._streams.pop(instance.id).port.close()
                 case Reconsider(model, at_s):
                     self._reconsider_at(model, at_s)
 
-    def _settle(self, instance: Instance) -> None:
-        """Have pipelines follow what happened to an instance of one of their stages."""
-        if instance.stages > 1:
-            self.execute(self._registry.settle(instance.model))
+    # ---- inside --------------------------------------------------------------------------------
 
-    def _reply(self, instance: Instance, request: Request, result: Result) -> None:
-        """Give a result to the request's caller, or to the next stage."""
-        if instance.passes_on and not result.status:
+    def _report(
+        self, instance: Instance, event: Callable[..., list[Decision]], *values: object
+    ) -> None:
+        """Report an event of a worker to the dispatcher that it works for."""
+        stream = self._streams.get(instance.id)
+        if stream:
             now_s = self._clock.monotonic()
-            self.execute(self._relay.onward(instance, request, result, now_s))
-            return
-        account = self.accounts[request.model]
-        if self.hellos[request.model].decoupled:
-            self._heard(request, result)
-        self._end(request, outcome(account, request, instance, result))
+            self.execute(event(stream.dispatcher, instance.id, *values, now_s=now_s))
+            self._settle(instance, now_s)
 
-    def _send(self, instance: Instance, request: Request) -> None:
-        request.sent_s = self._clock.monotonic()
-        if request.attempts > 1:
-            self.accounts[request.model].stats.retry()
-        self._streams[instance.id].link.send(request)
+    def _settle(self, instance: Instance, now_s: float) -> None:
+        """Have pipelines follow an event of an instance of one of their stages."""
+        if instance.stages > 1:
+            self.execute(self.registry.settle(instance.model, now_s))
 
-    def _part(self, dispatcher: Dispatcher, instance: Instance, result: Result) -> None:
-        """Hand a part of an answer on; its request keeps its credit until the last."""
-        request = dispatcher.held(instance.id, result.number)
-        if request is None:
+    def _send(self, instance: Instance, pending: PendingRequest) -> None:
+        if pending.attempts > 1:
+            self.accounts[instance.model].stats.retry()
+        self._streams[instance.id].port.send(pending.request)
+
+    def _dial(self, instance: Instance) -> None:
+        dispatcher = self.registry.of(instance)
+        self._streams[instance.id] = _OpenStream(self._connect(instance, self), dispatcher)
+
+    def _restart(self, pending: PendingRequest) -> None:
+        now_s = self._clock.monotonic()
+        self.execute(self.registry.restart(pending, next(self.numbers), now_s))
+
+    def _reply(self, reply: Reply, result: Result) -> None:
+        """Give a result to the request's caller, or to the next stage."""
+        instance, pending = reply.instance, reply.pending
+        if instance.feeds_next_stage and not result.status:
+            forwarded = self.registry.forward(
+                reply,
+                result,
+                number=next(self.numbers),
+                inputs=self._stage_metadata.inputs_after(instance),
+                now_s=self._clock.monotonic(),
+            )
+            self.execute(forwarded)
             return
-        request.begun = True
-        self._heard(request, result)
-        request.parts = request.parts or SingleResponse(request.model)
+        model = pending.request.model
+        account = self.accounts[model]
+        if self.hellos[model].decoupled:
+            account.stats.responses.count(pending, result)
+        self._end(pending, outcome(account, pending, instance, result))
+
+    def _part(
+        self, dispatcher: Dispatcher, instance: Instance, result: Result, now_s: float
+    ) -> None:
+        """Give the caller a response that is not the last; its request keeps its credit."""
+        pending = dispatcher.part(instance.id, result.number, now_s)
+        if pending is None or pending.receiver is None:
+            return
+        self.accounts[instance.model].stats.responses.count(pending, result)
         try:
-            request.parts.add(instance, result.response)
+            pending.receiver.receive_part(instance, result.response)
         except ServiceError as error:
-            self.execute([*dispatcher.cancel(request), Fail(request, error)])
+            self.execute([*dispatcher.cancel(pending), Fail(pending, error)])
 
-    def _heard(self, request: Request, result: Result) -> None:
-        responses = self.accounts[request.model].stats.responses
-        responses.heard(request, result, self._clock.monotonic())
+    def _end(self, pending: PendingRequest, ended: Ended) -> None:
+        if not self.callers.end(pending.order, ended):
+            self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider_at(self, model: str, at_s: float) -> None:
         wait_s = max(at_s - self._clock.monotonic(), 0.0)
         asyncio.get_running_loop().call_later(wait_s, self._reconsider, model)
 
     def _reconsider(self, model: str) -> None:
-        """Let a model's dispatcher look at what waits; nothing happens where the model is gone."""
-        dispatcher = self._registry.find(model)
+        """Have a model's dispatcher decide again; nothing happens where the model is gone."""
+        dispatcher = self.registry.find(model)
         if dispatcher is not None:
             self.execute(dispatcher.reconsider(self._clock.monotonic()))
 
     def _open_accounts(self) -> None:
-        for dispatcher in self._registry:
+        for dispatcher in self.registry:
             routes = dispatcher.routes
             account = self.accounts.get(routes.model) or self._open_account(routes)
             account.use(routes)

@@ -38,10 +38,10 @@ def test_a_restart_knows_the_record_again(tmp_path: Path) -> None:
     """Also what was not foretold: the hours beyond a short forecast."""
     kept, feed, again = Cache(tmp_path, "GB", NesoSource(kind="neso")), Feed("x"), Feed("x")
     for hour in range(80):
-        feed.learn(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)
-    kept.save((), None, START, feed.record.told)
+        feed.add(Reading((), outlook(hour, 30, 25)), START + hour * HOUR)
+    kept.save((), None, START, feed.record.issued)
     kept.restore(again, START + 80 * HOUR)
 
-    assert len(feed.record.told) == 80
-    for hour, row in feed.record.told.items():
-        assert row == pytest.approx(again.record.told[hour], nan_ok=True)
+    assert len(feed.record.issued) == 80
+    for hour, row in feed.record.issued.items():
+        assert row == pytest.approx(again.record.issued[hour], nan_ok=True)

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from services.router.core.model import POISON_DEATHS, Limits, Request
-from services.router.core.pipeline.pipeline_request import PipelineRequest
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.disciplines import DISCIPLINES
-from services.router.core.queue.request_queue import Queue
+from services.router.core.queue.request_queue import RequestQueue
 from tests.support.router.chaos import MODELS, PATIENCE_S, Chaos
 from tests.support.router.pipeline_chaos import ENDPOINTS, PipelineWorld, poisoned
 from tests.support.virtual_loop import run
@@ -73,9 +73,9 @@ def test_a_request_goes_through_its_stages_once_or_is_refused_with_a_reason(
 def test_what_was_begun_goes_before_what_came_later() -> None:
     """Under every discipline, requests that are equal to it are served after one that began."""
     for key in DISCIPLINES.values():
-        queue = Queue(key)
-        begun, later = (Request(number, "m", b"", 1.0, 9.0) for number in (1, 2))
-        again = PipelineRequest(begun).again(3, 2.0)
+        queue = RequestQueue(key)
+        begun, later = (PendingRequest(Request(n, "m", b"", 1.0, 9.0)) for n in (1, 2))
+        again = begun.enter_stage(begun.start_pipeline().restart(3, 2.0))
         queue.push(later)
         queue.push(again)
 

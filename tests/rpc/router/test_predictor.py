@@ -44,6 +44,7 @@ def told(question: pb.PredictRequest) -> list[pb.PredictResponse]:
         pb.PredictResponse(
             id=question.id,
             length_class=int(question.prompt[:1]),
+            rank=int(question.prompt[:1]) / 5,
             source=pb.SOURCE_SEMANTIC,
             prompt_key=b"key of " + question.prompt,
         )
@@ -54,7 +55,7 @@ def nonsense(question: pb.PredictRequest) -> list[pb.PredictResponse]:
     """Of requests that nobody knows, classes that there are not, and everything twice."""
     return [
         pb.PredictResponse(id=2**63, length_class=0),
-        pb.PredictResponse(id=question.id, length_class=77),
+        pb.PredictResponse(id=question.id, length_class=77, rank=77),
         *told(question) * 2,
     ]
 

@@ -80,7 +80,7 @@ async def test_statistics_split_a_requests_time_into_queue_and_compute(world: Wo
     found = model.inference_stats
     assert (found.success.count, found.queue.count, found.compute_infer.count) == (5, 5, 5)
     assert found.compute_infer.ns == pytest.approx(5 * 4e6)
-    assert found.queue.ns > 5 * 1e6
+    assert found.queue.ns >= 5 * 1e6
     assert found.success.ns > 0
     (batch,) = model.batch_stats
     assert (batch.batch_size, batch.compute_infer.count) == (1, 5)

@@ -10,12 +10,14 @@ from random import Random
 
 from services.kit.config import InstanceChoice
 from services.kit.errors import ServiceError
+from services.kit.request_cost import Cost
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.wire import Head
-from services.router.core.worker_port import Cost, Hello, Result, WorkerListener
+from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from tests.support.virtual_loop import LoopClock
 
@@ -110,10 +112,11 @@ class Worker:
         """Die with all it holds; its agent, where it lives, starts it again."""
         self._life += 1
         self.up = self._busy = self._flushing = self._draining = False
+        unseen = {request.number for request in self._outbox}
         self._outbox, self._inside = [], []
         self._withdrawn.clear()
         self._after(RESTART_S, self._hello)
-        self._listener.broken(self.instance)
+        self._listener.broken(self.instance, unseen)
 
     def drain(self) -> None:
         """Take no more work, end what is there, then come back as a new process."""
@@ -144,8 +147,6 @@ class Worker:
 
     def _flush(self) -> None:
         self._flushing = False
-        for request in self._outbox:
-            request.sent = True
         self._inside += self._outbox
         self._outbox = []
         self._next_batch()
@@ -209,13 +210,13 @@ class World:
         self.agents = set(NODES)
         self.byte_budget = ByteBudget()
         registry = ModelRegistry(self.table(0, ()), dict.fromkeys(MODELS, limits), self.byte_budget)
-        self.engine = Engine(
+        executor = DecisionExecutor(
             registry,
             self._connect,
             open_account=lambda routes: Account(routes, lambda _: None),
             clock=LoopClock(),
-            default_timeout_s=DEADLINE_S,
         )
+        self.engine = Engine(executor, clock=LoopClock(), default_timeout_s=DEADLINE_S)
 
     def _connect(self, instance: Instance, listener: WorkerListener) -> Worker:
         made = Worker(instance, listener, self.agents, self.books)
@@ -239,7 +240,7 @@ class World:
         """Send a request, and write down how it ends."""
 
         async def asked() -> bool:
-            answer = await self.engine.ask(Head(model), body, None)
+            answer = await self.engine.infer(Head(model), body, None)
             return answer.body.startswith(answer_to(body))
 
         await self.books.follow(body, patience_s, asked())

@@ -9,6 +9,7 @@ from typing import Any
 from services.router.core.dispatch.decisions import Decision
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
+from services.router.core.pending_request import PendingRequest
 
 ROUTES = ModelRoutes("digits", slo_latency_s=0.1, slo_percentile=95, instance_choice="shares")
 CREDITS = 2
@@ -26,8 +27,15 @@ def instance(name: str, share: float = 1.0) -> Instance:
     )
 
 
-def request(number: int) -> Request:
-    return Request(number, "digits", b"", arrived_s=0.0, deadline_s=1.0)
+def request(
+    number: int,
+    *,
+    arrived_s: float = 0.0,
+    deadline_s: float = 1.0,
+    priority: int = 0,
+    body: bytes = b"",
+) -> PendingRequest:
+    return PendingRequest(Request(number, "digits", body, arrived_s, deadline_s, priority=priority))
 
 
 def dispatcher(*instances: Instance, limits: Limits | None = None) -> Dispatcher:

@@ -61,7 +61,7 @@ class StageWorker(Worker):
         return (("x", "mask"), ("h1",), ("h2", "mask"))[stage]  # the mask skips a stage
 
     def _metadata(self) -> bytes:
-        last = not self.instance.passes_on
+        last = not self.instance.feeds_next_stage
         tensor = pb.ModelMetadataResponse.TensorMetadata
         outputs = ["y"] if last else [f"h{self.instance.stage + 1}"]
         return pb.ModelMetadataResponse(
@@ -76,11 +76,13 @@ class StageWorker(Worker):
         request = pb.ModelInferRequest.FromString(body)
         assert tuple(tensor.name for tensor in request.inputs) == self._takes
         wanted = [each.name for each in request.outputs]
-        assert wanted == ["y"] or self.instance.passes_on, "the last stage knows what is wanted"
+        assert wanted == ["y"] or self.instance.feeds_next_stage, (
+            "the last stage knows what is wanted"
+        )
         whole = self.instance.stages == 1
         word = b"|whole" if whole else b"|%d" % self.instance.stage
         raw = dict(zip(self._takes, request.raw_input_contents, strict=True))
-        name = f"h{self.instance.stage + 1}" if self.instance.passes_on else "y"
+        name = f"h{self.instance.stage + 1}" if self.instance.feeds_next_stage else "y"
         return pb.ModelInferResponse(
             model_name=request.model_name,
             id=request.id,
@@ -121,7 +123,7 @@ class PipelineWorld(World):
     def left_over(self) -> Mapping[str, int]:
         """Return what the router still holds, at any stage."""
         registry = self.engine.registry
-        parts = [part for first in registry for part in registry.parts(first.routes.model)]
+        parts = [part for first in registry for part in registry.dispatchers(first.routes.model)]
         return {
             "callers": self.engine.open,
             "waiting": sum(part.queue_depth for part in parts),
@@ -133,7 +135,7 @@ class PipelineWorld(World):
         """Send a request with `body` as its payload, and write down how it ends."""
 
         async def asked() -> bool:
-            answer = await self.engine.ask(Head(model), request_of(body.decode(), body), None)
+            answer = await self.engine.infer(Head(model), request_of(body.decode(), body), None)
             said = pb.ModelInferResponse.FromString(answer.body)
             return said.raw_output_contents[0] in expected(body) and said.id == body.decode()
 

@@ -24,7 +24,8 @@ requests = st.builds(
     deadline_s=st.floats(0, 1e6),
     traceparent=st.sampled_from(["", "00-" + "1" * 32 + "-" + "2" * 16 + "-01"]),
     tracestate=st.sampled_from(["", "vendor=" + "x" * 200]),
-    parts=st.sampled_from([None, SingleResponse("m")]),
+    client=st.none(),
+    receiver=st.sampled_from([None, SingleResponse("m")]),
 )
 
 
@@ -57,7 +58,7 @@ def test_protobuf_reads_a_frame_as_what_was_put_into_it(
     assert len(parsed.work) == len(work)
     for request, read in zip(work, parsed.work, strict=True):
         assert (read.id, read.request) == (request.number, request.body)
-        assert read.in_parts == (request.parts is not None)
+        assert read.in_parts == (request.receiver is not None)
         assert read.traceparent == request.traceparent
         assert read.tracestate == (request.tracestate if request.traceparent else "")
         assert read.remaining_s == max(request.deadline_s - now_s, 0.001)

@@ -8,6 +8,7 @@ from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from services.router.core.dispatch.decisions import Dial, Fail, Reply, Send
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
+from services.router.core.pending_request import PendingRequest
 
 
 def table(revision: int, **segments: list[str]) -> RoutingTable:
@@ -30,8 +31,8 @@ def table(revision: int, **segments: list[str]) -> RoutingTable:
     )
 
 
-def request(number: int, model: str) -> Request:
-    return Request(number, model, b"", arrived_s=0.0, deadline_s=1.0)
+def request(number: int, model: str) -> PendingRequest:
+    return PendingRequest(Request(number, model, b"", arrived_s=0.0, deadline_s=1.0))
 
 
 def test_a_new_table_dials_what_is_new_and_leaves_alone_what_stays() -> None:

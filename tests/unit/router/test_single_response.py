@@ -15,8 +15,8 @@ def answer(parts: list[bytes], last: bytes) -> bytes:
     """Return what a unary call gets."""
     side = SingleResponse("m")
     for part in parts:
-        side.add(INSTANCE, part)
-    return side.last(last)
+        side.receive_part(INSTANCE, part)
+    return side.complete(last)
 
 
 @pytest.mark.parametrize(("parts", "last"), [([], b"x"), ([b"x"], b"")])

@@ -95,7 +95,9 @@ class Cache:
         if outlook is not None:
             rows = list(map(_row, outlook.samples))
             ahead = _Outlook(samples=rows, step=outlook.step, issued=outlook.issued)
-        file = _File(asked=requested, samples=list(map(_row, known)), outlook=ahead, told=dict(issued))
+        file = _File(
+            asked=requested, samples=list(map(_row, known)), outlook=ahead, told=dict(issued)
+        )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=".", suffix=".json")

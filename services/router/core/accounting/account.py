@@ -1,9 +1,10 @@
-"""Every request of a model is counted here, once: for the planner, for callers, for Prometheus."""
+"""Counts every request of a model once: for the planner, for callers, for Prometheus."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from services.kit.request_cost import Cost
 from services.kit.telemetry import tracing
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipts import (
@@ -11,24 +12,25 @@ from services.router.core.accounting.receipts import (
     Receipts,
     Trailers,
     carbon_gco2e,
-    spent,
+    cost_trailers,
 )
 from services.router.core.accounting.service_level import WINDOWS_S
 from services.router.core.accounting.variant_stats import VariantStats
-from services.router.core.model import Instance, ModelRoutes, Request
+from services.router.core.model import Instance, ModelRoutes
+from services.router.core.pending_request import PendingRequest
 from services.router.core.pipeline.pipeline_request import StageCost
-from services.router.core.worker_port import Cost, Result
+from services.router.core.worker_port import Result
 
 
 class Answer(NamedTuple):
-    """What the caller gets: a serialized response, and trailing metadata."""
+    """The answer to the caller: a serialized response, and trailing metadata."""
 
     body: bytes
     trailers: Trailers
 
 
 class _Variant(NamedTuple):
-    """What answers of one variant are counted in and told with."""
+    """Counters of a variant's answers, and their receipts."""
 
     stats: VariantStats
     receipts: Receipts
@@ -39,7 +41,7 @@ class Account:
 
     Attributes:
         routes: Its entry in the newest routing table that had it.
-        stats: The counts.
+        stats: The counters.
     """
 
     def __init__(
@@ -59,70 +61,64 @@ class Account:
         self.stats.slo_latency_s = routes.slo_latency_s
         self.stats.slo_percentile = routes.slo_percentile
 
-    def arrive(self) -> None:
-        """Count a request for this model."""
-        self.stats.arrivals += 1
-
-    def answer(self, request: Request, instance: Instance, result: Result, now_s: float) -> Answer:
-        """Count an answer, and put its receipt on it."""
+    def answer(
+        self, pending: PendingRequest, instance: Instance, result: Result, now_s: float
+    ) -> Answer:
+        """Count an answer, and return it with its receipt."""
         variant = self._variants.get(instance.variant)
         if variant is None or variant.receipts.accuracy != instance.accuracy:
             variant = self._open(instance)
-        cost, carbon = result.cost, None
-        queue_s = request.sent_s - request.arrived_s
-        if request.pipeline is not None:
-            queue_s = request.pipeline.queue_s
-            cost = request.pipeline.whole(cost)
+        cost, carbon, queue_s = result.cost, None, pending.queue_s
+        if pending.pipeline is not None:
+            cost = pending.pipeline.total_cost(cost)
         if cost is not None:
             queue_s += cost.queue_s
-            carbon = self._carbon_gco2e(request, instance, result.cost)
+            carbon = self._carbon_gco2e(pending, instance, result.cost)
             self.stats.cost(variant.stats, cost, carbon or 0.0)
         self.stats.answer(
             variant.stats,
             now_s,
-            latency_s=now_s - request.arrived_s,
+            latency_s=now_s - pending.request.arrived_s,
             queue_s=queue_s,
             accuracy=instance.accuracy,
         )
         if tracing.recording():
-            tracing.annotate(_attributes(request, instance, queue_s, cost, carbon))
+            tracing.annotate(_attributes(pending, instance, queue_s, cost, carbon))
         receipts = variant.receipts
         return Answer(
             result.response + receipts.parameters(cost, carbon), receipts.trailers(cost, carbon)
         )
 
-    def failure(self, request: Request, status: str, now_s: float) -> None:
+    def failure(self, pending: PendingRequest, status: str, now_s: float) -> None:
         """Count a request that ended in an error."""
-        self.stats.failure(status, now_s, now_s - request.arrived_s)
-        for stage_cost in request.pipeline.stage_costs if request.pipeline else ():
-            if stage_cost.cost is not None:
-                carbon = carbon_gco2e(
-                    stage_cost.instance, stage_cost.cost.energy_j, self._intensity
-                )
-                self.stats.unclaimed(stage_cost.cost.energy_j, carbon or 0.0)
+        self.stats.failure(status, now_s, now_s - pending.request.arrived_s)
+        for stage in pending.pipeline.stage_costs if pending.pipeline else ():
+            if stage.cost is not None:
+                carbon = carbon_gco2e(stage.instance, stage.cost.energy_j, self._intensity)
+                self.stats.unclaimed(stage.cost.energy_j, carbon or 0.0)
 
-    def spent(self, instance: Instance, result: Result) -> Trailers:
-        """Count the energy of work that no answer tells of: it failed, or nobody waits for it.
+    def count_unclaimed(self, instance: Instance, result: Result) -> Trailers:
+        """Count the energy of a result that no answer reports: it failed, or its caller has gone.
 
         Returns:
-            What to tell the caller beside the error.
+            Trailing metadata for the caller beside the error.
         """
         if result.cost is None:
             return ()
         carbon = carbon_gco2e(instance, result.cost.energy_j, self._intensity)
         self.stats.unclaimed(result.cost.energy_j, carbon or 0.0)
-        return spent(result.cost, carbon)
+        return cost_trailers(result.cost, carbon)
 
-    def _carbon_gco2e(self, request: Request, last: Instance, cost: Cost | None) -> float | None:
-        """Price a request where its energy was used, at each stage; None: not all can be."""
-        stage_costs = [
-            *(request.pipeline.stage_costs if request.pipeline else ()),
-            StageCost(last, cost),
-        ]
+    def _carbon_gco2e(
+        self, pending: PendingRequest, last: Instance, cost: Cost | None
+    ) -> float | None:
+        """Price a request's energy where it was used, by stage; None: not all can be priced."""
+        if pending.pipeline is None:
+            return None if cost is None else carbon_gco2e(last, cost.energy_j, self._intensity)
         priced = [
-            carbon_gco2e(stage_cost.instance, stage_cost.cost.energy_j, self._intensity)
-            for stage_cost in stage_costs
-            if stage_cost.cost is not None
+            carbon_gco2e(stage.instance, stage.cost.energy_j, self._intensity)
+            for stage in (*pending.pipeline.stage_costs, StageCost(last, cost))
+            if stage.cost is not None
         ]
         return None if None in priced else sum(each for each in priced if each is not None)
 
@@ -135,14 +131,18 @@ class Account:
 
 
 def _attributes(
-    request: Request, instance: Instance, queue_s: float, cost: Cost | None, carbon: float | None
+    pending: PendingRequest,
+    instance: Instance,
+    queue_s: float,
+    cost: Cost | None,
+    carbon: float | None,
 ) -> tracing.Attributes:
-    """Return what a span tells of an answer."""
+    """Return an answer's attributes of its span."""
     found: dict[str, str | float] = {
-        "cinquefoil.model": request.model,
+        "cinquefoil.model": pending.request.model,
         "cinquefoil.variant": instance.variant,
         "cinquefoil.segment": instance.segment_id,
-        "cinquefoil.attempts": request.attempts,
+        "cinquefoil.attempts": pending.attempts,
         "cinquefoil.queue_s": queue_s,
     }
     if cost is not None:

@@ -1,15 +1,16 @@
-"""What became of a model's requests: counts, times, energy; since start and since last asked.
+"""Statistics of a model's requests: counts, times and energy, since start and since last rolled.
 
-Every number only grows, and an answer costs some twenty additions: whoever wants a rate, a window
-or a quantile pays for it when asking.
+Every number only grows, and an answer costs some twenty additions: rates, windows and quantiles
+are computed when they are read.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from collections import Counter, defaultdict
 
-from services.router.core.accounting.histogram import Sketch
+from services.kit.request_cost import Cost
+from services.kit.sketch import Buckets, Sketch
+from services.router.core.accounting.durations import Durations
 from services.router.core.accounting.response_stats import ResponseStats
 from services.router.core.accounting.service_level import (
     NOT_OURS,
@@ -20,46 +21,25 @@ from services.router.core.accounting.service_level import (
 )
 from services.router.core.accounting.stats_window import StatsWindow
 from services.router.core.accounting.variant_stats import TokenStats, VariantStats
-from services.router.core.worker_port import Cost
 
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Times added up. Attributes: count, total_s."""
-
-    count: int
-    total_s: float
-
-
-class _Batches:
-    """Batches of one size.
-
-    Attributes:
-        items: Of the answered requests in them.
-        compute_s: Their time, once per item.
-    """
-
-    __slots__ = ("compute_s", "items")
-
-    def __init__(self) -> None:
-        self.items = 0
-        self.compute_s = 0.0
+_LATENCIES_S = Buckets.spanning(1e-6, 1e4, growth=1.01 / 0.99)  # quantiles within 1 %
 
 
 class ModelStats:
-    """The account of one model.
+    """Counters of one model.
 
     Attributes:
-        slo_latency_s: What is late.
-        slo_percentile: Percent of the requests that shall not be.
-        arrivals, accepted, retried: Of requests.
+        slo_latency_s: Answers that take longer are late.
+        slo_percentile: Percent of the requests that must be in time.
+        arrivals, accepted, retried: Numbers of requests.
         statuses: Requests that ended in an error, by status.
-        variants: By variant that ever answered.
-        foretold: Predictions of answers' lengths that came, by source.
+        variants: Every variant that ever answered.
+        predictions: Predictions of answers' lengths that came, by source.
         fail_s: Time that failed requests took, added up.
-        unclaimed_j, unclaimed_gco2e: Of work that failed, or whose caller had gone by its end.
+        unclaimed_j, unclaimed_gco2e: Energy and carbon of work that failed, or whose caller had
+            gone by its end.
         last_answer_s: Monotonic time of the newest answer, or None.
-        responses: Of a decoupled model, by place.
+        responses: Responses of a decoupled model, by position.
     """
 
     def __init__(
@@ -73,14 +53,14 @@ class ModelStats:
         self.arrivals = self.accepted = self.retried = 0
         self.statuses: dict[str, int] = {}
         self.variants: dict[str, VariantStats] = {}
-        self.predictions: dict[str, Span] = {}
+        self.predictions: defaultdict[str, Durations] = defaultdict(Durations)
         self.fail_s = self.unclaimed_j = self.unclaimed_gco2e = 0.0
         self.last_answer_s: float | None = None
         self.responses = ResponseStats()
         self._ended_s = float("-inf")
-        self._sketch = Sketch()
-        self._by_size: dict[int, _Batches] = {}
-        self._trail = CounterHistory(windows_s)
+        self._latencies = Sketch(_LATENCIES_S)
+        self._by_size: defaultdict[int, Durations] = defaultdict(Durations)
+        self._history = CounterHistory(windows_s)
         self._rolled = self.since_start()
 
     # ---- counting ------------------------------------------------------------------------------
@@ -90,7 +70,7 @@ class ModelStats:
         self.arrivals += 1
 
     def accept(self) -> None:
-        """Count a request that was taken."""
+        """Count an accepted request."""
         self.accepted += 1
 
     def retry(self) -> None:
@@ -98,7 +78,7 @@ class ModelStats:
         self.retried += 1
 
     def variant(self, name: str) -> VariantStats:
-        """Return a variant's account, opened where there is none."""
+        """Return a variant's counters, created where there are none."""
         return self.variants.setdefault(name, VariantStats())
 
     def answer(
@@ -113,15 +93,14 @@ class ModelStats:
         """Count an answer.
 
         Args:
-            variant: The account of the variant that gave it.
+            variant: Counters of the variant that gave it.
             now_s: Monotonic time.
-            latency_s: From arrival to answer.
-            queue_s: Of it: waiting, here and in the worker.
-            accuracy: As stated for who gave it.
+            latency_s: Time from arrival to answer.
+            queue_s: Waiting time of it, in the router and in the worker.
+            accuracy: Stated accuracy of the instance.
         """
-        if now_s >= self._trail.due_s:
-            self._trail.note(now_s, self._ended_s, self._counts())
-        self._ended_s = self.last_answer_s = now_s
+        self._sample(now_s)
+        self.last_answer_s = now_s
         if latency_s > self.slo_latency_s:
             variant.late += 1
         else:
@@ -129,10 +108,10 @@ class ModelStats:
         variant.accuracy_sum += accuracy
         variant.latency.add(latency_s)
         variant.queue.add(queue_s)
-        self._sketch.add(latency_s)
+        self._latencies.add(latency_s)
 
     def cost(self, variant: VariantStats, cost: Cost, carbon_gco2e: float) -> None:
-        """Count what an answer cost; `carbon_gco2e` is 0 where it is not known."""
+        """Count an answer's cost; `carbon_gco2e` is 0 where it is not known."""
         variant.energy_j += cost.energy_j
         variant.idle_energy_j += cost.idle_energy_j
         variant.carbon_gco2e += carbon_gco2e
@@ -140,27 +119,16 @@ class ModelStats:
         if cost.usage is not None:
             variant.tokens = variant.tokens or TokenStats()
             variant.tokens.add(cost.usage)
-        batches = self._by_size.get(cost.batch_size)
-        if batches is None:
-            batches = self._by_size[cost.batch_size] = _Batches()
-        batches.items += cost.items
-        batches.compute_s += cost.compute_s * cost.items
+        self._by_size[cost.batch_size].add(cost.compute_s, cost.items)
 
     def failure(self, status: str, now_s: float, latency_s: float) -> None:
-        """Count a request that ended in an error after so many seconds."""
-        if now_s >= self._trail.due_s:
-            self._trail.note(now_s, self._ended_s, self._counts())
-        self._ended_s = now_s
+        """Count a request that ended in an error after `latency_s`."""
+        self._sample(now_s)
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self.fail_s += latency_s
 
-    def foretell(self, source: str, took_s: float) -> None:
-        """Count a prediction of an answer's length, and the time it took."""
-        before = self.predictions.get(source, Span(0, 0.0))
-        self.predictions[source] = Span(before.count + 1, before.total_s + took_s)
-
     def unclaimed(self, energy_j: float, carbon_gco2e: float) -> None:
-        """Count what was spent on work that no answer tells of."""
+        """Count energy and carbon that no answer reports."""
         self.unclaimed_j += energy_j
         self.unclaimed_gco2e += carbon_gco2e
 
@@ -172,67 +140,64 @@ class ModelStats:
         return max(self.arrivals - self._answered - sum(self.statuses.values()), 0)
 
     @property
-    def success(self) -> Span:
-        """Answers, and their latencies added up."""
-        return Span(self._answered, sum(v.latency.total_s for v in self._variants))
+    def success(self) -> Durations:
+        """Answers, and their latencies."""
+        return Durations(self._answered, sum(v.latency.total_s for v in self._variants))
 
     @property
-    def fail(self) -> Span:
+    def fail(self) -> Durations:
         """Failed requests, and the time they took."""
-        return Span(sum(self.statuses.values()), self.fail_s)
+        return Durations(sum(self.statuses.values()), self.fail_s)
 
     @property
-    def queue(self) -> Span:
-        """Answers, and their waiting added up."""
-        return Span(self._answered, sum(v.queue.total_s for v in self._variants))
+    def queue(self) -> Durations:
+        """Answers, and their waiting times."""
+        return Durations(self._answered, sum(v.queue.total_s for v in self._variants))
 
     @property
-    def compute(self) -> Span:
-        """Answers, and the times of the batches they were in."""
-        return Span(self._answered, sum(v.compute.total_s for v in self._variants))
+    def compute(self) -> Durations:
+        """Answers, and the execution times of their batches."""
+        return Durations(self._answered, sum(v.compute.total_s for v in self._variants))
 
     @property
-    def cache_hits(self) -> Span:
-        """Lengths of answers that the predictor's cache foretold, and their times added up."""
-        return self._predictions("exact", "semantic")
+    def cache_hits(self) -> Durations:
+        """Predictions of lengths from the predictor's cache, and the time they took."""
+        return self._predicted("exact", "semantic")
 
     @property
-    def cache_misses(self) -> Span:
-        """Lengths of answers that were foretold otherwise, and their times added up."""
-        return self._predictions("model", "prior")
+    def cache_misses(self) -> Durations:
+        """Other predictions of lengths, and the time they took."""
+        return self._predicted("model", "prior")
 
     @property
-    def batches(self) -> dict[int, Span]:
+    def batches(self) -> dict[int, Durations]:
         """By size of the batch: the items in such batches, and the batch's time for each."""
-        return {
-            size: Span(batches.items, batches.compute_s)
-            for size, batches in list(self._by_size.items())
-        }
+        return dict(self._by_size)
 
     @property
     def items(self) -> int:
-        """Items in the answered requests; one in each whose worker did not say."""
-        told = sum(sum(variant.compute.counts) for variant in self._variants)
-        return self._answered - told + sum(span.count for span in self.batches.values())
+        """Items in the answered requests; one in each whose worker reported no cost."""
+        reported = sum(sum(variant.compute.counts) for variant in self._variants)
+        return self._answered - reported + sum(batch.count for batch in self.batches.values())
 
     @property
     def executions(self) -> int:
         """Batches that ran: an item in a batch of n is 1/n of one."""
-        return round(sum(span.count / size for size, span in self.batches.items()))
+        return round(sum(batch.count / size for size, batch in self.batches.items()))
 
     @property
     def energy_j(self) -> float:
-        """Active energy of the answered."""
+        """Active energy of the answers."""
         return sum(variant.energy_j for variant in self._variants)
 
     @property
     def carbon_gco2e(self) -> float:
-        """Its carbon, as far as the intensity was known."""
+        """Carbon of the active energy, as far as the intensity was known."""
         return sum(variant.carbon_gco2e for variant in self._variants)
 
     @property
     def input_tokens(self) -> int:
-        """Tokens of the prompts that were answered."""
+        """Tokens of the answered prompts."""
         return sum(v.tokens.input_tokens for v in self._variants if v.tokens)
 
     @property
@@ -256,13 +221,13 @@ class ModelStats:
             retried=self.retried,
             late=sum(variant.late for variant in variants.values()),
             by_variant=Counter({name: variant.answered for name, variant in variants.items()}),
-            latency=self._sketch.copy(),
+            latency=self._latencies.copy(),
         )
 
-    # ---- of late -------------------------------------------------------------------------------
+    # ---- windows -------------------------------------------------------------------------------
 
     def roll(self) -> StatsWindow:
-        """Return the counts since the last roll, and begin a new window."""
+        """Return the counts since the last call, and begin a new window."""
         total = self.since_start()
         window, self._rolled = total.since(self._rolled), total
         return window
@@ -270,14 +235,14 @@ class ModelStats:
     def service_levels(self, now_s: float) -> list[ServiceLevel]:
         """Return how the objective was kept over each window that ends now."""
         levels = []
-        for window_s in self._trail.windows_s:
+        for window_s in self._history.windows_s:
             good, bad, *_ = self._grown(window_s, now_s)
             levels.append(service_level(window_s, good, bad, self.slo_percentile))
         return levels
 
     def served(self, now_s: float) -> dict[str, float]:
-        """Return the share of the answers that each variant gave, over the shortest window."""
-        _, _, *answered = self._grown(min(self._trail.windows_s), now_s)
+        """Return each variant's share of the answers, over the shortest window."""
+        _, _, *answered = self._grown(min(self._history.windows_s), now_s)
         total = sum(answered)
         return {
             name: count / total if total else 0.0
@@ -302,12 +267,18 @@ class ModelStats:
     def _answered(self) -> int:
         return sum(variant.answered for variant in self._variants)
 
-    def _predictions(self, *sources: str) -> Span:
-        found = [span for source, span in list(self.predictions.items()) if source in sources]
-        return Span(sum(span.count for span in found), sum(span.total_s for span in found))
+    def _predicted(self, *sources: str) -> Durations:
+        found = [each for source, each in list(self.predictions.items()) if source in sources]
+        return Durations(sum(each.count for each in found), sum(each.total_s for each in found))
+
+    def _sample(self, now_s: float) -> None:
+        """Keep the counters for the windows when that is due, before a request is counted."""
+        if now_s >= self._history.due_s:
+            self._history.sample(now_s, self._ended_s, self._counts())
+        self._ended_s = now_s
 
     def _counts(self) -> tuple[int, ...]:
         return (*self.good_and_bad, *(variant.answered for variant in self._variants))
 
     def _grown(self, window_s: float, now_s: float) -> tuple[int, ...]:
-        return self._trail.within(window_s, now_s, self._ended_s, self._counts())
+        return self._history.within(window_s, now_s, self._ended_s, self._counts())

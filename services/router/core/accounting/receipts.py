@@ -1,4 +1,4 @@
-"""What one request cost, as its caller is told: in the answer's parameters and as metadata."""
+"""The receipt of a request: its cost, in the answer's parameters and as trailing metadata."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 
+from services.kit.request_cost import Cost, Usage
 from services.kit.units import J_PER_KWH
 from services.router.core.model import Instance
 from services.router.core.wire import double_parameter, integer_parameter, string_parameter
-from services.router.core.worker_port import Cost, Usage
 
 Intensity = Callable[[str], float | None]
 """From a zone to its carbon intensity now, gCO2e/kWh; None where it is not known."""
@@ -27,7 +27,7 @@ def carbon_gco2e(instance: Instance, energy_j: float, intensity: Intensity) -> f
 
 
 def _before(key: str) -> bytes:
-    """Return a parameter up to its number, which is its last 8 bytes."""
+    """Return a parameter without its number, the last 8 bytes."""
     return double_parameter(key, 0.0)[:-8]
 
 
@@ -38,21 +38,21 @@ _PRICED = Struct(f"{_UNPRICED.format}{len(_CARBON)}sd")
 
 
 @lru_cache(maxsize=1024)
-def who(variant: str, accuracy: float) -> bytes:
-    """Return the parameters that every answer of a variant has, whatever is known of its cost."""
+def variant_parameters(variant: str, accuracy: float) -> bytes:
+    """Return the parameters that every answer of a variant has, with or without a cost."""
     return string_parameter("model_variant", variant) + double_parameter("accuracy", accuracy)
 
 
 class Receipts:
-    """Writes the receipts of one variant's answers: all but the numbers is ready beforehand.
+    """Serializes the receipts of one variant's answers: all but the numbers is prepared once.
 
     Attributes:
-        accuracy: The variant's, as stated.
+        accuracy: Stated accuracy of the variant.
     """
 
     def __init__(self, variant: str, accuracy: float) -> None:
         self.accuracy = accuracy
-        self._who = who(variant, accuracy)
+        self._base = variant_parameters(variant, accuracy)
         self._variant = ("cinquefoil-variant", variant)
         self._methods: dict[str, bytes] = {}
 
@@ -60,11 +60,11 @@ class Receipts:
         """Return what to append to a serialized ModelInferResponse.
 
         Args:
-            cost: What its worker told, if it did.
-            carbon: Of the active energy, gCO2e; None: not known.
+            cost: Cost that the worker reported, if it did.
+            carbon: Carbon of the active energy, gCO2e; None: not known.
         """
         if cost is None:
-            return self._who
+            return self._base
         fixed = self._methods.get(cost.method) or self._fixed(cost.method)
         if cost.usage is not None:
             fixed += tokens(cost, cost.usage, carbon)
@@ -76,40 +76,40 @@ class Receipts:
         )
 
     def trailers(self, cost: Cost | None, carbon: float | None) -> Trailers:
-        """Return the same as trailing metadata, for callers that do not read parameters."""
+        """Return the receipt as trailing metadata, for callers that do not read parameters."""
         if cost is None:
             return (self._variant,)
-        return (self._variant, *spent(cost, carbon))
+        return (self._variant, *cost_trailers(cost, carbon))
 
     def _fixed(self, method: str) -> bytes:
-        known = self._who + string_parameter("energy_method", method)
-        if len(self._methods) < 16:  # a worker's word: it must not fill our memory
+        known = self._base + string_parameter("energy_method", method)
+        if len(self._methods) < 16:  # text from a worker: it must not fill memory
             self._methods[method] = known
         return known
 
 
 def tokens(cost: Cost, usage: Usage, carbon: float | None) -> bytes:
-    """Return what tokens took, as parameters: how many, how long, and how much for each generated.
+    """Return the parameters of a text: number of tokens, times, and cost per token generated.
 
     Args:
-        cost: Of the request.
-        usage: Its tokens.
-        carbon: Of the active energy, gCO2e; None: not known.
+        cost: Cost of the request.
+        usage: Tokens of the request.
+        carbon: Carbon of the active energy, gCO2e; None: not known.
     """
-    said = integer_parameter("input_tokens", usage.input_tokens)
-    said += integer_parameter("output_tokens", usage.output_tokens)
+    found = integer_parameter("input_tokens", usage.input_tokens)
+    found += integer_parameter("output_tokens", usage.output_tokens)
     if not usage.output_tokens:
-        return said
-    said += double_parameter("first_token_s", usage.first_token_s)
-    said += double_parameter("token_s", usage.token_s)
-    said += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
+        return found
+    found += double_parameter("first_token_s", usage.first_token_s)
+    found += double_parameter("token_s", usage.token_s)
+    found += double_parameter("energy_j_per_token", cost.energy_j / usage.output_tokens)
     if carbon is not None:
-        said += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)
-    return said
+        found += double_parameter("carbon_gco2e_per_token", carbon / usage.output_tokens)
+    return found
 
 
-def spent(cost: Cost, carbon: float | None) -> Trailers:
-    """Return energy and carbon as trailing metadata, without who spent it."""
+def cost_trailers(cost: Cost, carbon: float | None) -> Trailers:
+    """Return energy and carbon as trailing metadata, without the variant."""
     energy = ("cinquefoil-energy-j", f"{cost.energy_j:.9g}")
     if carbon is None:
         return (energy,)

@@ -1,4 +1,4 @@
-"""How well the objective was kept over the last minutes and hours, and how fast its budget burns.
+"""How well the objective was kept over the last minutes and hours, and its burn rate.
 
 Source: Google, "The Site Reliability Workbook", chapter 5, "Alerting on SLOs": the burn rate is
 the share of bad events over the share that the objective allows; alerts compare a long window and
@@ -15,7 +15,7 @@ from typing import NamedTuple
 WINDOWS_S = (300.0, 1800.0, 3600.0, 21600.0)
 """5 min and 1 h, 30 min and 6 h: the workbook's pairs for a page."""
 
-_STEPS_PER_WINDOW = 30  # of the shortest one: what a window may be too long by
+_STEPS_PER_WINDOW = 30  # a window may be longer by such a step of the shortest one
 
 NOT_OURS = frozenset(
     {
@@ -35,10 +35,10 @@ NOT_OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ServiceLevel:
-    """One window.
+    """The service level over one window.
 
     Attributes:
-        window_s: Its length.
+        window_s: Length of the window.
         attainment: Share of the requests answered in time, 0..1; 1 where there were none.
         burn_rate: 1: the error budget is used up just as fast as the objective allows.
     """
@@ -49,13 +49,13 @@ class ServiceLevel:
 
 
 def service_level(window_s: float, good: int, bad: int, percentile: float) -> ServiceLevel:
-    """Judge a window.
+    """Return the service level over a window.
 
     Args:
-        window_s: Its length.
+        window_s: Length of the window.
         good: Requests answered in time.
-        bad: Requests answered late, or not for a reason that is ours.
-        percentile: Of requests that shall be good, 0..100.
+        bad: Requests answered late, or not answered for a reason on our side.
+        percentile: Percent of the requests that must be good, 0..100.
     """
     missed = bad / (good + bad) if bad else 0.0
     budget = 1 - percentile / 100
@@ -70,10 +70,10 @@ class _Sample(NamedTuple):
 
 
 class CounterHistory:
-    """What counters were at moments of the past, as far back as the longest window.
+    """Samples of counters, as far back as the longest window.
 
     Attributes:
-        due_s: When the next sample is to be taken. Counting compares with it and nothing else.
+        due_s: When the next sample is due.
     """
 
     def __init__(self, windows_s: tuple[float, ...] = WINDOWS_S) -> None:
@@ -82,12 +82,12 @@ class CounterHistory:
         self._step_s = min(windows_s) / _STEPS_PER_WINDOW
         self._samples: list[_Sample] = []
 
-    def note(self, now_s: float, counted_s: float, counts: tuple[int, ...]) -> None:
-        """Keep what the counters are; to be called before the first count after `due_s`.
+    def sample(self, now_s: float, counted_s: float, counts: tuple[int, ...]) -> None:
+        """Keep a sample of the counters; to be called before the first count after `due_s`.
 
         Args:
             now_s: Monotonic time.
-            counted_s: When something was last counted: the counters have not changed since.
+            counted_s: When the counters last changed.
             counts: The counters.
         """
         self.due_s = now_s + self._step_s
@@ -104,8 +104,8 @@ class CounterHistory:
         Args:
             window_s: At most the longest window.
             now_s: Monotonic time.
-            counted_s: When something was last counted.
-            counts: The counters; those that are new began at 0.
+            counted_s: When the counters last changed.
+            counts: The counters; new ones began at 0.
         """
         start_s = now_s - window_s
         if counted_s <= start_s:

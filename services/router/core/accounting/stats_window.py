@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.router.core.accounting.histogram import Sketch
+from services.kit.sketch import Sketch
 
 
 @dataclass(frozen=True, slots=True)
 class StatsWindow:
-    """Counts of one stretch of time.
+    """Counts in a window of time.
 
     Attributes:
         arrivals: Requests that arrived, refused ones included.
@@ -19,9 +19,9 @@ class StatsWindow:
         answered: Requests answered.
         failed: Requests that ended in an error.
         retried: Times that a request was given to another worker.
-        late: Answered, but later than the SLO.
-        by_variant: Answered, by the variant that did.
-        latency: Of the answered.
+        late: Requests answered later than the objective.
+        by_variant: Requests answered, by variant.
+        latency: Latencies of the answers.
     """
 
     arrivals: int
@@ -35,7 +35,7 @@ class StatsWindow:
 
     def quantiles_s(self, percentiles: Iterable[float]) -> dict[float, float]:
         """Return latencies by percentile (0..100), s; empty where nothing was answered."""
-        return self.latency.quantiles_s(percentiles)
+        return self.latency.quantiles(percentiles)
 
     def since(self, earlier: StatsWindow) -> StatsWindow:
         """Return the counts between two moments."""

@@ -1,18 +1,18 @@
-"""The account of the answers of one variant of a model."""
+"""Statistics of the answers of one variant of a model."""
 
 from __future__ import annotations
 
-from services.router.core.accounting.histogram import Histogram
-from services.router.core.worker_port import Usage
+from services.kit.request_cost import Usage
+from services.router.core.accounting.durations import Histogram
 
 
 class TokenStats:
-    """What a variant that generates text took in and gave.
+    """Tokens of a variant that generates text.
 
     Attributes:
-        input_tokens: Of prompts.
-        output_tokens: Generated.
-        first: From arrival to the first token, of answers that have one.
+        input_tokens: Tokens of the prompts.
+        output_tokens: Tokens generated.
+        first: Time from arrival to the first token, of answers that have one.
         between: Mean time from one token to the next, of answers that have two.
     """
 
@@ -33,18 +33,18 @@ class TokenStats:
 
 
 class VariantStats:
-    """Numbers that only grow.
+    """Counters of one variant.
 
     Attributes:
         in_time: Answers within the SLO.
-        late: All others.
-        latency: From arrival to answer.
-        queue: Of it: waiting, here and in the worker.
-        compute: Of it: its batch executing.
-        accuracy_sum: Stated accuracy, added up.
-        energy_j, idle_energy_j: As workers granted them.
-        carbon_gco2e: Of the active energy, as far as the intensity was known.
-        tokens: Of text; None: it never told any.
+        late: Answers beyond it.
+        latency: Time from arrival to answer.
+        queue: Waiting time of it, in the router and in the worker.
+        compute: Execution time of the request's batch.
+        accuracy_sum: Sum of the stated accuracies.
+        energy_j, idle_energy_j: As workers attributed them.
+        carbon_gco2e: Carbon of the active energy, as far as the intensity was known.
+        tokens: Tokens of text; None: no answer reported any.
     """
 
     __slots__ = (
@@ -68,5 +68,5 @@ class VariantStats:
 
     @property
     def answered(self) -> int:
-        """How many answers there were."""
+        """Number of answers."""
         return self.in_time + self.late

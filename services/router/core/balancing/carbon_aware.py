@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from services.router.core.balancing.policy import (
-    Decision,
     Gpu,
     Placement,
+    PolicyDecision,
     QueuedRequest,
     QueueView,
     Start,
@@ -49,23 +49,23 @@ class CarbonAware:
         if not 0 <= self.calm < self.most_late:
             raise ValueError(f"calm must be within 0..most_late, got {self.calm}, {self.most_late}")
 
-    def decide(self, queue_view: QueueView) -> Decision:
+    def decide(self, view: QueueView) -> PolicyDecision:
         """Return the first start of the layout that is due now, and when to look again.
 
         Where somebody would be late, those that have a choice leave the GPUs that several jobs
         share to those that have none.
         """
-        queued = list(_by_deadline(queue_view, self.most))
-        layout = _Layout(queue_view.now_s, self._longest_s(queue_view))
-        if not layout.place(queued):
-            layout = _Layout(queue_view.now_s, longest_s=0.0)
-            layout.place(queued)
-        return Decision(layout.start, min(layout.latest_s, default=None))
+        requests = list(_by_deadline(view, self.most))
+        layout = _Layout(view.now_s, self._longest_s(view))
+        if not layout.place(requests):
+            layout = _Layout(view.now_s, longest_s=0.0)
+            layout.place(requests)
+        return PolicyDecision(layout.start, min(layout.latest_s, default=None))
 
-    def _longest_s(self, queue_view: QueueView) -> float:
+    def _longest_s(self, view: QueueView) -> float:
         """Return how long a request may hold a shared GPU if it has a choice, s."""
-        over = (max(queue_view.late, default=0.0) - self.calm) / (self.most_late - self.calm)
-        return queue_view.tightest_s / min(over, 1.0) if over > 0 else math.inf
+        over = (max(view.late, default=0.0) - self.calm) / (self.most_late - self.calm)
+        return view.tightest_s / min(over, 1.0) if over > 0 else math.inf
 
 
 class _Layout:
@@ -88,38 +88,40 @@ class _Layout:
         self._now_s = now_s
         self._ready_s: dict[Gpu, float] = {}
 
-    def place(self, queued: Iterable[QueuedRequest]) -> bool:
+    def place(self, requests: Iterable[QueuedRequest]) -> bool:
         """Lay requests out in order, those that cannot be in time last; tell if all are."""
         late = []
-        for ask in queued:
-            offer, start_s, in_time = self._best(ask)
+        for queued in requests:
+            placement, start_s, in_time = self._best(queued)
             if not in_time:
-                late.append(ask)
+                late.append(queued)
                 continue
-            self._give(ask, offer, start_s)
-            self.latest_s += _latest_starts_s(ask, offer, self._now_s)
-        for ask in late:
-            offer, start_s, _ = self._best(ask)
-            self._give(ask, offer, start_s)
+            self._give(queued, placement, start_s)
+            self.latest_s += _latest_starts_s(queued, placement, self._now_s)
+        for queued in late:
+            placement, start_s, _ = self._best(queued)
+            self._give(queued, placement, start_s)
         return not late
 
-    def _give(self, ask: QueuedRequest, offer: Placement, start_s: float) -> None:
-        if self.start is None and start_s <= self._now_s and not offer.gpu.busy:
-            self.start = Start(ask, offer)
-        self._ready_s[offer.gpu] = start_s + offer.occupies_s
+    def _give(self, queued: QueuedRequest, placement: Placement, start_s: float) -> None:
+        if self.start is None and start_s <= self._now_s and not placement.gpu.busy:
+            self.start = Start(queued, placement)
+        self._ready_s[placement.gpu] = start_s + placement.occupies_s
 
-    def _best(self, ask: QueuedRequest) -> tuple[Placement, float, bool]:
+    def _best(self, queued: QueuedRequest) -> tuple[Placement, float, bool]:
         """Return the best offer that is in time, else the soonest; its start; if it is in time."""
-        offer = min(ask.offers, key=lambda each: self._rank(ask, each))
-        start_s = self._start_s(offer.gpu)
-        return offer, start_s, start_s + offer.likely_s <= ask.due_s
+        placement = min(queued.placements, key=lambda each: self._rank(queued, each))
+        start_s = self._start_s(placement.gpu)
+        return placement, start_s, start_s + placement.likely_s <= queued.due_s
 
-    def _rank(self, ask: QueuedRequest, offer: Placement) -> tuple[bool, float, float, float]:
-        start_s = self._start_s(offer.gpu)
-        late = start_s + offer.likely_s > ask.due_s
-        end_s = start_s + offer.latency_s
-        shared = offer.gpu.jobs if offer.occupies_s > self._longest_s else 0
-        return late, end_s if late else shared, offer.carbon_gco2e, end_s
+    def _rank(
+        self, queued: QueuedRequest, placement: Placement
+    ) -> tuple[bool, float, float, float]:
+        start_s = self._start_s(placement.gpu)
+        late = start_s + placement.likely_s > queued.due_s
+        end_s = start_s + placement.latency_s
+        shared = placement.gpu.jobs if placement.occupies_s > self._longest_s else 0
+        return late, end_s if late else shared, placement.carbon_gco2e, end_s
 
     def _start_s(self, gpu: Gpu) -> float:
         found = self._ready_s.get(gpu)
@@ -128,23 +130,23 @@ class _Layout:
         return found
 
 
-def _latest_starts_s(ask: QueuedRequest, chosen: Placement, now_s: float) -> list[float]:
+def _latest_starts_s(queued: QueuedRequest, chosen: Placement, now_s: float) -> list[float]:
     """Return by when the last of the GPUs that are free would have to begin, if it still can."""
     latest_s = [
-        ask.due_s - offer.likely_s
-        for offer in ask.offers
-        if not offer.gpu.busy and offer.gpu is not chosen.gpu
+        queued.due_s - placement.likely_s
+        for placement in queued.placements
+        if not placement.gpu.busy and placement.gpu is not chosen.gpu
     ]
     last_s = max(latest_s, default=now_s)
     return [last_s] if last_s > now_s else []
 
 
-def _by_deadline(queue_view: QueueView, most: int) -> Iterable[QueuedRequest]:
-    queues = [islice(queue, most) for queue in queue_view.queues if queue]
+def _by_deadline(view: QueueView, most: int) -> Iterable[QueuedRequest]:
+    queues = [islice(queue, most) for queue in view.queues if queue]
     if len(queues) == 1:
         return queues[0]
     return heapq.merge(*queues, key=_due)
 
 
-def _due(ask: QueuedRequest) -> float:
-    return ask.due_s
+def _due(queued: QueuedRequest) -> float:
+    return queued.due_s

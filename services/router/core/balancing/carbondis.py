@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.router.core.balancing.policy import (
-    Decision,
     Placement,
+    PolicyDecision,
     QueuedRequest,
     QueueView,
     Start,
@@ -30,41 +30,45 @@ class Carbondis:
 
     intensity_threshold: float = 1.0
 
-    def decide(self, queue_view: QueueView) -> Decision:
+    def decide(self, view: QueueView) -> PolicyDecision:
         """Start the front of the first queue, most violations first, whose GPU is free."""
-        waiting = [job for job, queue in enumerate(queue_view.queues) if queue]
-        if queue_view.violations:
-            waiting.sort(key=lambda job: -queue_view.violations[job])
-        high_intensity = queue_view.intensity_ratio > self.intensity_threshold
+        waiting = [job for job, queue in enumerate(view.queues) if queue]
+        if view.violations:
+            waiting.sort(key=lambda job: -view.violations[job])
+        high_intensity = view.intensity_ratio > self.intensity_threshold
         for job in waiting:
-            ask = queue_view.queues[job][0]
-            offer = self._offer(ask, queue_view.now_s, high_intensity=high_intensity)
-            if offer is not None:
-                return Decision(Start(ask, offer))
-        return Decision(None)
+            queued = view.queues[job][0]
+            placement = self._placement(queued, view.now_s, high_intensity=high_intensity)
+            if placement is not None:
+                return PolicyDecision(Start(queued, placement))
+        return PolicyDecision(None)
 
-    def _offer(self, ask: QueuedRequest, now_s: float, *, high_intensity: bool) -> Placement | None:
-        low = lowest(ask, now_s)
+    def _placement(
+        self, queued: QueuedRequest, now_s: float, *, high_intensity: bool
+    ) -> Placement | None:
+        low = lowest(queued, now_s)
         estimated_s = low.gpu.ready_s(now_s) + low.latency_s  # ESFT
-        late = estimated_s > ask.due_s
+        late = estimated_s > queued.due_s
         if late or high_intensity:
-            high = [o for o in ask.offers if o.gpu.rank > low.gpu.rank and not o.gpu.busy]
+            high = [o for o in queued.placements if o.gpu.rank > low.gpu.rank and not o.gpu.busy]
             if high:
-                return _in_time(high, ask, now_s) if late else min(high, key=_carbon)
+                return _in_time(high, queued, now_s) if late else min(high, key=_carbon)
         return None if low.gpu.busy else low
 
 
-def lowest(ask: QueuedRequest, now_s: float) -> Placement:
+def lowest(queued: QueuedRequest, now_s: float) -> Placement:
     """Return the offer of the lowest class that is soonest free."""
-    return min(ask.offers, key=lambda offer: (offer.gpu.rank, offer.gpu.ready_s(now_s)))
+    return min(
+        queued.placements, key=lambda placement: (placement.gpu.rank, placement.gpu.ready_s(now_s))
+    )
 
 
-def _in_time(high: list[Placement], ask: QueuedRequest, now_s: float) -> Placement:
-    in_time = [offer for offer in high if now_s + offer.latency_s <= ask.due_s]
+def _in_time(high: list[Placement], queued: QueuedRequest, now_s: float) -> Placement:
+    in_time = [placement for placement in high if now_s + placement.latency_s <= queued.due_s]
     if in_time:
-        return min(in_time, key=lambda offer: offer.gpu.rank)
-    return min(high, key=lambda offer: offer.latency_s)
+        return min(in_time, key=lambda placement: placement.gpu.rank)
+    return min(high, key=lambda placement: placement.latency_s)
 
 
-def _carbon(offer: Placement) -> float:
-    return offer.carbon_gco2e
+def _carbon(placement: Placement) -> float:
+    return placement.carbon_gco2e

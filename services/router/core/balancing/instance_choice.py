@@ -8,11 +8,11 @@ from services.kit.config import InstanceChoice
 from services.router.core.instance_state import InstanceState
 
 Choose = Callable[[Sequence[InstanceState]], InstanceState]
-"""From lanes with a free credit (at least one), the one that takes the next request."""
+"""Returns, of instances with a free credit (at least one), the one that takes the next request."""
 
 
 def idle_longest(states: Sequence[InstanceState]) -> InstanceState:
-    """Return the lane that has been idle longest; where none is idle, the least loaded.
+    """Return the instance that has been idle longest; where none is idle, the least loaded.
 
     Source: CLOVER, section 4 ("a FIFO queue whose head goes to the instance idle longest"),
     extended to instances that hold more than one request: load is in flight over credits.
@@ -21,10 +21,10 @@ def idle_longest(states: Sequence[InstanceState]) -> InstanceState:
 
 
 def by_shares(states: Sequence[InstanceState]) -> InstanceState:
-    """Return the next lane of smooth weighted round robin; the lanes' weights advance.
+    """Return the next instance of smooth weighted round robin; the weights advance.
 
-    With the same lanes free each time, n choices give each lane n x share to within one, evenly
-    spread. Ties go to the first. Lanes without any share take turns.
+    With the same instances free each time, n choices give each n x share to within one, evenly
+    spread. Ties go to the first. Instances without any share take turns.
 
     Source: nginx, ngx_http_upstream_round_robin.c (commit 52327e0, "smooth weighted round-robin").
     """
@@ -33,8 +33,8 @@ def by_shares(states: Sequence[InstanceState]) -> InstanceState:
     total = 0.0
     best = states[0]
     for state in states:
-        state.weight += state.pull
-        total += state.pull
+        state.weight += state.share
+        total += state.share
         if state.weight > best.weight:
             best = state
     best.weight -= total
@@ -42,12 +42,12 @@ def by_shares(states: Sequence[InstanceState]) -> InstanceState:
 
 
 def least_expected_completion(states: Sequence[InstanceState]) -> InstanceState:
-    """Return the lane that would answer the next request first, as far as is known.
+    """Return the instance with the least expected completion time of the next request.
 
-    Expected completion: (in flight + 1) x service time / parallelism, where the last two are what
-    each request was seen to add. An idle lane of which nothing is known comes first, a busy one is
-    taken to be as slow as the slowest; an idle lane that is passed over is believed to be a little
-    faster each time, so that what was slow once is tried again.
+    Expected completion: (in flight + 1) x service time / parallelism, whose quotient is estimated
+    from answers. An idle instance without an estimate comes first, a busy one is taken to be as
+    slow as the slowest; each time an idle instance is passed over, its estimate falls a little, so
+    that an instance once slow is tried again.
     """
     unknown_s = max(state.latency.unit_s for state in states) or 1.0
 
@@ -60,7 +60,7 @@ def least_expected_completion(states: Sequence[InstanceState]) -> InstanceState:
     best = min(states, key=expected_s)
     for state in states:
         if state is not best and not state.in_flight:
-            state.latency.doubt()
+            state.latency.pass_over()
     return best
 
 

@@ -1,7 +1,7 @@
-"""Words of scheduling over GPUs of several classes: jobs ask, GPUs offer, a policy starts.
+"""Scheduling over GPUs of several classes: queued requests, their placements, and a policy.
 
-The same words serve one router's model (its lanes are the GPUs) and a pool whose GPUs are shared
-by several jobs (as in the paper's evaluation). Time is seconds of one clock, an argument always.
+The same values serve one model of the router (its instances are the GPUs) and GPUs that several
+jobs share (as in the paper's evaluation). Time is seconds of one clock, always an argument.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol
 
 @dataclass(slots=True, eq=False)
 class Gpu:
-    """A GPU, or what a worker has of one, as a policy sees it.
+    """A GPU, or a worker's part of one, as a policy sees it.
 
     Attributes:
-        key: Its index among those of the view.
-        rank: Its class: 0 is the low end, the class with the least idle power.
+        key: Index among the GPUs of the view.
+        rank: Class: 0 is the low end, the class with the least idle power.
         free_s: When it is expected to take the next request; the past: it takes one now.
         busy: It cannot take one now, whatever was expected.
-        jobs: How many jobs share it.
+        jobs: Number of jobs that share it.
     """
 
     key: int
@@ -31,21 +31,21 @@ class Gpu:
     jobs: int = 1
 
     def ready_s(self, now_s: float) -> float:
-        """Return when it takes the next request; one that is overdue may be as late once more."""
+        """Return when it takes the next request; an overdue one is expected to be as late again."""
         if not self.busy:
             return now_s
         return self.free_s if self.free_s > now_s else 2 * now_s - self.free_s
 
 
 class Placement(NamedTuple):
-    """What a GPU would make of a request.
+    """A request's expected execution on one GPU.
 
     Attributes:
-        gpu: Which.
+        gpu: The GPU.
         latency_s: Expected processing time, s (EL).
         likely_s: Processing time that can be counted on, >= latency_s.
-        carbon_gco2e: What the request adds to the emissions there: its energy above the idle
-            power that is drawn anyway, at the intensity of the GPU's zone.
+        carbon_gco2e: Emissions that the request adds there: its energy above the idle power that
+            is drawn anyway, at the intensity of the GPU's zone.
         occupies_s: How long the GPU takes no other request, s: the latency, or less where it
             serves several at a time.
     """
@@ -59,34 +59,34 @@ class Placement(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class QueuedRequest:
-    """A request that waits.
+    """A waiting request.
 
     Attributes:
         job: Index of its job.
         size: Items in it (its batch size).
-        arrived_s: When it came (AT).
+        arrived_s: Time of arrival (AT).
         due_s: When it must be answered: arrival and latency constraint (EXFT).
-        offers: What each GPU that may serve it would make of it; not empty.
+        placements: One for each GPU that may serve it; not empty.
     """
 
     job: int
     size: int
     arrived_s: float
     due_s: float
-    offers: tuple[Placement, ...] = ()
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class QueueView:
-    """What a policy decides on.
+    """The queues that a policy decides on.
 
     Attributes:
         now_s: The time (CT).
         intensity_ratio: Intensity now over its average (CIR).
-        queues: What waits, by job, in order.
+        queues: Waiting requests, by job, in order.
         violations: Requests that missed their constraint so far, by job.
-        late: Their share of the recent ones, by job, 0..1.
-        tightest_s: Least latency constraint of any job, s; infinite: it does not matter.
+        late: Share of the recent requests that missed it, by job, 0..1.
+        tightest_s: Least latency constraint of any job, s; infinite: none.
     """
 
     now_s: float
@@ -98,18 +98,18 @@ class QueueView:
 
 
 class Start(NamedTuple):
-    """Give the request to the GPU of the offer, now; it is free."""
+    """Give the request to the placement's GPU now; it is free."""
 
-    ask: QueuedRequest
-    offer: Placement
+    queued: QueuedRequest
+    placement: Placement
 
 
-class Decision(NamedTuple):
-    """What a policy decided.
+class PolicyDecision(NamedTuple):
+    """What begins now, or why nothing does.
 
     Attributes:
-        start: What begins now; None: nothing, whatever waits had better wait.
-        again_s: Decide anew by then even if nothing happens; None: not needed.
+        start: The request that begins; None: all had better wait.
+        again_s: Decide again by then even without an event; None: not needed.
     """
 
     start: Start | None
@@ -117,8 +117,8 @@ class Decision(NamedTuple):
 
 
 class Policy(Protocol):
-    """Who runs where."""
+    """Decides which request runs where."""
 
-    def decide(self, queue_view: QueueView) -> Decision:
+    def decide(self, view: QueueView) -> PolicyDecision:
         """Return what begins now. Called again after each start, until nothing does."""
         ...

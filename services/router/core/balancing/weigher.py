@@ -1,7 +1,7 @@
-"""The policies on one model's lanes: a worker serves one model, so its pool has one job.
+"""CARBONDIS' policies on one model's instances: a worker serves one model, so there is one job.
 
-A lane's class is the idle power of its GPU: the least is the low end. What a request would take
-there, and add in energy, is learned from answers, by class, variant and size of the body.
+An instance's class is the idle power of its GPU: the least is the low end. The time and energy that
+a request would take there is learned from answers, by class, variant and size of the body.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from services.router.core.balancing.latency_history import LatencyHistory
 from services.router.core.balancing.policy import Gpu, Placement, Policy, QueuedRequest, QueueView
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Instance, Request
+from services.router.core.pending_request import PendingRequest
 
 WEIGHING: Mapping[InstanceChoice, Callable[[float], Policy]] = {
     "carbondis": Carbondis,
@@ -27,15 +28,15 @@ WEIGHING: Mapping[InstanceChoice, Callable[[float], Policy]] = {
 }
 """Choices that may let a request wait although an instance is free, given CARBONDIS' CIT."""
 
-MOST = 16
-"""Waiting requests that a policy looks at."""
+MAX_WEIGHED = 16
+"""Waiting requests that a policy considers."""
 
-_COUNT_ON = 2.0
+_DEVIATIONS = 2.0  # above the mean: a latency that can be counted on
 _EXACT_BITS = 3
 
 
-class Grid(Protocol):
-    """What electricity is worth."""
+class CarbonSignal(Protocol):
+    """Carbon intensity of electricity by zone."""
 
     def intensity(self, zone: str) -> float | None:
         """Return a zone's carbon intensity, gCO2e/kWh; None: not known."""
@@ -47,7 +48,7 @@ class Grid(Protocol):
 
 
 class UnknownCarbon:
-    """Nothing is known of any zone."""
+    """The `CarbonSignal` where no zone's intensity is known."""
 
     def intensity(self, zone: str) -> float | None:  # noqa: ARG002 - as the protocol has it
         """Return None."""
@@ -59,75 +60,73 @@ class UnknownCarbon:
 
 
 class Pick(NamedTuple):
-    """What a policy says of a model's queue.
+    """A policy's choice.
 
     Attributes:
-        request, state: Who takes which; None: what waits had better wait.
-        again_s: Ask again by then; None: at the next event.
+        pending, state: The request that begins, and its instance; None: none shall begin now.
+        again_s: When to decide again at the latest; None: at the next event.
     """
 
-    request: Request | None
+    pending: PendingRequest | None
     state: InstanceState | None
     again_s: float | None
 
 
 class InstanceWeigher:
-    """Weighs the lanes of one model.
+    """Weighs the instances of one model.
 
     Args:
         policy: Decides.
-        grid: For intensities and CIR.
+        carbon: Carbon intensities and CIR.
     """
 
-    def __init__(self, policy: Policy, grid: Grid) -> None:
+    def __init__(self, policy: Policy, carbon: CarbonSignal) -> None:
         self.policy = policy
-        self._grid = grid
+        self._carbon = carbon
         self._histories: dict[tuple[float, str], LatencyHistory] = {}
         self._intensities: dict[str, float] = {}
 
     def learn(self, state: InstanceState, request: Request, hold_s: float, energy_j: float) -> None:
-        """Take in what a request took, and its active energy."""
+        """Learn from an answered request's time and active energy."""
         history = self._histories.setdefault(_kind(state.instance), LatencyHistory())
         history.add(size_class(len(request.body)), hold_s, energy_j)
 
     def pick(
         self,
-        waiting: Sequence[Request],
+        waiting: Sequence[PendingRequest],
         states: Sequence[InstanceState],
         now_s: float,
         slo_latency_s: float,
     ) -> Pick:
-        """Return who begins now, and where.
+        """Return which request begins now, and where.
 
         Args:
-            waiting: What waits, in order; not empty.
-            states: Those that take work, busy ones included; not empty.
+            waiting: The waiting requests, in order; not empty.
+            states: The instances that take requests, busy ones included; not empty.
             now_s: The time.
             slo_latency_s: Latency constraint.
         """
         gpus = _gpus(states)
         self._price(states)
-        queued = [self._ask(request, states, gpus, slo_latency_s) for request in waiting]
-        ratios = [_known(self._grid.ratio(zone)) for zone in self._intensities]
-        queue_view = QueueView(
-            now_s, max((r for r in ratios if r is not None), default=1.0), (queued,)
-        )
-        start, again_s = self.policy.decide(queue_view)
+        queued = [self._queued(each.request, states, gpus, slo_latency_s) for each in waiting]
+        ratios = [_known(self._carbon.ratio(zone)) for zone in self._intensities]
+        ratio = max((r for r in ratios if r is not None), default=1.0)
+        start, again_s = self.policy.decide(QueueView(now_s, ratio, (queued,)))
         if start is None:
             return Pick(None, None, again_s)
-        request = next(r for r, ask in zip(waiting, queued, strict=True) if ask is start.ask)
-        return Pick(request, states[start.offer.gpu.key], again_s)
+        pending = waiting[queued.index(start.queued)]
+        return Pick(pending, states[start.placement.gpu.key], again_s)
 
     def _price(self, states: Sequence[InstanceState]) -> None:
-        """Note what electricity is worth; where one zone is not known, all count the same."""
+        """Read the carbon intensities; where one zone's is not known, all count the same."""
         found = {
-            zone: _known(self._grid.intensity(zone))
+            zone: _known(self._carbon.intensity(zone))
             for zone in {state.instance.zone for state in states}
         }
         known = {zone: each for zone, each in found.items() if each is not None}
         self._intensities = known if len(known) == len(found) else dict.fromkeys(found, 1.0)
 
-    def _ask(
+    def _queued(
         self,
         request: Request,
         states: Sequence[InstanceState],
@@ -135,13 +134,14 @@ class InstanceWeigher:
         slo_latency_s: float,
     ) -> QueuedRequest:
         size = size_class(len(request.body))
-        offers = tuple(
-            self._offer(state, gpu, size) for state, gpu in zip(states, gpus, strict=True)
+        placements = tuple(
+            self._placement(state, gpu, size) for state, gpu in zip(states, gpus, strict=True)
         )
-        return QueuedRequest(0, size, request.arrived_s, request.arrived_s + slo_latency_s, offers)
+        due_s = request.arrived_s + slo_latency_s
+        return QueuedRequest(0, size, request.arrived_s, due_s, placements)
 
-    def _offer(self, state: InstanceState, gpu: Gpu, size: int) -> Placement:
-        """Return what is expected; what was never tried is believed to be quick and free."""
+    def _placement(self, state: InstanceState, gpu: Gpu, size: int) -> Placement:
+        """Return the expectation; an instance never tried is taken to be immediate and free."""
         instance = state.instance
         history = self._histories.get(_kind(instance))
         known = history.estimate(size) if history else None
@@ -151,7 +151,7 @@ class InstanceWeigher:
         return Placement(
             gpu=gpu,
             latency_s=known.latency_s,
-            likely_s=known.latency_s + _COUNT_ON * known.deviation_s,
+            likely_s=known.latency_s + _DEVIATIONS * known.deviation_s,
             carbon_gco2e=known.energy_j * instance.pue * intensity,
             occupies_s=known.latency_s / max(state.credits, 1),
         )
@@ -172,9 +172,9 @@ def _gpus(states: Sequence[InstanceState]) -> list[Gpu]:
     ]
 
 
-def _known(figure: float | None) -> float | None:
-    """Return a figure, None where it is none: a zone of percentiles has no intensity."""
-    return None if figure is None or math.isnan(figure) else figure
+def _known(value: float | None) -> float | None:
+    """Return a value, None for NaN: a zone that reports percentiles has no intensity."""
+    return None if value is None or math.isnan(value) else value
 
 
 def _kind(instance: Instance) -> tuple[float, str]:
@@ -182,6 +182,6 @@ def _kind(instance: Instance) -> tuple[float, str]:
 
 
 def _free_s(state: InstanceState) -> float:
-    """Return when a lane without a credit is expected to have one."""
-    oldest_s = min((request.sent_s for request in state.in_flight.values()), default=0.0)
+    """Return when an instance without a credit is expected to have one."""
+    oldest_s = min((pending.assigned_s for pending in state.in_flight.values()), default=0.0)
     return oldest_s + state.latency.hold_s

@@ -1,4 +1,4 @@
-"""The waiting room of one model: who may wait, in which order, and who waits in vain."""
+"""Admission to one model's queue: which requests may wait, and which wait in vain."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ from services.kit.errors import DeadlineExceeded, ResourceExhausted
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.overload import SHED_AT, Overload
 from services.router.core.instance_state import InstanceState
-from services.router.core.model import Limits, ModelRoutes, Request
+from services.router.core.model import Limits, ModelRoutes
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES
-from services.router.core.queue.request_queue import Queue
+from services.router.core.queue.request_queue import RequestQueue
 
 
 class Admission:
-    """A bounded queue that knows about how long one waits in it.
+    """A bounded queue with an estimate of the waiting time.
 
     Attributes:
-        queue: Who waits.
-        suspects: Of those that came back: the ones that a worker died with. They go first, in
+        queue: The requests that wait.
+        suspects: Of the requests that came back: those that a worker died with. They go first, in
             order of arrival.
-        overload: Whether that is too long.
+        overload: Whether requests wait too long.
     """
 
     def __init__(self, routes: ModelRoutes, limits: Limits, byte_budget: ByteBudget) -> None:
-        self.queue = Queue(DISCIPLINES[routes.discipline], byte_budget=byte_budget)
-        self.suspects = Queue(byte_budget=byte_budget)
+        self.queue = RequestQueue(DISCIPLINES[routes.discipline], byte_budget=byte_budget)
+        self.suspects = RequestQueue(byte_budget=byte_budget)
         self.overload = Overload()
         self._routes = routes
         self._limits = limits
         self._byte_budget = byte_budget
 
     def arrange(self, routes: ModelRoutes) -> None:
-        """Follow the routes' discipline; under pressure clients take turns."""
+        """Follow the routes' discipline; while overloaded clients take turns."""
         self._routes = routes
-        fair = self._limits.fair_clients and self.overload.on
+        fair = self._limits.fair_clients and self.overload.active
         self.queue.arrange(DISCIPLINES[routes.discipline], fair=fair)
 
-    def admit(self, request: Request, pool: InstancePool, now_s: float) -> Request | None:
+    def admit(
+        self, pending: PendingRequest, pool: InstancePool, now_s: float
+    ) -> PendingRequest | None:
         """Let a request wait.
 
         Returns:
-            Who had to make room for it; None: nobody.
+            The request that had to make room for it; None: none had to.
 
         Raises:
-            ResourceExhausted: It cannot be answered in time, or there is no room. Says when there
-                will be.
+            ResourceExhausted: It cannot be answered in time, or there is no room; the error says
+                when there will be.
         """
         capacity = pool.capacity(now_s, self._routes.slo_latency_s)
         rate_rps = capacity.rate_rps
         if rate_rps > 0:
-            self._check_in_time(request, rate_rps, capacity.likely_s, now_s)
-        size_bytes = len(request.body)
+            self._check_in_time(pending, rate_rps, capacity.likely_s, now_s)
+        size_bytes = len(pending.request.body)
         room_bytes = self._limits.max_queue_bytes - self.queue.size_bytes
         if size_bytes > room_bytes:
             raise self._full("QUEUE_BYTES_FULL", "bytes wait", self.queue.size_bytes, rate_rps)
@@ -60,17 +63,17 @@ class Admission:
         displaced = None
         waiting = len(self.queue) + len(self.suspects)
         if waiting >= self._limits.max_queue:
-            displaced = self.queue.behind(request)
+            displaced = self.queue.behind(pending)
             if displaced is None:
                 raise self._full("QUEUE_FULL", "requests wait", waiting, rate_rps)
             self.queue.remove(displaced)
             self.overload.refused += 1
-        self.queue.push(request)
+        self.queue.push(pending)
         return displaced
 
-    def overloads_at(self, pool: InstancePool, now_s: float) -> bool:
-        """Tell whether the model comes under pressure, and note it."""
-        if self.overload.on:
+    def becomes_overloaded(self, pool: InstancePool, now_s: float) -> bool:
+        """Return whether the model has just become overloaded, and note it."""
+        if self.overload.active:
             return False
         slo_s = self._routes.slo_latency_s
         rate_rps = pool.capacity(now_s, slo_s).rate_rps
@@ -80,40 +83,40 @@ class Admission:
         return True
 
     def displaced(self) -> ResourceExhausted:
-        """Return why a request that waited had to go."""
+        """Return why a waiting request had to make room for another."""
         return ResourceExhausted(
-            f"{self._limits.max_queue} requests wait for model {self._routes.model!r}, which is as"
-            " many as may, and others go before this one",
+            f"{self._limits.max_queue} requests wait for model {self._routes.model!r}, the most"
+            " that may, and others go before this one",
             reason="QUEUE_FULL",
             retry_after_s=self._routes.slo_latency_s,
         )
 
     def too_late(
-        self, request: Request, state: InstanceState, pool: InstancePool, now_s: float
+        self, pending: PendingRequest, state: InstanceState, pool: InstancePool, now_s: float
     ) -> DeadlineExceeded | None:
-        """Return why a request is not worth a lane's time any more; None: it is.
+        """Return why a request is not worth an instance's time any more; None: it is.
 
-        What no instance could answer in time is not; what another could, this one may try. A lane
-        without work takes any request whose deadline has not passed: nothing is lost, and it shows
-        whether the lane is still as slow as it was.
+        It is not where no instance could answer in time; where another one could, this one may
+        try. An idle instance takes any request whose deadline has not passed: no other request
+        loses by that, and it shows whether the instance is still as slow as it was.
         """
-        left_s = request.deadline_s - now_s
+        left_s = pending.request.deadline_s - now_s
         soonest_s = pool.capacity(now_s, self._routes.slo_latency_s).soonest_s
         if left_s > 0 and (left_s >= soonest_s or not state.in_flight):
             return None
         self.overload.refused += 1
         return DeadlineExceeded(
-            f"the request waited {now_s - request.arrived_s:.3f} s for an instance of model"
+            f"the request waited {now_s - pending.request.arrived_s:.3f} s for an instance of model"
             f" {self._routes.model!r}; it can no longer be answered in time",
             reason="DEADLINE",
             retry_after_s=self._routes.slo_latency_s,
         )
 
     def _check_in_time(
-        self, request: Request, rate_rps: float, likely_s: float, now_s: float
+        self, pending: PendingRequest, rate_rps: float, likely_s: float, now_s: float
     ) -> None:
-        wait_s = (self.queue.ahead(request) + 1) / rate_rps
-        late_s = now_s + wait_s + likely_s - request.deadline_s
+        wait_s = (self.queue.ahead(pending) + 1) / rate_rps
+        late_s = now_s + wait_s + likely_s - pending.request.deadline_s
         if late_s <= 0:
             return
         self.overload.refused += 1
@@ -129,7 +132,7 @@ class Admission:
         # Without a rate: a queue that keeps its objective has been served once by then.
         served_s = len(self.queue) / rate_rps if rate_rps > 0 else 0.0
         return ResourceExhausted(
-            f"{count} {what} for model {self._routes.model!r}, which is as many as may",
+            f"{count} {what} for model {self._routes.model!r}, the most that may",
             reason=reason,
             retry_after_s=served_s or self._routes.slo_latency_s,
         )

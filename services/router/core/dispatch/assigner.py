@@ -1,26 +1,27 @@
-"""Gives what waits to the instances that have a credit, in the order and by the choice in force."""
+"""Assigns waiting requests to instances with a free credit, in order and by the choice in force."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 
-from services.router.core.balancing.weigher import MOST
+from services.router.core.balancing.weigher import MAX_WEIGHED
 from services.router.core.dispatch.admission import Admission
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Send
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.instance_state import InstanceState
-from services.router.core.model import ModelRoutes, Request
-from services.router.core.queue.request_queue import Queue
+from services.router.core.model import ModelRoutes
+from services.router.core.pending_request import PendingRequest
+from services.router.core.queue.request_queue import RequestQueue
 
 
 class Assigner:
-    """What a dispatcher does when work or credits come free.
+    """What a dispatcher does when a request comes or a credit becomes free.
 
     Args:
-        admission: Who waits.
-        pool: Who may be given it.
-        routes: The model's, with its policies.
+        admission: The requests that wait.
+        pool: The instances.
+        routes: The model's entry in the routing table, with its policies.
     """
 
     def __init__(self, admission: Admission, pool: InstancePool, routes: ModelRoutes) -> None:
@@ -31,57 +32,55 @@ class Assigner:
 
     @property
     def weighs(self) -> bool:
-        """The instance choice looks at several requests, and may let them wait."""
+        """Whether the instance choice compares several requests and may let them wait."""
         return self._pool.weigher is not None
 
     def refresh(self, routes: ModelRoutes, now_s: float) -> list[Decision]:
-        """Find out who may take work now, and give it."""
+        """Determine which instances may take requests, and assign what waits."""
         self._routes = routes
         self._admission.arrange(routes)
         self._pool.refresh(
             routes.instance_choice,
-            overloaded=self._admission.overload.on,
+            overloaded=self._admission.overload.active,
             intensity_threshold=routes.intensity_threshold,
         )
-        return self.assign(now_s)
+        return self.assign_waiting(now_s)
 
-    def assign(self, now_s: float) -> list[Decision]:
-        """Give what waits to who has a credit; what waited in vain ends without taking one."""
+    def assign_waiting(self, now_s: float) -> list[Decision]:
+        """Assign waiting requests to free instances; those that came too late end instead."""
         suspects, queue = self._admission.suspects, self._admission.queue
         decisions = self._assign_from(suspects, now_s, unsuspected=True) if suspects else []
         decisions += self.weigh(now_s) if self.weighs else self._assign_from(queue, now_s)
         overload = self._admission.overload
-        if overload.on and not queue:
+        if overload.active and not queue:
             overload.end(now_s)
             return [*decisions, *self.refresh(self._routes, now_s)]
         return decisions
 
     def reconsider(self, now_s: float) -> list[Decision]:
-        """Decide anew for what waits by choice."""
+        """Decide again about requests that a policy lets wait."""
         self._reconsider_s = math.inf
-        return self.assign(now_s) if self._admission.queue else []
+        return self.assign_waiting(now_s) if self._admission.queue else []
 
     def weigh(self, now_s: float) -> list[Decision]:
-        """Give what waits to the lanes that a policy picks; it may say that waiting is better."""
+        """Assign requests to the instances that a policy picks; it may let them wait."""
         weigher, slo_s = self._pool.weigher, self._routes.slo_latency_s
         decisions: list[Decision] = []
-        while weigher is not None and (front := self._admission.queue.front(MOST)):
+        while weigher is not None and (front := self._admission.queue.front(MAX_WEIGHED)):
             picked = weigher.pick(front, self._pool.eligible, now_s, slo_s)
-            if picked.request is None or picked.state is None:
+            if picked.pending is None or picked.state is None:
                 return [*decisions, *self._reconsider_later(picked.again_s, now_s)]
-            self._admission.queue.remove(picked.request)
-            decisions.append(self._give_in_time(picked.state, picked.request, now_s))
+            self._admission.queue.remove(picked.pending)
+            decisions.append(self._assign_in_time(picked.state, picked.pending, now_s))
         return decisions
 
-    def give(self, state: InstanceState, request: Request, now_s: float) -> Send:
-        """Give a request to a lane."""
-        request.holder, request.sent = state.instance.id, False
-        request.sent_s = now_s
-        self._pool.give(state, request)
-        return Send(state.instance, request)
+    def assign(self, state: InstanceState, pending: PendingRequest, now_s: float) -> Send:
+        """Assign a request to an instance."""
+        pending.assign(state.instance.id, self._pool.hold(state, pending), now_s)
+        return Send(state.instance, pending)
 
     def _assign_from(
-        self, queue: Queue, now_s: float, *, unsuspected: bool = False
+        self, queue: RequestQueue, now_s: float, *, unsuspected: bool = False
     ) -> list[Decision]:
         decisions: list[Decision] = []
         state: InstanceState | None = None
@@ -89,21 +88,23 @@ class Assigner:
             state = state or self._pool.free(unsuspected=unsuspected)
             if state is None:
                 return decisions
-            given = self._give_in_time(state, queue.pop(), now_s)
-            decisions.append(given)
-            state = state if isinstance(given, Fail) else None
+            decision = self._assign_in_time(state, queue.pop(), now_s)
+            decisions.append(decision)
+            state = state if isinstance(decision, Fail) else None
         return decisions
 
     def _reconsider_later(self, at_s: float | None, now_s: float) -> Iterable[Decision]:
-        if at_s is None or now_s < self._reconsider_s <= at_s:  # that one has been asked for
+        if at_s is None or now_s < self._reconsider_s <= at_s:  # an earlier call is due anyway
             return ()
         self._reconsider_s = at_s
         return (Reconsider(self._routes.model, at_s),)
 
-    def _give_in_time(self, state: InstanceState, request: Request, now_s: float) -> Decision:
-        """Give a request to a lane, or end it where that is in vain."""
-        error = self._admission.too_late(request, state, self._pool, now_s)
+    def _assign_in_time(
+        self, state: InstanceState, pending: PendingRequest, now_s: float
+    ) -> Decision:
+        """Assign a request to an instance, or end it where that would be too late."""
+        error = self._admission.too_late(pending, state, self._pool, now_s)
         if error is None:
-            return self.give(state, request, now_s)
-        request.over = True
-        return Fail(request, error)
+            return self.assign(state, pending, now_s)
+        pending.end()
+        return Fail(pending, error)

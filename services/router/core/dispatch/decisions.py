@@ -1,11 +1,12 @@
-"""What a dispatcher decides, as data; the engine or the simulator carries it out."""
+"""What a dispatcher decides, as data; the router's runtime or the simulator executes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from services.kit.errors import ServiceError
-from services.router.core.model import Instance, Request
+from services.router.core.model import Instance
+from services.router.core.pending_request import PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Send:
     """Give the request to the instance."""
 
     instance: Instance
-    request: Request
+    pending: PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +22,14 @@ class Reply:
     """The result just reported is the answer to the request."""
 
     instance: Instance
-    request: Request
+    pending: PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Tell the request's caller why there is no answer."""
+    """Report the error to the request's caller."""
 
-    request: Request
+    pending: PendingRequest
     error: ServiceError
 
 
@@ -37,7 +38,7 @@ class Withdraw:
     """Tell the instance that the request's caller has gone; its result is still awaited."""
 
     instance: Instance
-    request: Request
+    pending: PendingRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reconsider:
-    """Have the model's dispatcher look at what waits by choice, at a time."""
+    """Call the model's dispatcher again at a time, about requests that a policy lets wait."""
 
     model: str
     at_s: float
@@ -64,9 +65,9 @@ class Reconsider:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Begin the request anew: where it waits, its pipeline is gone."""
+    """Start the request again at the first stage: the pipeline it waits in is gone."""
 
-    request: Request
+    pending: PendingRequest
 
 
 Decision = Send | Reply | Fail | Withdraw | Dial | Release | Reconsider | Restart

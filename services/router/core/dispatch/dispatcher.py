@@ -1,25 +1,25 @@
 """One model's queue and instances: what happens next, as data.
 
 A pure state machine: each event returns the decisions it leads to, in order, for the caller to
-carry out. It reads no clock and does no I/O, so the simulator runs the same code.
+execute. It reads no clock and does no I/O, so the simulator runs the same code.
 
     offer ──> waiting ──Send──> with an instance ──result──> Reply
                  ^                     │
-                 └──── died, drained ──┘ (or Fail, where the request has met too many)
+                 └──── died, drained ──┘ (or Fail, after too many attempts)
 
-Invariants: a request is answered, failed or abandoned exactly once; an instance never holds more
-than its credits; nothing waits while an eligible instance has a credit. But requests that a worker
-died with are suspects, and no instance holds two of them: if one kills its second worker, too, it
-is known which, and those that were with it the first time are answered.
+Invariants: a request is answered, failed or cancelled exactly once; an instance never holds more
+requests than its credits; no request waits while an eligible instance has a credit. But requests
+that a worker died with are suspects, and no instance holds two of them: if one kills its second
+worker as well, it is known which, and those that were with it the first time are answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from services.kit.errors import DeadlineExceeded, NotFound
-from services.router.core.balancing.weigher import Grid
+from services.router.core.balancing.weigher import CarbonSignal
 from services.router.core.dispatch.admission import Admission
 from services.router.core.dispatch.assigner import Assigner
 from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw
@@ -27,7 +27,8 @@ from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.overload import Overload
 from services.router.core.dispatch.retry_hedge import RetryHedge
 from services.router.core.instance_state import InstanceState
-from services.router.core.model import InstanceId, Limits, ModelRoutes, Request
+from services.router.core.model import InstanceId, Limits, ModelRoutes
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.ssjf import ShortestFirst
 
@@ -40,24 +41,24 @@ class Dispatcher:
         routes: ModelRoutes,
         limits: Limits,
         byte_budget: ByteBudget | None = None,
-        grid: Grid | None = None,
+        carbon: CarbonSignal | None = None,
     ) -> None:
         self.routes = routes
         self.limits = limits
-        self._pool = InstancePool(routes.instance_choice, grid=grid)
+        self._pool = InstancePool(routes.instance_choice, carbon)
         self._admission = Admission(routes, limits, byte_budget or ByteBudget())
         self._assigner = Assigner(self._admission, self._pool, routes)
         self._queue = self._admission.queue
         self._suspects = self._admission.suspects
         self._retry_hedge = RetryHedge(self._admission, self._pool, limits)
-        self._shortest = ShortestFirst(limits.overtaking_s)
+        self._shortest_first = ShortestFirst(limits.overtaking_s)
         self._offered = 0
         self._broken: frozenset[str] = frozenset()
         self._retired = False
-        # The newest time that was told. Late is safe: what waits is then given up later.
+        # The newest time given by any event. Late is safe: requests are then given up later.
         self._now_s = 0.0
 
-    # ---- what can be asked ---------------------------------------------------------------------
+    # ---- state ---------------------------------------------------------------------------------
 
     @property
     def states(self) -> dict[InstanceId, InstanceState]:
@@ -71,14 +72,14 @@ class Dispatcher:
 
     @property
     def in_flight(self) -> int:
-        """Requests that instances hold, abandoned ones included."""
+        """Requests that instances hold, cancelled ones included."""
         return sum(len(state.in_flight) for state in self.states.values())
 
     @property
     def ready(self) -> bool:
-        """Some instance takes requests, and what it begins can go on."""
+        """Whether an instance takes requests that can go on through their pipeline."""
         return any(
-            state.takes_work and state.instance.variant not in self._broken
+            state.takes_requests and state.instance.variant not in self._broken
             for state in self.states.values()
         )
 
@@ -89,115 +90,122 @@ class Dispatcher:
 
     @property
     def occupied(self) -> bool:
-        """There are instances that are dialled, or requests that wait."""
+        """Whether instances are dialled, or requests wait."""
         return bool(self.states or self.queue_depth)
 
     @property
     def overload(self) -> Overload:
-        """Whether it has more to do than it gets done."""
+        """Whether it has more requests than it can answer."""
         return self._admission.overload
 
     @property
-    def predicts_lengths(self) -> bool:
-        """Its discipline asks for lengths of answers."""
+    def uses_lengths(self) -> bool:
+        """Whether its discipline needs predicted lengths of answers."""
         return self.routes.discipline == "ssjf"
 
     @property
     def now_s(self) -> float:
-        """The newest time that it was told."""
+        """The newest time given by any event."""
         return self._now_s
 
     # ---- requests ------------------------------------------------------------------------------
 
-    def offer(self, request: Request) -> list[Decision]:
+    def offer(self, pending: PendingRequest) -> list[Decision]:
         """Accept a request.
 
         Raises:
             ResourceExhausted: There is no room for it, or it could not be answered in time.
         """
         self._offered += 1
-        self._now_s = max(self._now_s, request.arrived_s)
+        self._now_s = max(self._now_s, pending.request.arrived_s)
         weighs = self._assigner.weighs
         if not self._queue:
             state = self._pool.free()
             if state is not None and weighs:
-                self._queue.push(request)
+                self._queue.push(pending)
                 return self._assigner.weigh(self._now_s)
             if state is not None:
-                return [self._assigner.give(state, request, self._now_s)]
-        displaced = self._admission.admit(request, self._pool, self._now_s)
-        if self._admission.overloads_at(self._pool, self._now_s):
+                return [self._assigner.assign(state, pending, self._now_s)]
+        displaced = self._admission.admit(pending, self._pool, self._now_s)
+        if self._admission.becomes_overloaded(self._pool, self._now_s):
             return [*self._end_displaced(displaced), *self._refresh()]
         return [
             *self._end_displaced(displaced),
             *(self._assigner.weigh(self._now_s) if weighs else ()),
         ]
 
-    def resume(self, request: Request, now_s: float) -> list[Decision]:
-        """Take a request that was begun elsewhere: it is never refused for want of room."""
+    def resume(self, pending: PendingRequest, now_s: float) -> list[Decision]:
+        """Take a request that was begun elsewhere: it is never refused for lack of room."""
         self._offered += 1
-        self._now_s = max(self._now_s, now_s)
-        self._queue.push(request)
-        return self._expel() if self._retired else self._assigner.assign(self._now_s)
+        self._see(now_s)
+        self._queue.push(pending)
+        return self._expel() if self._retired else self._assigner.assign_waiting(self._now_s)
 
-    def give_up(self) -> list[Request]:
-        """Let go of everything that waits, and return it."""
+    def give_up(self) -> list[PendingRequest]:
+        """Remove every waiting request, and return them."""
         return [*self._suspects.clear(), *self._queue.clear()]
 
     def reconsider(self, now_s: float) -> list[Decision]:
-        """Decide anew for what waits by choice; at the time that a `Look` said."""
-        self._now_s = max(self._now_s, now_s)
+        """Decide again about requests that wait by choice, at the time that a `Reconsider` said."""
+        self._see(now_s)
         return self._assigner.reconsider(self._now_s)
 
-    def reorder(self, request: Request) -> None:
-        """Give a request that waits its place anew: what its discipline looks at has changed."""
-        self._queue.reorder(request)
+    def predict_length(self, pending: PendingRequest, length_class: int) -> None:
+        """Take the predicted length class of a request's answer, 0 (shortest) .. 9.
 
-    def foretell(self, request: Request, length_class: int) -> None:
-        """Take in how long a request's answer will be: its class, 0 (shortest) .. 9.
-
-        It may come at any time, or never; what waits takes its place anew.
+        It may come at any time, or never; a waiting request is ranked again.
         """
-        self._shortest.foretell(request, length_class)
-        self._queue.reorder(request)
+        self._shortest_first.rank(pending, length_class)
+        self._queue.reorder(pending)
 
-    def cancel(self, request: Request) -> list[Decision]:
-        """Forget a request whose caller has gone."""
-        if request.over:
+    def cancel(self, pending: PendingRequest) -> list[Decision]:
+        """Drop a request whose caller has gone."""
+        if pending.ended:
             return []
-        request.over = True
-        if request.holder is None:
-            self._queue.remove(request)
-            self._suspects.remove(request)
+        pending.end()
+        if pending.holder is None:
+            self._queue.remove(pending)
+            self._suspects.remove(pending)
             return []
         return [
-            Withdraw(self.states[key].instance, request)
-            for key in (request.holder, request.hedge)
+            Withdraw(self.states[key].instance, pending)
+            for key in (pending.holder, pending.hedge)
             if key is not None
         ]
 
-    def expire(self, request: Request) -> list[Decision]:
+    def expire(self, pending: PendingRequest) -> list[Decision]:
         """End a request whose deadline has passed."""
-        if request.over:
+        if pending.ended:
             return []
-        where = "waiting for an instance" if request.holder is None else "being computed"
+        where = "waiting for an instance" if pending.holder is None else "being computed"
         error = DeadlineExceeded(
             f"the deadline passed while the request was {where}", reason="DEADLINE"
         )
-        return [*self.cancel(request), Fail(request, error)]
+        return [*self.cancel(pending), Fail(pending, error)]
 
-    def held(self, instance: InstanceId, number: int) -> Request | None:
-        """Return a request that an instance begins or goes on to answer in parts.
+    def hedge(self, pending: PendingRequest, now_s: float = 0.0) -> list[Decision]:
+        """Give a request that takes long to a second instance as well.
 
-        Of two that have it, the first to begin answers it.
+        The first to answer wins; the request is withdrawn from the other.
+        """
+        self._see(now_s)
+        return self._retry_hedge.hedge(pending, self._offered, self._now_s)
+
+    def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
+        """Take a response of an instance that is not its last.
+
+        Returns:
+            The request; None: its caller has gone, or the other of two instances answers it.
         """
         state = self.states.get(instance)
-        request = state.in_flight.get(number) if state else None
-        if request is None or request.over or (request.begun and request.holder != instance):
+        pending = state.in_flight.get(number) if state else None
+        if pending is None or pending.ended:
             return None
-        if request.hedge == instance:
-            request.holder, request.hedge = instance, request.holder
-        return request
+        if pending.answering and pending.holder != instance:
+            return None
+        self._see(now_s)
+        pending.begin_answer(instance, self._now_s)
+        return pending
 
     def result(
         self,
@@ -208,153 +216,173 @@ class Dispatcher:
         now_s: float = 0.0,
         energy_j: float = 0.0,
     ) -> list[Decision]:
-        """An instance is done with a request.
+        """Take an instance's last result for a request.
 
         Args:
-            instance: It.
-            number: The request's; unknown ones are ignored.
-            refused: It did not try, as when it drains: another instance may.
-            now_s: When; 0: not told.
-            energy_j: Active energy of it; 0: not told.
+            instance: The instance.
+            number: The request's number; unknown ones are ignored.
+            refused: The worker did not try, as when it drains: another instance may.
+            now_s: The time; 0: not given.
+            energy_j: Active energy of the request; 0: not given.
         """
         state = self.states.get(instance)
-        request = state.in_flight.pop(number, None) if state else None
-        if state is None or request is None:
+        pending = state.in_flight.pop(number, None) if state else None
+        if state is None or pending is None:
             return []
-        self._now_s = max(self._now_s, now_s)
+        self._see(now_s)
         self._pool.touch(state)
         decisions: list[Decision] = []
         if refused:
-            decisions += self._return(request, state)
-        elif not request.over and (not request.begun or request.holder == instance):
-            self._pool.learn(state, request, self._now_s - request.sent_s, energy_j)
-            decisions += self._answer(request, state)
+            decisions += self._return(pending, state)
+        elif not pending.ended and (not pending.answering or pending.holder == instance):
+            self._pool.learn(state, pending, self._now_s - pending.assigned_s, energy_j)
+            decisions += self._answer(pending, state)
         if self._queue or self._suspects:
-            decisions += self._assigner.assign(self._now_s)
+            decisions += self._assigner.assign_waiting(self._now_s)
         return [*decisions, *self._leave(state)] if state.leaving else decisions
-
-    def hedge(self, request: Request) -> list[Decision]:
-        """Give a request that takes long to a second instance as well.
-
-        The first to answer does; the other is told that its work is not wanted.
-        """
-        return self._retry_hedge.hedge(request, self._offered)
 
     # ---- instances -----------------------------------------------------------------------------
 
-    def up(self, instance: InstanceId, credits_: int) -> list[Decision]:
-        """An instance said hello.
+    def up(self, instance: InstanceId, credits_: int, now_s: float = 0.0) -> list[Decision]:
+        """Note that an instance's worker said hello.
 
         Args:
-            instance: It; unknown ones are ignored.
+            instance: The instance; unknown ones are ignored.
             credits_: Requests it may hold, >= 1.
+            now_s: The time; 0: not given.
         """
         state = self.states.get(instance)
         if state is None:
             return []
+        self._see(now_s)
         state.up, state.draining, state.credits = True, False, credits_
         self._pool.touch(state)
         return self._refresh()
 
-    def credits(self, instance: InstanceId, credits_: int) -> list[Decision]:
-        """An instance may hold another number of requests from now on, >= 1.
+    def credits(self, instance: InstanceId, credits_: int, now_s: float = 0.0) -> list[Decision]:
+        """Let an instance hold another number of requests from now on, >= 1.
 
         Where it holds more, it gets none until it holds less.
         """
         state = self.states.get(instance)
         if state is None or not state.up:
             return []
+        self._see(now_s)
         state.credits = credits_
         return self._refresh()
 
-    def draining(self, instance: InstanceId) -> list[Decision]:
-        """An instance takes no more work; it finishes what it holds."""
+    def draining(self, instance: InstanceId, now_s: float = 0.0) -> list[Decision]:
+        """Give an instance no more requests; it finishes those it holds."""
+        self._see(now_s)
         state = self.states.get(instance)
         if state is not None:
             state.draining = True
         return self._refresh()
 
-    def down(self, instance: InstanceId) -> list[Decision]:
-        """The stream to an instance ended: what it held and did not answer waits again.
+    def down(
+        self, instance: InstanceId, unseen: Container[int] = (), now_s: float = 0.0
+    ) -> list[Decision]:
+        """Note that the stream to an instance ended: the requests it held wait again.
 
-        A worker that drained has said so and ended its stream: that is nobody's fault. Otherwise
-        each request that it may have seen is a suspect.
+        A worker that drained has said so and ended its stream: that is no failure. Otherwise each
+        request that it may have seen is a suspect.
+
+        Args:
+            instance: The instance; unknown ones are ignored.
+            unseen: Numbers of requests that never left for it.
+            now_s: The time; 0: not given.
         """
         state = self.states.get(instance)
         if state is None:
             return []
+        self._see(now_s)
         decisions: list[Decision] = []
         held, state.in_flight = state.in_flight, {}
-        for request in held.values():
-            request.deaths += request.sent and not state.draining
-            decisions += self._return(request, state)
+        for number, pending in held.items():
+            if number not in unseen and not state.draining:
+                pending.count_death()
+            decisions += self._return(pending, state, unseen=number in unseen)
         state.up = state.draining = False
         return [*decisions, *self._refresh(), *self._leave(state)]
 
-    def close(self, broken: frozenset[str], full: frozenset[str]) -> list[Decision]:
+    def close(
+        self, broken: frozenset[str], full: frozenset[str], now_s: float = 0.0
+    ) -> list[Decision]:
         """Let only such variants take requests that can go on with them.
 
         Args:
             broken: Variants whose next stage cannot be reached.
-            full: Variants whose next stage has enough to do.
+            full: Variants whose next stage has a long queue.
+            now_s: The time; 0: not given.
         """
         closed, self._broken = broken | full, broken
         if closed == self._pool.closed:
             return []
+        self._see(now_s)
         self._pool.closed = closed
         return self._refresh()
 
-    def swap(self, routes: ModelRoutes) -> list[Decision]:
+    def swap(self, routes: ModelRoutes, now_s: float = 0.0) -> list[Decision]:
         """Take over a new routing table's entry for this model: instances, and policies."""
+        self._see(now_s)
         self.routes, self._retired = routes, False
         decisions: list[Decision] = []
-        for state in self._pool.keep(routes.instances):
+        for state in self._pool.mark_leaving(routes.instances):
             decisions += self._leave(state)
         decisions += [Dial(instance) for instance in self._pool.add(routes.instances)]
         return [*decisions, *self._refresh()]
 
     def retire(self) -> list[Decision]:
-        """The model is gone: what waits fails, what is being computed is still answered."""
+        """Remove the model: waiting requests fail, those being computed are still answered."""
         decisions = self._expel() + self.swap(replace(self.routes, instances=()))
         self._retired = True
         return decisions
 
     # ---- inside --------------------------------------------------------------------------------
 
+    def _see(self, now_s: float) -> None:
+        self._now_s = max(self._now_s, now_s)
+
     def _refresh(self) -> list[Decision]:
         return self._assigner.refresh(self.routes, self._now_s)
 
-    def _answer(self, request: Request, state: InstanceState) -> Iterable[Decision]:
-        request.over = True
+    def _answer(self, pending: PendingRequest, state: InstanceState) -> Iterable[Decision]:
+        pending.answer(self._now_s)
         state.answered += 1
-        if request.hedge is None:
-            hold_s = self._now_s - request.sent_s
-            state.latency.observe(hold_s, request.place)
-            self._shortest.learn(request, self._now_s, self._pool.slots)
-        return self._retry_hedge.settle(request, state)
+        if pending.hedge is None:
+            state.latency.observe(self._now_s - pending.assigned_s, pending.load)
+            self._shortest_first.learn(pending, self._now_s, self._pool.slots)
+        return self._retry_hedge.settle(pending, state)
 
-    def _end_displaced(self, request: Request | None) -> list[Decision]:
-        if request is None:
+    def _end_displaced(self, pending: PendingRequest | None) -> list[Decision]:
+        if pending is None:
             return []
-        request.over = True
-        return [Fail(request, self._admission.displaced())]
+        pending.end()
+        return [Fail(pending, self._admission.displaced())]
 
-    def _return(self, request: Request, state: InstanceState) -> Iterable[Decision]:
+    def _return(
+        self, pending: PendingRequest, state: InstanceState, *, unseen: bool = False
+    ) -> Iterable[Decision]:
         decisions = self._retry_hedge.retry(
-            request, state, self._offered, self.routes.slo_latency_s
+            pending,
+            state,
+            unseen=unseen,
+            offered=self._offered,
+            retry_after_s=self.routes.slo_latency_s,
         )
         return [*decisions, *self._expel()] if self._retired else decisions
 
     def _expel(self) -> list[Decision]:
+        model = self.routes.model
         expelled: list[Decision] = []
-        for request in self.give_up():
-            request.over = True
-            error = NotFound(f"model {request.model!r} is no longer served", reason="MODEL_REMOVED")
-            expelled.append(Fail(request, error))
+        for pending in self.give_up():
+            pending.end()
+            error = NotFound(f"model {model!r} is no longer served", reason="MODEL_REMOVED")
+            expelled.append(Fail(pending, error))
         return expelled
 
     def _leave(self, state: InstanceState) -> Iterable[Decision]:
-        """Let go of an instance that left the table and holds nothing."""
+        """Release an instance that left the table and holds nothing."""
         if not state.leaving or state.in_flight or state.instance.id not in self.states:
             return ()
         del self.states[state.instance.id]

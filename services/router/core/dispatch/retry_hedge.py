@@ -1,4 +1,4 @@
-"""Second instances: for what one could not answer, and for what takes one long."""
+"""Second instances: a retry after a failure, a hedge for a request that takes long."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send,
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.retry_budget import RetryBudget
 from services.router.core.instance_state import InstanceState
-from services.router.core.model import Limits, Request
+from services.router.core.model import Limits
+from services.router.core.pending_request import PendingRequest
 
 
 class RetryHedge:
     """Retries and hedges of one model, within one budget.
 
     Args:
-        admission: Where what is retried waits.
-        pool: Who may be given it.
-        limits: The budget.
+        admission: Where retried requests wait.
+        pool: The instances.
+        limits: Bounds of the budget.
     """
 
     def __init__(self, admission: Admission, pool: InstancePool, limits: Limits) -> None:
@@ -26,66 +27,67 @@ class RetryHedge:
         self._pool = pool
         self._budget = RetryBudget(limits)
 
-    def hedge(self, request: Request, offered: int) -> list[Decision]:
+    def hedge(self, pending: PendingRequest, offered: int, now_s: float) -> list[Decision]:
         """Give a request that takes long to a second instance as well.
 
-        Only where one has a free credit that nobody waits for, and within the budget.
+        Only where an instance has a credit that no waiting request needs, and within the budget.
 
         Args:
-            request: It.
-            offered: Requests so far.
+            pending: The request.
+            offered: Requests offered so far.
+            now_s: The time.
         """
-        if request.over or request.begun or request.holder is None or request.hedge is not None:
+        if pending.ended or pending.answering or pending.hedge or pending.holder is None:
             return []
-        if self._admission.queue or self._admission.suspects or request.deaths:
+        if self._admission.queue or self._admission.suspects or pending.deaths:
             return []
-        state = self._pool.free(besides=request.holder)
+        state = self._pool.free(besides=pending.holder)
         if state is None or not self._budget.take(offered):
             return []
-        request.hedge = state.instance.id
-        self._pool.give(state, request)
-        return [Send(state.instance, request)]
+        pending.assign_hedge(state.instance.id, self._pool.hold(state, pending), now_s)
+        return [Send(state.instance, pending)]
 
-    def settle(self, request: Request, state: InstanceState) -> Iterable[Decision]:
-        """End a request that a lane answered; a second worker's answer is not wanted any more."""
-        reply = Reply(state.instance, request)
-        if request.hedge is None:
+    def settle(self, pending: PendingRequest, state: InstanceState) -> Iterable[Decision]:
+        """Reply to a request that an instance answered; withdraw it from the other one."""
+        reply = Reply(state.instance, pending)
+        if pending.hedge is None:
             return (reply,)
-        loser = request.hedge if request.holder == state.instance.id else request.holder
+        loser = pending.hedge if pending.holder == state.instance.id else pending.holder
         if loser is None:
             return (reply,)
-        return (reply, Withdraw(self._pool.states[loser].instance, request))
+        return (reply, Withdraw(self._pool.states[loser].instance, pending))
 
     def retry(
-        self, request: Request, state: InstanceState, offered: int, retry_after_s: float
+        self,
+        pending: PendingRequest,
+        state: InstanceState,
+        *,
+        unseen: bool,
+        offered: int,
+        retry_after_s: float,
     ) -> Iterable[Decision]:
-        """Put a request back in its place, or end it where it has met too many instances.
+        """Put a request back in its place, or end it where it has had too many instances.
 
-        Where a second instance has it, too, that one goes on.
+        Where a second instance has it as well, that one goes on.
 
         Args:
-            request: It.
-            state: Who did not answer it.
-            offered: Requests so far.
+            pending: The request.
+            state: The instance that did not answer it.
+            unseen: The request never left for this instance.
+            offered: Requests offered so far.
             retry_after_s: When its caller may try again, if it ends here.
         """
-        answering = request.holder == state.instance.id
-        if request.hedge is not None:
-            request.holder = request.hedge if answering else request.holder
-            request.hedge = None
-            if not (request.begun and answering):
-                return ()
-        request.holder = None
-        if request.over:
+        if pending.lose(state.instance.id) or pending.ended:
             return ()
         error = self._budget.refusal(
-            request,
-            blameless=state.draining or not request.sent,
-            requests=offered,
+            pending,
+            free=state.draining or unseen,
+            offered=offered,
             retry_after_s=retry_after_s,
         )
         if error is None:
-            (self._admission.suspects if request.deaths else self._admission.queue).push(request)
+            waiting = self._admission.suspects if pending.deaths else self._admission.queue
+            waiting.push(pending)
             return ()
-        request.over = True
-        return (Fail(request, error),)
+        pending.end()
+        return (Fail(pending, error),)

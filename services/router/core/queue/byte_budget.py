@@ -13,5 +13,5 @@ class ByteBudget:
     used_bytes: int = 0
 
     def fits(self, size_bytes: int) -> bool:
-        """Tell whether so much more may wait."""
+        """Return whether so many more bytes may wait."""
         return self.used_bytes + size_bytes <= self.limit_bytes

@@ -1,7 +1,7 @@
-"""Who is served first: disciplines, each a sort key.
+"""Order of service: disciplines, each a sort key.
 
 The smallest key goes first; equal keys in order of arrival. A key that changes while a request
-waits (a predicted length that arrives late) takes effect with `Queue.reorder`.
+waits (a predicted length that arrives late) takes effect with `RequestQueue.reorder`.
 """
 
 from __future__ import annotations
@@ -9,41 +9,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from services.kit.config import Discipline
-from services.router.core.model import Request
+from services.router.core.pending_request import PendingRequest
 
-Key = Callable[[Request], float]
+SortKey = Callable[[PendingRequest], float]
 
 DEFAULT_PRIORITY = 100
-"""Where requests stand that name no priority: others may place themselves before or behind."""
+"""Rank of requests without a priority: others may be placed before or behind them."""
 
 
-def by_arrival(request: Request) -> float:
+def by_arrival(pending: PendingRequest) -> float:
     """First come, first served."""
-    return request.order
+    return pending.order
 
 
-def by_deadline(request: Request) -> float:
+def by_deadline(pending: PendingRequest) -> float:
     """Earliest deadline first."""
-    return request.deadline_s
+    return pending.request.deadline_s
 
 
-def by_priority(request: Request) -> float:
+def by_priority(pending: PendingRequest) -> float:
     """Lowest number first.
 
     Source: Triton, "Schedule Policy Extension": 1 is the highest priority, 0 the default one.
     """
-    return request.priority or DEFAULT_PRIORITY
+    return pending.request.priority or DEFAULT_PRIORITY
 
 
-def by_boosted_arrival(request: Request) -> float:
-    """Speculative shortest job first: as if it had come earlier, the more so the shorter it is.
+def by_boosted_arrival(pending: PendingRequest) -> float:
+    """Speculative shortest job first: the shorter the answer, the earlier it is taken to have come.
 
     Source: as `services.router.core.queue.boost`.
     """
-    return request.arrived_s - request.boost_s
+    return pending.request.arrived_s - pending.boost_s
 
 
-DISCIPLINES: Mapping[Discipline, Key] = {
+DISCIPLINES: Mapping[Discipline, SortKey] = {
     "fcfs": by_arrival,
     "edf": by_deadline,
     "priority": by_priority,

@@ -1,6 +1,6 @@
-"""Requests that wait: in the order of a discipline, or clients in turn and the discipline within.
+"""Waiting requests: in the order of a discipline, or clients in turn and the discipline within.
 
-Where clients take turns, each has a flow. Served is the flow with the least start tag; serving a
+Where clients take turns, each has a flow. The flow with the least start tag is served; serving a
 request moves its flow's tag on by one, so no client gets ahead of another by more than a request
 however many it sends. A client that was away starts at the present virtual time: turns are not
 saved up. Adding, taking and removing are O(log n).
@@ -16,23 +16,23 @@ from itertools import count, islice
 
 from sortedcontainers import SortedList
 
-from services.router.core.model import Request
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.byte_budget import ByteBudget
-from services.router.core.queue.disciplines import Key, by_arrival
+from services.router.core.queue.disciplines import SortKey, by_arrival
 
-_MOST_FLOWS = 1024
+_MAX_FLOWS = 1024
 _OTHERS = "\0others"
-"""What clients share where more wait than are told apart."""
+"""The flow that all further clients share."""
 
-_Entry = tuple[float, int, Request]
+_Entry = tuple[float, int, PendingRequest]
 
 
 class _Flow:
-    """One client's requests that wait.
+    """The waiting requests of one client.
 
     Attributes:
-        client: Whose.
-        turn: Its start tag, and a number that orders equal tags.
+        client: Identity of the client.
+        turn: Start tag, and a number that orders equal tags.
         entries: The requests, in order.
     """
 
@@ -44,20 +44,24 @@ class _Flow:
         self.entries: SortedList[_Entry] = SortedList()
 
 
-class Queue:
-    """Requests in order; each may leave from anywhere, or change its place.
+class RequestQueue:
+    """Requests in order; each may be removed from any place, or change its place.
 
     Args:
         key: The discipline.
         fair: Clients take turns.
-        byte_budget: Where what waits is counted, too.
+        byte_budget: Budget of all models that the waiting bodies count against.
 
     Attributes:
-        size_bytes: Of the bodies that wait.
+        size_bytes: Size of the waiting bodies.
     """
 
     def __init__(
-        self, key: Key = by_arrival, *, fair: bool = False, byte_budget: ByteBudget | None = None
+        self,
+        key: SortKey = by_arrival,
+        *,
+        fair: bool = False,
+        byte_budget: ByteBudget | None = None,
     ) -> None:
         self.size_bytes = 0
         self._byte_budget = byte_budget or ByteBudget()
@@ -74,59 +78,59 @@ class Queue:
     def __len__(self) -> int:
         return len(self._places)
 
-    def __iter__(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[PendingRequest]:
         return (entry[2] for _, entry in self._places.values())
 
     # ---- coming and going ----------------------------------------------------------------------
 
-    def push(self, request: Request) -> None:
+    def push(self, pending: PendingRequest) -> None:
         """Add a request, new or returned."""
-        flow = self._flow(request)
-        entry = (self._key(request), request.order, request)
+        flow = self._flow(pending)
+        entry = (self._key(pending), pending.order, pending)
         flow.entries.add(entry)
-        self._places[request.number] = flow, entry
-        self._weigh(len(request.body))
+        self._places[pending.request.number] = flow, entry
+        self._weigh(len(pending.request.body))
 
-    def pop(self) -> Request:
+    def pop(self) -> PendingRequest:
         """Take the first request.
 
         Raises:
-            IndexError: Nothing waits.
+            IndexError: The queue is empty.
         """
         start, number = self._sequencer[0]
         flow = self._by_turn[number]
-        request = flow.entries[0][2]
+        pending = flow.entries[0][2]
         if self._fair:
             self._now = start
             self._enter(flow, start + 1.0)
-        self.remove(request)
-        return request
+        self.remove(pending)
+        return pending
 
-    def remove(self, request: Request) -> None:
-        """Take a request out; nothing happens where it does not wait."""
-        place = self._places.pop(request.number, None)
+    def remove(self, pending: PendingRequest) -> None:
+        """Remove a request; nothing happens where it does not wait."""
+        place = self._places.pop(pending.request.number, None)
         if place is None:
             return
         flow, entry = place
         flow.entries.remove(entry)
-        self._weigh(-len(request.body))
+        self._weigh(-len(pending.request.body))
         if not flow.entries:
             self._close(flow)
 
-    def clear(self) -> list[Request]:
+    def clear(self) -> list[PendingRequest]:
         """Take everything, in order."""
         return [self.pop() for _ in range(len(self))]
 
     # ---- order ---------------------------------------------------------------------------------
 
-    def reorder(self, request: Request) -> None:
-        """Give a request its place anew because its key has changed."""
-        if request.number in self._places:
-            self.remove(request)
-            self.push(request)
+    def reorder(self, pending: PendingRequest) -> None:
+        """Place a request again because its key has changed."""
+        if pending.request.number in self._places:
+            self.remove(pending)
+            self.push(pending)
 
-    def arrange(self, key: Key, *, fair: bool) -> None:
-        """Put everything in another order."""
+    def arrange(self, key: SortKey, *, fair: bool) -> None:
+        """Put all requests in another order."""
         if (key, fair) == (self._key, self._fair):
             return
         waiting = list(self)
@@ -134,40 +138,40 @@ class Queue:
         self._key, self._fair, self._now = key, fair, 0.0
         for kept in (self._places, self._flows, self._sequencer, self._by_turn, self._served):
             kept.clear()
-        for request in waiting:
-            self.push(request)
+        for pending in waiting:
+            self.push(pending)
 
-    def front(self, most: int) -> list[Request]:
-        """Return the first requests of whoever's turn it is, in order, at most so many."""
+    def front(self, most: int) -> list[PendingRequest]:
+        """Return the first requests of the client whose turn it is, in order, at most `most`."""
         if not self._sequencer:
             return []
         flow = self._by_turn[self._sequencer[0][1]]
         return [entry[2] for entry in islice(flow.entries, most)]
 
-    def ahead(self, request: Request) -> int:
+    def ahead(self, pending: PendingRequest) -> int:
         """Return how many requests would go before one that does not wait yet.
 
         Where clients take turns: at most, as if every other flow had enough for all turns.
         """
-        flow = self._flows.get(self._client(request))
-        rank = flow.entries.bisect_left((self._key(request), request.order, request)) if flow else 0
+        flow = self._flows.get(self._client(pending))
+        rank = flow.entries.bisect_left((self._key(pending), pending.order, pending)) if flow else 0
         if not self._fair:
             return rank
         flows = len(self._flows) + (flow is None)
         return min(len(self), (rank + 1) * flows - 1)
 
-    def behind(self, request: Request) -> Request | None:
-        """Return who makes room in a full queue for a request that does not wait yet.
+    def behind(self, pending: PendingRequest) -> PendingRequest | None:
+        """Return the request that makes room in a full queue for one that does not wait yet.
 
-        The last of the client that has the most; None: that is this very request.
+        The last one of the client that has the most; None: that would be the new one itself.
         """
         if not self._flows:
             return None
-        mine = self._flows.get(self._client(request))
+        mine = self._flows.get(self._client(pending))
         longest = max(self._flows.values(), key=lambda flow: (len(flow.entries), flow is mine))
         if longest is not mine and len(longest.entries) > 1 + (len(mine.entries) if mine else 0):
             return longest.entries[-1][2]
-        if mine is None or mine.entries[-1][:2] < (self._key(request), request.order):
+        if mine is None or mine.entries[-1][:2] < (self._key(pending), pending.order):
             return None
         return mine.entries[-1][2]
 
@@ -177,16 +181,14 @@ class Queue:
         self.size_bytes += size_bytes
         self._byte_budget.used_bytes += size_bytes
 
-    def _client(self, request: Request) -> str:
+    def _client(self, pending: PendingRequest) -> str:
         if not self._fair:
             return ""
-        if not request.client and request.whose is not None:
-            request.client = request.whose()
-        client = request.client
-        return client if client in self._flows or len(self._flows) < _MOST_FLOWS else _OTHERS
+        client = pending.client()
+        return client if client in self._flows or len(self._flows) < _MAX_FLOWS else _OTHERS
 
-    def _flow(self, request: Request) -> _Flow:
-        client = self._client(request)
+    def _flow(self, pending: PendingRequest) -> _Flow:
+        client = self._client(pending)
         flow = self._flows.get(client)
         if flow is None:
             flow = self._flows[client] = _Flow(client, (0.0, -1))
@@ -194,7 +196,7 @@ class Queue:
         return flow
 
     def _enter(self, flow: _Flow, start: float) -> None:
-        """Give a flow a place among the turns, in place of the one it had."""
+        """Give a flow a new place among the turns."""
         self._leave(flow)
         flow.turn = (start, next(self._numbers))
         self._by_turn[flow.turn[1]] = flow
@@ -205,13 +207,13 @@ class Queue:
             self._sequencer.remove(flow.turn)
 
     def _close(self, flow: _Flow) -> None:
-        """Forget a flow without requests, all but a tag that lies ahead."""
+        """Remove a flow without requests; keep its tag if it lies ahead."""
         del self._flows[flow.client]
         self._leave(flow)
-        if not self._flows:  # a busy period has ended: virtual time begins anew
+        if not self._flows:  # a busy period has ended: virtual time starts again at 0
             self._now = 0.0
             self._served.clear()
         elif flow.turn[0] > self._now:
-            if len(self._served) >= _MOST_FLOWS:  # costs each of them one turn's fairness
+            if len(self._served) >= _MAX_FLOWS:  # costs each of them one turn's fairness
                 self._served.clear()
             self._served[flow.client] = flow.turn[0]

@@ -1,11 +1,11 @@
-"""Speculative shortest job first for one model: which boost a request has, and from what learned.
+"""Speculative shortest job first for one model: the boost of each request, learned from answers.
 
-`boost` says what the rule is and what it guarantees; here it meets the model's requests.
+`boost` states the rule and its guarantee; this applies it to the model's requests.
 """
 
 from __future__ import annotations
 
-from services.router.core.model import Request
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import Boosts
 
 _ADAPT_ANSWERS = 50  # fewer change little
@@ -16,34 +16,33 @@ class ShortestFirst:
     """Ranks the requests of one model.
 
     Args:
-        most_s: No request goes before one that came more than this earlier, s.
+        bound_s: No request overtakes one that came more than this earlier, s.
     """
 
-    def __init__(self, most_s: float) -> None:
-        self._boosts = Boosts(most_s)
+    def __init__(self, bound_s: float) -> None:
+        self._boosts = Boosts(bound_s)
         self._learned = 0
         self._adapted_s = 0.0
 
-    def foretell(self, request: Request, length_class: int) -> None:
-        """Rank a request whose length class is known by now."""
-        request.length_class = length_class
-        request.boost_s = self._boosts.of(length_class)
+    def rank(self, pending: PendingRequest, length_class: int) -> None:
+        """Rank a request whose length class was predicted."""
+        pending.rank(length_class, self._boosts.of(length_class))
 
-    def learn(self, request: Request, now_s: float, slots: int) -> None:
-        """Take in how long a request waited, and then kept its instance.
+    def learn(self, pending: PendingRequest, now_s: float, slots: int) -> None:
+        """Learn from the time that a request waited, and then kept its instance.
 
-        Nothing is learned of requests whose class nobody foretold (that did not wait, or not long
-        enough), nor of those that more than one worker had: their waits were no queue's.
+        Nothing is learned of requests without a prediction (that did not wait, or not long
+        enough), nor of those that more than one worker had: no queue caused their waits.
 
         Args:
-            request: It, just answered.
-            now_s: When.
+            pending: The request, just answered.
+            now_s: The time.
             slots: Requests that the model's instances may hold together.
         """
-        if request.length_class is None or request.attempts > 1 or request.pipeline is not None:
+        if pending.length_class is None or pending.attempts > 1 or pending.pipeline is not None:
             return
-        wait_s, service_s = request.sent_s - request.arrived_s, now_s - request.sent_s
-        self._boosts.learn(request.length_class, service_s, wait_s)
+        service_s = now_s - pending.assigned_s
+        self._boosts.learn(pending.length_class, service_s, pending.queue_s)
         self._learned += 1
         if slots and self._learned >= _ADAPT_ANSWERS and now_s - self._adapted_s >= _ADAPT_S:
             self._boosts.adapt(slots)

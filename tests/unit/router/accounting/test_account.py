@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
+from services.kit.request_cost import Cost
 from services.router.core.accounting.account import Account
 from services.router.core.accounting.receipts import Trailers
 from services.router.core.model import Instance, ModelRoutes, Request
-from services.router.core.worker_port import Cost, Result
+from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Result
 
 INSTANCES = (
     Instance("h:1", "s1", "m", "small", 0.8, 0.7, 4, zone="US-CAL", pue=1.2),
@@ -28,8 +30,8 @@ grants = st.tuples(
 )
 
 
-def request(number: int) -> Request:
-    return Request(number, "m", b"", arrived_s=1.0, deadline_s=31.0, sent_s=1.25)
+def request(number: int) -> PendingRequest:
+    return PendingRequest(Request(number, "m", b"", 1.0, deadline_s=31.0), assigned_s=1.25)
 
 
 def granted(energy_j: float, idle_j: float = 0.0) -> Cost:
@@ -48,7 +50,7 @@ def test_the_sum_of_receipts_and_of_what_nobody_claims_is_what_workers_granted(
     receipts_j = trailers_j = receipts_g = gone_j = 0.0
     for number, (instance, end, energy_j, idle_j) in enumerate(work):
         result = Result(number, cost=granted(energy_j, idle_j))
-        account.arrive()
+        account.stats.arrive()
         if end == "answer":
             answer = account.answer(request(number), instance, result, now_s=2.0)
             parameters = pb.ModelInferResponse.FromString(answer.body).parameters
@@ -56,10 +58,10 @@ def test_the_sum_of_receipts_and_of_what_nobody_claims_is_what_workers_granted(
             receipts_g += parameters["carbon_gco2e"].double_param
             trailers_j += told(answer.trailers, "cinquefoil-energy-j")
         elif end == "error":
-            trailers_j += told(account.spent(instance, result), "cinquefoil-energy-j")
+            trailers_j += told(account.count_unclaimed(instance, result), "cinquefoil-energy-j")
             account.failure(request(number), "INTERNAL", 2.0)
         else:
-            account.spent(instance, result)
+            account.count_unclaimed(instance, result)
             account.failure(request(number), "CANCELLED", 2.0)
             gone_j += energy_j
 
@@ -88,7 +90,7 @@ def test_times_are_those_of_the_router_and_of_the_worker() -> None:
 def test_work_that_says_no_cost_spends_nothing() -> None:
     account = Account(ROUTES, INTENSITY)
 
-    assert account.spent(INSTANCES[0], Result(1, status="INTERNAL")) == ()
+    assert account.count_unclaimed(INSTANCES[0], Result(1, status="INTERNAL")) == ()
     answer = account.answer(request(1), INSTANCES[0], Result(1, response=b""), now_s=2.0)
 
     assert answer.trailers == (("cinquefoil-variant", "small"),)

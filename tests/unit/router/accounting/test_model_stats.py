@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.kit.request_cost import Cost
 from services.router.core.accounting.model_stats import ModelStats
-from services.router.core.worker_port import Cost
 
 
 def answer(

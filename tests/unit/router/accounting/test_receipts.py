@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.core.accounting.receipts import Receipts, carbon_gco2e, spent
+from services.kit.request_cost import Cost, Usage
+from services.router.core.accounting.receipts import Receipts, carbon_gco2e, cost_trailers
 from services.router.core.model import Instance
-from services.router.core.worker_port import Cost, Usage
 
 INSTANCE = Instance("h:1", "s", "m", "small", 0.9, 1.0, 4, zone="US-CAL", pue=1.2)
 RECEIPTS = Receipts("small", 0.9)
@@ -78,7 +78,7 @@ def test_a_worker_that_says_no_cost_gets_none_invented() -> None:
 
 @given(st.floats(0, 1e6), st.floats(0, 1e3))
 def test_trailers_say_the_same_numbers_to_nine_digits(energy_j: float, carbon: float) -> None:
-    told = dict(spent(cost(energy_j), carbon))
+    told = dict(cost_trailers(cost(energy_j), carbon))
 
     assert float(told["cinquefoil-energy-j"]) == pytest.approx(energy_j, rel=1e-8)
     assert float(told["cinquefoil-carbon-gco2e"]) == pytest.approx(carbon, rel=1e-8)

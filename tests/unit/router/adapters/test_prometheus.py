@@ -12,12 +12,14 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.kit.clock import RealClock
-from services.router.adapters.prometheus import RouterCollector, registry
+from services.kit.request_cost import Cost, Usage
+from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.triton_metrics import TritonCollector
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.overload import Overload
 from services.router.core.model import Instance, ModelRoutes, Request
-from services.router.core.worker_port import Cost, Result, Usage
+from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Result
 
 SMALL = Instance("h:1", "s1", "m", "small", 0.8, 0.75, 4, zone="z")
 LARGE = Instance("h:2", "s2", "m", "large", 0.9, 0.25, 4, zone="z")
@@ -40,8 +42,8 @@ def open_account() -> Account:
 def play(account: Account, happened: list[tuple[Instance, float] | str]) -> None:
     """Have requests arrive at 0 and end; 2 J, 1 ms of queue and 4 ms of compute each."""
     for event in happened:
-        account.arrive()
-        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        account.stats.arrive()
+        request = PendingRequest(Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0))
         if isinstance(event, str):
             account.failure(request, event, 0.5)
         else:
@@ -55,7 +57,7 @@ def scrape(account: Account, *, triton: bool = False, overload: Overload | None 
     aliases = [TritonCollector(accounts)] if triton else []
     overloads = {"m": overload} if overload else {}
     collector = RouterCollector(accounts, RealClock(), lambda: overloads)
-    text = generate_latest(registry(collector, *aliases)).decode()
+    text = generate_latest(collectors_registry(collector, *aliases)).decode()
     return {
         (sample.name, tuple(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -110,7 +112,7 @@ def test_shares_wanted_come_from_the_plan_and_shares_served_from_the_answers() -
     account = open_account()
     now_s = RealClock().monotonic()
     for instance in (SMALL, SMALL, SMALL, SMALL, LARGE):
-        request = Request(1, "m", b"", arrived_s=now_s, deadline_s=now_s + 1)
+        request = PendingRequest(Request(1, "m", b"", arrived_s=now_s, deadline_s=now_s + 1))
         account.answer(request, instance, Result(1), now_s)
 
     found = scrape(account)
@@ -125,7 +127,9 @@ def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
     account = open_account()
     now_s = RealClock().monotonic()
     for latency_s in (0.01,) * 9 + (0.2,):
-        request = Request(1, "m", b"", arrived_s=now_s - latency_s, deadline_s=now_s + 1)
+        request = PendingRequest(
+            Request(1, "m", b"", arrived_s=now_s - latency_s, deadline_s=now_s + 1)
+        )
         account.answer(request, SMALL, Result(1), now_s)
 
     found = scrape(account)
@@ -142,7 +146,7 @@ def test_the_objective_is_judged_over_windows_with_prometheus_names() -> None:
 def test_triton_names_carry_the_same_counts() -> None:
     account = open_account()
     play(account, [(SMALL, 0.01), (LARGE, 0.03), "UNAVAILABLE"])
-    account.arrive()
+    account.stats.arrive()
 
     found = scrape(account, triton=True)
 
@@ -164,11 +168,11 @@ def test_tokens_and_their_times_are_counted_by_variant_and_under_tritons_names()
     account = open_account()
     play(account, [(LARGE, 0.03)])
     for usage in (Usage(7, 20, 0.2, 0.03), Usage(5, 1, 0.4, 0.0), Usage(3, 0, 0.0, 0.0)):
-        request = Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0)
+        request = PendingRequest(Request(1, "m", b"", arrived_s=0.0, deadline_s=30.0))
         cost = Cost(2.0, 1.0, "model", 0.001, 0.9, batch_size=1, usage=usage)
         account.answer(request, SMALL, Result(1, cost=cost), 1.0)
     for source in ("exact", "semantic", "model"):
-        account.stats.foretell(source, 0.002)
+        account.stats.predictions[source].add(0.002)
 
     found = scrape(account, triton=True)
 

@@ -16,6 +16,7 @@ from services.router.core.balancing.instance_choice import (
 from services.router.core.instance_state import InstanceState
 from services.router.core.latency_estimator import LatencyEstimator
 from services.router.core.model import Instance, Request
+from services.router.core.pending_request import PendingRequest
 
 
 def state(
@@ -24,7 +25,7 @@ def state(
     made = InstanceState(Instance(f"{name}:1", name, "m", "v", 0.9, share, credits_))
     made.credits, made.up, made.used_at = credits_, True, used
     for number in range(held):
-        made.in_flight[number] = Request(number, "m", b"", 0.0, 1.0)
+        made.in_flight[number] = PendingRequest(Request(number, "m", b"", 0.0, 1.0))
     return made
 
 
@@ -83,7 +84,7 @@ def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> N
     known, new = paced("known", 0.01), state("new")
     assert least_expected_completion([known, new]) is new
 
-    new.in_flight[7] = Request(7, "m", b"", 0.0, 1.0)
+    new.in_flight[7] = PendingRequest(Request(7, "m", b"", 0.0, 1.0))
 
     assert least_expected_completion([known, new]) is known
 

@@ -14,6 +14,7 @@ from services.router.core.balancing.weigher import size_class
 from services.router.core.dispatch.decisions import Decision, Fail, Reconsider, Reply, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
+from services.router.core.pending_request import PendingRequest
 
 LOW = Instance("low:1", "low", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=25.0)
 HIGH = Instance("high:1", "high", "m", "v", 0.9, 0.5, 1, zone="z", gpu_idle_power_w=55.0)
@@ -40,7 +41,7 @@ class Served:
 
     def __init__(self, choice: InstanceChoice, sky: Sky) -> None:
         routes = ModelRoutes("m", SLO_S, 95, choice, (LOW, HIGH))
-        self.core = Dispatcher(routes, Limits(), grid=sky)
+        self.core = Dispatcher(routes, Limits(), carbon=sky)
         self.core.swap(routes)
         self.sky = sky
         self.now_s = 0.0
@@ -54,14 +55,14 @@ class Served:
     def execute(self, decisions: Sequence[Decision]) -> None:
         for decision in decisions:
             match decision:
-                case Send(instance, request):
+                case Send(instance, pending):
                     due_s = self.now_s + LATENCY_S[instance.id]
-                    self.due.append((due_s, request.number, instance))
-                case Reply(instance, request):
-                    assert request.number not in self.ended
-                    self.ended[request.number] = instance
-                case Fail(request, _):
-                    self.ended[request.number] = None
+                    self.due.append((due_s, pending.request.number, instance))
+                case Reply(instance, pending):
+                    assert pending.request.number not in self.ended
+                    self.ended[pending.request.number] = instance
+                case Fail(pending, _):
+                    self.ended[pending.request.number] = None
                 case Reconsider(_, at_s):
                     self.look_s.append(at_s)
 
@@ -69,7 +70,7 @@ class Served:
         """Offer a request; return who got it, None: it waits."""
         self._number += 1
         request = Request(self._number, "m", b"x" * 100, self.now_s, self.now_s + 30.0)
-        self.execute(self.core.offer(request))
+        self.execute(self.core.offer(PendingRequest(request)))
         return next((who for _, number, who in self.due if number == self._number), None)
 
     def until(self, end_s: float) -> None:

@@ -22,7 +22,8 @@ from services.router.core.dispatch.decisions import (
     Withdraw,
 )
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model import Instance, InstanceId, Limits, Request
+from services.router.core.model import Instance, InstanceId, Limits
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.disciplines import DISCIPLINES
 from tests.support.examples import examples
 from tests.support.router.dispatching import CREDITS, ROUTES, instance, request
@@ -41,9 +42,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.dialed: set[InstanceId] = set()
         self.up: set[InstanceId] = set()
         self.draining: set[InstanceId] = set()
-        self.held: dict[InstanceId, dict[int, Request]] = {}
-        self.waiting: dict[int, Request] = {}
-        self.open: dict[int, Request] = {}
+        self.held: dict[InstanceId, dict[int, PendingRequest]] = {}
+        self.waiting: dict[int, PendingRequest] = {}
+        self.open: dict[int, PendingRequest] = {}
         self.credits: dict[InstanceId, int] = {}
         self.discipline: Discipline = "fcfs"
 
@@ -51,19 +52,21 @@ class AnyOrder(RuleBasedStateMachine):
         found = list(decisions)
         for decision in found:
             match decision:
-                case Send(to, sent) if sent.number in self.waiting:
+                case Send(to, sent) if sent.request.number in self.waiting:
                     self.check_send(to, sent)
-                    self.held[to.id][sent.number] = self.waiting.pop(sent.number)
+                    self.held[to.id][sent.request.number] = self.waiting.pop(sent.request.number)
                 case Send(to, sent):  # a hedge
                     self.check_hedge(to, sent)
-                    self.held[to.id][sent.number] = sent
+                    self.held[to.id][sent.request.number] = sent
                 case Reply(_, ended):
-                    del self.open[ended.number]  # KeyError: answered twice, or never accepted
+                    del self.open[
+                        ended.request.number
+                    ]  # KeyError: answered twice, or never accepted
                 case Fail(ended, _):
-                    self.open.pop(ended.number, None)
-                    self.waiting.pop(ended.number, None)
+                    self.open.pop(ended.request.number, None)
+                    self.waiting.pop(ended.request.number, None)
                 case Withdraw(to, gone):
-                    assert gone.number in self.held[to.id]
+                    assert gone.request.number in self.held[to.id]
                 case Dial(to):
                     assert to.id not in self.dialed
                     self.dialed.add(to.id)
@@ -74,31 +77,31 @@ class AnyOrder(RuleBasedStateMachine):
                         known.discard(to.id)
         return found
 
-    def check_send(self, to: Instance, sent: Request) -> None:
+    def check_send(self, to: Instance, sent: PendingRequest) -> None:
         alike = [each for each in self.waiting.values() if bool(each.deaths) == bool(sent.deaths)]
         key = DISCIPLINES["fcfs" if sent.deaths else self.discipline]
-        first = min(alike, key=lambda each: (key(each), each.number))
+        first = min(alike, key=lambda each: (key(each), each.request.number))
         assert sent is first, "in the order of the discipline; suspects apart"
         if sent.deaths:
             assert not any(held.deaths for held in self.held[to.id].values()), "one suspect at most"
         assert to.id in self.takers()
         assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
-        assert not sent.over
+        assert not sent.ended
         shared = any(self.table[key].share > 0 for key in self.takers())
         assert to.share > 0 or not shared, "without a share only where nobody has one"
 
-    def check_hedge(self, to: Instance, sent: Request) -> None:
+    def check_hedge(self, to: Instance, sent: PendingRequest) -> None:
         assert not self.waiting, "hedges take no credit that somebody waits for"
-        assert sent.number in self.open
+        assert sent.request.number in self.open
         assert len(self.held[to.id]) < self.credits[to.id], "never more than the credits"
-        assert [sent.number in held for held in self.held.values()].count(True) == 1
-        assert sent.number not in self.held[to.id]
+        assert [sent.request.number in held for held in self.held.values()].count(True) == 1
+        assert sent.request.number not in self.held[to.id]
 
-    def returned(self, request: Request) -> None:
+    def returned(self, pending: PendingRequest) -> None:
         """An instance has a request no more: it waits again, unless another has it, too."""
-        elsewhere = any(request.number in held for held in self.held.values())
-        if request.number in self.open and not elsewhere:
-            self.waiting[request.number] = request
+        elsewhere = any(pending.request.number in held for held in self.held.values())
+        if pending.request.number in self.open and not elsewhere:
+            self.waiting[pending.request.number] = pending
 
     def takers(self) -> set[InstanceId]:
         return (self.up - self.draining) & self.table.keys()
@@ -106,24 +109,23 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(deadline_s=st.sampled_from([1.0, 2.0, 3.0]), priority=st.sampled_from([0, 1, 200]))
     def offer(self, deadline_s: float, priority: int) -> None:
         self.number += 1
-        made = request(self.number)
-        made.deadline_s, made.priority = deadline_s, priority
-        self.open[made.number] = self.waiting[made.number] = made
+        made = request(self.number, deadline_s=deadline_s, priority=priority)
+        self.open[self.number] = self.waiting[self.number] = made
         last = max(
             (each for each in self.waiting.values() if not each.deaths),
-            key=lambda each: (DISCIPLINES[self.discipline](each), each.number),
+            key=lambda each: (DISCIPLINES[self.discipline](each), each.request.number),
         )
         if len(self.waiting) <= 5 or last is not made:  # a full queue lets the last one go
             ended = [
-                each.request
+                each.pending
                 for each in self.execute(self.core.offer(made))
                 if isinstance(each, Fail)
             ]
-            assert ended == ([last] if last.over else [])
+            assert ended == ([last] if last.ended else [])
             return
         with pytest.raises(ResourceExhausted):
             self.core.offer(made)
-        del self.open[made.number], self.waiting[made.number]
+        del self.open[self.number], self.waiting[self.number]
 
     @rule(discipline=st.sampled_from(sorted(DISCIPLINES)), choice=st.sampled_from(sorted(CHOICES)))
     def policy(self, discipline: Discipline, choice: InstanceChoice) -> None:
@@ -173,11 +175,10 @@ class AnyOrder(RuleBasedStateMachine):
         key = data.draw(st.sampled_from(sorted(self.dialed)))
         fallen, self.held[key] = self.held[key], {}
         for held in fallen.values():
-            held.sent = seen
             self.returned(held)
         self.up.discard(key)
         self.draining.discard(key)
-        self.execute(self.core.down(key))
+        self.execute(self.core.down(key, () if seen else fallen))
 
     @precondition(lambda self: any(self.held.values()))
     @rule(data=st.data(), refused=st.booleans())
@@ -196,8 +197,8 @@ class AnyOrder(RuleBasedStateMachine):
         """The caller goes, or its deadline passes."""
         gone = self.open[data.draw(st.sampled_from(sorted(self.open)))]
         decisions = self.core.expire(gone) if expired else self.core.cancel(gone)
-        self.open.pop(gone.number)
-        self.waiting.pop(gone.number, None)
+        self.open.pop(gone.request.number)
+        self.waiting.pop(gone.request.number, None)
         self.execute(decisions)
         assert expired == any(isinstance(decision, Fail) for decision in decisions)
 
@@ -216,7 +217,7 @@ class AnyOrder(RuleBasedStateMachine):
         shared = {key for key in takers if self.table[key].share > 0}
         free = [key for key in shared or takers if len(self.held[key]) < self.credits[key]]
         suspected = [any(held.deaths for held in self.held[key].values()) for key in free]
-        suspects = [request for request in self.waiting.values() if request.deaths]
+        suspects = [each for each in self.waiting.values() if each.deaths]
         assert not (free and len(self.waiting) > len(suspects))
         assert all(suspected) or not suspects
 

@@ -21,6 +21,7 @@ from services.kit.errors import ResourceExhausted
 from services.router.core.dispatch.decisions import Decision, Fail, Reply, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, Limits, ModelRoutes, Request
+from services.router.core.pending_request import PendingRequest
 
 SLO_S = 0.1
 ROUTES = ModelRoutes("m", SLO_S, 95, "shares")
@@ -99,9 +100,11 @@ class World:
 
     def _ask(self, client: str) -> None:
         deadline_s = self.now_s + SLO_S
-        request = Request(next(self._numbers), "m", b"", self.now_s, deadline_s, client=client)
+        request = Request(
+            next(self._numbers), "m", b"", self.now_s, deadline_s, client=lambda: client
+        )
         try:
-            self._carry_out(self.core.offer(request))
+            self._carry_out(self.core.offer(PendingRequest(request)))
         except ResourceExhausted as error:
             self.retry_after_s.append(error.retry_after_s or 0.0)
             self.failed[error.reason] += 1
@@ -110,11 +113,11 @@ class World:
         for decision in decisions:
             match decision:
                 case Send(to, sent):
-                    self.workers[to.id].waiting.append(sent.number)
+                    self.workers[to.id].waiting.append(sent.request.number)
                     self._start(to.id)
                 case Reply(by, done):
-                    met = self.now_s <= done.deadline_s
-                    (self.in_time if met else self.late)[done.client] += 1
+                    met = self.now_s <= done.request.deadline_s
+                    (self.in_time if met else self.late)[done.client()] += 1
                     self.by_instance[by.segment_id] += 1
                 case Fail(_, error):
                     self.failed[error.reason] += 1
@@ -194,7 +197,7 @@ def test_when_the_overload_ends_everybody_is_served_again() -> None:
     world.run(0.5, 2.0)
 
     assert not world.failed
-    assert not world.core.overload.on
+    assert not world.core.overload.active
 
 
 @pytest.mark.parametrize(("fair", "least", "most"), [(True, 0.94, 1.1), (False, 0.0, 0.7)])

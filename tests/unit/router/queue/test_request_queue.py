@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from services.kit.config import Discipline
 from services.router.core.model import Request
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES, by_arrival, by_deadline
-from services.router.core.queue.request_queue import Queue
+from services.router.core.queue.request_queue import RequestQueue
 
 
-def request(number: int, deadline_s: float = 1.0, priority: int = 0, client: str = "") -> Request:
-    return Request(number, "m", b"12345", 0.0, deadline_s, priority=priority, client=client)
+def request(
+    number: int, deadline_s: float = 1.0, priority: int = 0, client: str = ""
+) -> PendingRequest:
+    made = Request(number, "m", b"12345", 0.0, deadline_s, priority=priority, client=lambda: client)
+    return PendingRequest(made)
 
 
 REQUESTS = st.lists(
@@ -28,7 +32,7 @@ REQUESTS = st.lists(
 def test_what_stays_comes_out_in_order_of_arrival_however_it_went_in(
     order: list[int], removed: set[int], returned: set[int]
 ) -> None:
-    queue = Queue(by_arrival)
+    queue = RequestQueue(by_arrival)
     requests = {number: request(number) for number in order}
     for number in order:
         queue.push(requests[number])
@@ -40,7 +44,7 @@ def test_what_stays_comes_out_in_order_of_arrival_however_it_went_in(
     stays = sorted((set(order) - removed) | (removed & returned))
 
     assert len(queue) == len(stays)
-    assert [entry.number for entry in queue.clear()] == stays
+    assert [entry.request.number for entry in queue.clear()] == stays
 
 
 @given(
@@ -48,11 +52,11 @@ def test_what_stays_comes_out_in_order_of_arrival_however_it_went_in(
     st.lists(st.tuples(st.sampled_from(sorted(DISCIPLINES)), st.booleans()), min_size=1),
 )
 def test_another_order_loses_and_doubles_nothing(
-    requests: list[Request], orders: list[tuple[Discipline, bool]]
+    requests: list[PendingRequest], orders: list[tuple[Discipline, bool]]
 ) -> None:
     """Whatever orders come one after the other, the last one holds, and all are there once."""
     byte_budget = ByteBudget()
-    queue = Queue(by_arrival, byte_budget=byte_budget)
+    queue = RequestQueue(by_arrival, byte_budget=byte_budget)
     for each in requests:
         queue.push(each)
 
@@ -61,18 +65,22 @@ def test_another_order_loses_and_doubles_nothing(
 
     assert queue.size_bytes == byte_budget.used_bytes == 5 * len(requests)
     served = queue.clear()
-    assert sorted(each.number for each in served) == [each.number for each in requests]
+    assert sorted(each.request.number for each in served) == [
+        each.request.number for each in requests
+    ]
     discipline, fair = orders[-1]
     for client in "abc" if fair else [None]:
-        mine = [each for each in served if client in (None, each.client)]
+        mine = [each for each in served if client in (None, each.client())]
         key = DISCIPLINES[discipline]
-        assert mine == sorted(mine, key=lambda each: (key(each), each.number))
+        assert mine == sorted(mine, key=lambda each: (key(each), each.request.number))
     assert queue.size_bytes == byte_budget.used_bytes == 0
 
 
 @given(REQUESTS)
-def test_how_many_go_before_a_request_is_known_before_it_waits(requests: list[Request]) -> None:
-    queue = Queue(by_deadline)
+def test_how_many_go_before_a_request_is_known_before_it_waits(
+    requests: list[PendingRequest],
+) -> None:
+    queue = RequestQueue(by_deadline)
     for each in requests[1:]:
         queue.push(each)
     if not requests:
@@ -89,20 +97,20 @@ def test_no_client_that_waits_is_more_than_one_request_behind_another(
     clients: list[str], served: int
 ) -> None:
     """Start-time fair queueing: the bound of a whole request holds at any time."""
-    queue = Queue(by_arrival, fair=True)
+    queue = RequestQueue(by_arrival, fair=True)
     for number, client in enumerate(clients):
         queue.push(request(number, client=client))
     had: Counter[str] = Counter(dict.fromkeys(clients, 0))
 
     for _ in range(min(served, len(clients))):
-        had[queue.pop().client] += 1
-        waiting = {each.client for each in queue}
+        had[queue.pop().client()] += 1
+        waiting = {each.client() for each in queue}
         if waiting:
             assert max(had.values()) - min(had[client] for client in waiting) <= 1
 
 
 def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
-    queue = Queue(by_arrival, fair=True)
+    queue = RequestQueue(by_arrival, fair=True)
     for number in range(10):
         queue.push(request(number, client="a"))
     for _ in range(5):
@@ -110,18 +118,18 @@ def test_turns_are_not_saved_up_by_a_client_that_was_away() -> None:
     for number in range(10, 15):
         queue.push(request(number, client="b"))
 
-    assert "".join(queue.pop().client for _ in range(6)) in {"bababa", "ababab"}
+    assert "".join(queue.pop().client() for _ in range(6)) in {"bababa", "ababab"}
 
 
 def test_a_full_queue_makes_room_at_the_expense_of_the_client_that_has_the_most() -> None:
-    queue = Queue(by_arrival, fair=True)
+    queue = RequestQueue(by_arrival, fair=True)
     for number in range(5):
         queue.push(request(number, client="greedy"))
 
     displaced = queue.behind(request(9, client="modest"))
 
     assert displaced is not None
-    assert (displaced.number, displaced.client) == (4, "greedy")
+    assert (displaced.request.number, displaced.client()) == (4, "greedy")
     assert queue.behind(request(9, client="greedy")) is None
 
 
@@ -129,25 +137,27 @@ def test_who_asks_is_only_found_out_where_clients_take_turns() -> None:
     """Finding out costs something, and hardly ever matters."""
     asked: list[int] = []
 
-    def anonymous(number: int) -> Request:
-        made = request(number)
-        made.whose = lambda: asked.append(number) or f"c{number}"  # type: ignore[func-returns-value]  # notes the call
-        return made
+    def anonymous(number: int) -> PendingRequest:
+        def client() -> str:
+            asked.append(number)
+            return f"c{number}"
 
-    queue = Queue(by_arrival)
+        return PendingRequest(Request(number, "m", b"", 0.0, 1.0, client=client))
+
+    queue = RequestQueue(by_arrival)
     queue.push(anonymous(1))
     assert not asked
     queue.arrange(by_arrival, fair=True)
     queue.push(anonymous(2))
 
     assert asked == [1, 2]
-    assert [each.client for each in queue.clear()] == ["c1", "c2"]
+    assert [each.client() for each in queue.clear()] == ["c1", "c2"]
 
 
 @pytest.mark.parametrize("fair", [False, True])
 def test_requests_that_left_early_do_not_stay_in_memory(fair: bool) -> None:
     """With no instance at all, callers come and give up for ever, each under another name."""
-    queue = Queue(by_arrival, fair=fair)
+    queue = RequestQueue(by_arrival, fair=fair)
     queue.push(request(0, client="patient"))
     for number in range(1, 5_000):
         gone = request(number, client=f"client {number}")

@@ -17,6 +17,7 @@ from services.kit.config import Discipline
 from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
+from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.boost import CLASSES
 
 BOUND_S = 5.0
@@ -99,9 +100,9 @@ def test_other_disciplines_do_not_look_at_predictions(discipline: Discipline) ->
     core.offer(blocker(core))
     for each in (first, second):
         core.offer(each)
-    core.foretell(second, 0)
+    core.predict_length(second, 0)
 
-    assert finish(core, 9_999)[0].request is first
+    assert finish(core, 9_999)[0].pending is first
 
 
 def test_a_prediction_that_comes_late_still_counts_while_its_request_waits() -> None:
@@ -110,12 +111,12 @@ def test_a_prediction_that_comes_late_still_counts_while_its_request_waits() -> 
     long, short = request(10_000, core.now_s), request(10_001, core.now_s)
     for each in (long, short):
         core.offer(each)
-    core.foretell(long, 4)
-    core.foretell(short, 0)
+    core.predict_length(long, 4)
+    core.predict_length(short, 0)
 
-    assert finish(core, 9_999)[0].request is short
-    core.foretell(long, 0)  # it comes again, now that nobody asks for it: no harm
-    assert finish(core, short.number)[0].request is long
+    assert finish(core, 9_999)[0].pending is short
+    core.predict_length(long, 0)  # it comes again, now that nobody asks for it: no harm
+    assert finish(core, short.request.number)[0].pending is long
 
 
 def test_a_prediction_for_a_request_that_is_served_or_gone_harms_nothing() -> None:
@@ -124,11 +125,11 @@ def test_a_prediction_for_a_request_that_is_served_or_gone_harms_nothing() -> No
     core.offer(gone := request(10_000, core.now_s))
     core.cancel(gone)
 
-    core.foretell(held, 2)
-    core.foretell(gone, 0)
+    core.predict_length(held, 2)
+    core.predict_length(gone, 0)
 
     assert core.queue_depth == 0
-    assert finish(core, held.number) == []
+    assert finish(core, held.request.number) == []
 
 
 def test_what_answers_took_is_learned_and_short_ones_gain() -> None:
@@ -153,7 +154,7 @@ def test_what_waited_for_a_dead_worker_teaches_nothing() -> None:
     core, twin = taught(bound_s=1e6), taught(bound_s=1e6)
     for number in range(40):
         core.offer(unlucky := request(number, core.now_s))
-        core.foretell(unlucky, 0)
+        core.predict_length(unlucky, 0)
         core.down(INSTANCE.id)
         core.up(INSTANCE.id, 1)
         core.result(INSTANCE.id, number, refused=False, now_s=core.now_s + 1e4)
@@ -187,8 +188,8 @@ def served(
         elif kind == 1:
             decisions = core.offer(requests[number])
         else:
-            core.foretell(requests[number], jobs[number].length_class)
-        for sent in (each.request.number for each in decisions if isinstance(each, Send)):
+            core.predict_length(requests[number], jobs[number].length_class)
+        for sent in (each.pending.request.number for each in decisions if isinstance(each, Send)):
             course.starts_s[sent] = now_s - begin_s
             course.order.append(sent)
             heappush(events, (now_s + jobs[sent].service_s, 0, sent))
@@ -209,27 +210,27 @@ def serve(core: Dispatcher, numbers: range) -> None:
     """Serve jobs of all classes that came together, their lengths foretold."""
     for number in numbers:
         core.offer(made := request(number, core.now_s))
-        core.foretell(made, number % CLASSES)
-    held = [number for number in numbers if core.held(INSTANCE.id, number)]
+        core.predict_length(made, number % CLASSES)
+    held = [number for number in numbers if number in core.states[INSTANCE.id].in_flight]
     while held:
         first = held.pop(0)
         ended_s = core.now_s + SERVICES_S[first % CLASSES]
         decisions = core.result(INSTANCE.id, first, refused=False, now_s=ended_s)
-        held += [each.request.number for each in decisions if isinstance(each, Send)]
+        held += [each.pending.request.number for each in decisions if isinstance(each, Send)]
 
 
 def boost_s(core: Dispatcher, length_class: int) -> float:
     """Return what a class would be boosted by now."""
     asked = request(-10_000, core.now_s)
-    core.foretell(asked, length_class)
+    core.predict_length(asked, length_class)
     return asked.boost_s
 
 
-def request(number: int, arrived_s: float) -> Request:
-    return Request(number, "text", b"", arrived_s, inf)
+def request(number: int, arrived_s: float) -> PendingRequest:
+    return PendingRequest(Request(number, "text", b"", arrived_s, inf))
 
 
-def blocker(core: Dispatcher) -> Request:
+def blocker(core: Dispatcher) -> PendingRequest:
     return request(9_999, core.now_s)
 
 

@@ -1,8 +1,8 @@
 """The stages of one model's pipelines after the first: a queue and instances of its own for each.
 
-Nothing that was begun is refused for want of room. Instead nothing is begun that could not go on: a
-stage whose next one has no instance that takes work, or has a long queue, is closed until it has.
-What waits where the routing table has no instance any more begins anew on another variant.
+A request that was begun is never refused for lack of room. Instead no request is begun that could
+not go on: a stage whose next stage has no instance that takes requests, or has a long queue, is
+closed until it has. Requests that wait at a stage without instances start again on another variant.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from dataclasses import replace
 from services.router.core.balancing.instance_choice import CHOICES
 from services.router.core.dispatch.decisions import Decision, Restart
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.model import Instance, ModelRoutes, Request
+from services.router.core.model import Instance, ModelRoutes
+from services.router.core.pending_request import PendingRequest
 
-_FULL, _EMPTIER = 2, 1
+_LONG, _SHORT = 2, 1
 """A queue is long from so many requests per credit on, until there are no more than so many."""
 
-Key = tuple[str, int]
+StageKey = tuple[str, int]
 """A variant and a stage of it, > 0."""
 
 
@@ -33,24 +34,24 @@ class Stages:
     """The later stages of one model.
 
     Args:
-        first: The dispatcher of the model, whose instances run variants in one piece, and first
-            stages.
+        first: The dispatcher of the model, whose instances run first stages, and variants that are
+            no pipelines.
         make: Makes the dispatcher of a stage.
     """
 
     def __init__(self, first: Dispatcher, make: Callable[[ModelRoutes], Dispatcher]) -> None:
         self.first = first
         self._make = make
-        self._later: dict[Key, Dispatcher] = {}
+        self._later: dict[StageKey, Dispatcher] = {}
         self._depths: dict[str, int] = {}  # stages, by variant
-        self._full: set[Key] = set()
+        self._full: set[StageKey] = set()
 
     def __iter__(self) -> Iterator[Dispatcher]:
         return iter(self._later.values())
 
     @property
     def idle(self) -> bool:
-        """There are no stages, nor is there anything left of any."""
+        """Whether there are no stages, nor is anything left of any."""
         return not self._depths and not self._later
 
     def of(self, instance: Instance) -> Dispatcher:
@@ -61,15 +62,15 @@ class Stages:
         """Return the dispatcher of the stage after an instance's; None: it is gone."""
         return self._later.get((instance.variant, instance.stage + 1))
 
-    def at(self, request: Request) -> Dispatcher:
+    def holding(self, pending: PendingRequest) -> Dispatcher:
         """Return the dispatcher that has a request."""
-        pipeline = request.pipeline
-        found = self._later.get((pipeline.variant, pipeline.stage)) if pipeline else None
+        at = pending.pipeline
+        found = self._later.get((at.variant, at.stage)) if at else None
         return found or self.first
 
-    def swap(self, routes: ModelRoutes) -> list[Decision]:
+    def swap(self, routes: ModelRoutes, now_s: float) -> list[Decision]:
         """Take over a new routing table's entry for the model; before its first stage does."""
-        wanted: dict[Key, list[Instance]] = {}
+        wanted: dict[StageKey, list[Instance]] = {}
         for instance in routes.instances:
             if instance.stage:
                 wanted.setdefault(_key(instance), []).append(instance)
@@ -79,30 +80,31 @@ class Stages:
             own = replace(
                 routes,
                 instances=tuple(wanted.get(key, ())),
-                # What was begun does not wait for a better time or place.
+                # A request that was begun does not wait for a better time or place.
                 instance_choice=routes.instance_choice
                 if routes.instance_choice in CHOICES
                 else "least_expected_completion",
             )
             if key not in self._later:
                 self._later[key] = self._make(replace(own, instances=()))
-            decisions += self._later[key].swap(own)
+            decisions += self._later[key].swap(own, now_s)
         return decisions
 
     def retire(self) -> list[Decision]:
-        """The model is gone: what waits fails, and what is computed where it could not go on."""
+        """Remove the model: waiting requests fail, and those that could not go on."""
         self._depths = {}
         return [decision for each in self._later.values() for decision in each.retire()]
 
-    def settle(self) -> list[Decision]:
-        """Open and close stages after something happened; free what waits in vain."""
+    def settle(self, now_s: float) -> list[Decision]:
+        """Open and close stages after an event; free requests that wait in vain."""
         decisions: list[Decision] = list(self._stranded())
         for key in sorted(self._later, key=lambda each: -each[1]):
-            self._weigh(key)
+            self._measure(key)
         for (variant, stage), dispatcher in self._later.items():
             if stage + 1 < self._depths.get(variant, 0):
-                decisions += dispatcher.close(*self._closed([(variant, stage + 1)]))
-        decisions += self.first.close(*self._closed((variant, 1) for variant in self._depths))
+                decisions += dispatcher.close(*self._closed([(variant, stage + 1)]), now_s)
+        firsts = self._closed((variant, 1) for variant in self._depths)
+        decisions += self.first.close(*firsts, now_s)
         self._later = {
             key: each for key, each in self._later.items() if each.routes.instances or each.occupied
         }
@@ -111,22 +113,22 @@ class Stages:
 
     # ---- inside --------------------------------------------------------------------------------
 
-    def _weigh(self, key: Key) -> None:
-        """Find out whether a stage's queue is long."""
+    def _measure(self, key: StageKey) -> None:
+        """Determine whether a stage's queue is long."""
         dispatcher = self._later[key]
-        most = (_EMPTIER if key in self._full else _FULL) * dispatcher.slots
-        if dispatcher.queue_depth > most:
+        limit = (_SHORT if key in self._full else _LONG) * dispatcher.slots
+        if dispatcher.queue_depth > limit:
             self._full.add(key)
         else:
             self._full.discard(key)
 
-    def _closed(self, nexts: Iterable[Key]) -> tuple[frozenset[str], frozenset[str]]:
+    def _closed(self, nexts: Iterable[StageKey]) -> tuple[frozenset[str], frozenset[str]]:
         """Return the variants whose next stage cannot be reached, and those where it is full."""
         nexts = tuple(nexts)
         broken = {key[0] for key in nexts if not self._works(key)}
         return frozenset(broken), frozenset(key[0] for key in nexts if key in self._full)
 
-    def _works(self, key: Key) -> bool:
+    def _works(self, key: StageKey) -> bool:
         dispatcher = self._later.get(key)
         return dispatcher is not None and dispatcher.ready
 
@@ -137,5 +139,5 @@ class Stages:
                     yield from map(Restart, each.give_up())
 
 
-def _key(instance: Instance) -> Key:
+def _key(instance: Instance) -> StageKey:
     return instance.variant, instance.stage

@@ -1,0 +1,159 @@
+"""A request from its arrival until it ends, and what the dispatcher has done with it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.router.core.model import InstanceId, Request, ResponseReceiver
+from services.router.core.pipeline.pipeline_request import PipelineRequest
+from services.router.core.single_response import SingleResponse
+
+
+@dataclass(slots=True, eq=False)
+class PendingRequest:
+    """The dispatch state of one request.
+
+    Only its own methods change it, and only `core.dispatch` and `core.queue` call those; all other
+    code reads.
+
+    Attributes:
+        request: The request as it arrived, or the one that stands for it at a stage of a pipeline.
+        origin: The client's request that this one stands for; None: it is the client's own.
+        pipeline: Progress through a pipeline, once a stage has answered.
+        stand_in: Of a client's request: the newest one that stands for it at a stage.
+        attempts: Workers it was given to.
+        deaths: Workers that died while they held it.
+        holder: The worker that has it; None while it waits.
+        hedge: A second worker that has it as well.
+        assigned_s: When it was last given to a worker.
+        load: Requests that this worker then had, itself included.
+        ended: The caller was answered, was given an error, or has gone.
+        answering: A part of the answer has come: no other worker can answer it any more.
+        responses: Responses that have come.
+        response_gap_s: Time between the newest response and the one before, or the assignment.
+        length_class: Predicted length of its answer; None: no prediction has come.
+        boost_s: How much earlier it is ranked because of that, s.
+        known_client: Identity of the client, once it was needed.
+    """
+
+    request: Request
+    origin: PendingRequest | None = None
+    pipeline: PipelineRequest | None = None
+    stand_in: PendingRequest | None = None
+    attempts: int = 0
+    deaths: int = 0
+    holder: InstanceId | None = None
+    hedge: InstanceId | None = None
+    assigned_s: float = 0.0
+    load: int = 0
+    ended: bool = False
+    answering: bool = False
+    responses: int = 0
+    response_gap_s: float = 0.0
+    length_class: int | None = None
+    boost_s: float = 0.0
+    known_client: str = ""
+    _responded_s: float = 0.0
+    _single: SingleResponse | None = None
+
+    # ---- what others read ----------------------------------------------------------------------
+
+    @property
+    def order(self) -> int:
+        """Rank by arrival; at a later stage of a pipeline that of the client's request."""
+        return (self.origin or self).request.number
+
+    @property
+    def queue_s(self) -> float:
+        """Time it has waited for instances, all stages of a pipeline together, s."""
+        if self.pipeline is None:
+            return self.assigned_s - self.request.arrived_s
+        return self.pipeline.waited_s((self.stand_in or self).assigned_s)
+
+    @property
+    def receiver(self) -> ResponseReceiver | None:
+        """What takes its responses; None: a single response is expected, and none has come."""
+        return self.request.receiver or self._single
+
+    def client(self) -> str:
+        """Return the client's identity, determined when it is first needed."""
+        if not self.known_client and self.request.client is not None:
+            self.known_client = self.request.client()
+        return self.known_client
+
+    # ---- what the dispatcher does --------------------------------------------------------------
+
+    def assign(self, instance: InstanceId, load: int, now_s: float) -> None:
+        """Give it to an instance that now holds `load` requests."""
+        self.holder = instance
+        self._count_attempt(load, now_s)
+
+    def assign_hedge(self, instance: InstanceId, load: int, now_s: float) -> None:
+        """Give it to a second instance as well."""
+        self.hedge = instance
+        self._count_attempt(load, now_s)
+
+    def lose(self, instance: InstanceId) -> bool:
+        """Take it from an instance that will not answer it; return if another still may."""
+        was_holder = self.holder == instance
+        if self.hedge is not None:
+            self.holder = self.hedge if was_holder else self.holder
+            self.hedge = None
+            if not (self.answering and was_holder):
+                return True
+        self.holder = None
+        return False
+
+    def count_death(self) -> None:
+        """Note that a worker died while it held this request."""
+        self.deaths += 1
+
+    def begin_answer(self, instance: InstanceId, now_s: float) -> None:
+        """Take a response of an instance that is not its last: no other can answer any more."""
+        if self.hedge == instance:
+            self.holder, self.hedge = instance, self.holder
+        self.answering = True
+        self._count_response(now_s)
+        if self.receiver is None:
+            self._single = SingleResponse(self.request.model)
+
+    def answer(self, now_s: float) -> None:
+        """Take its last response."""
+        self.ended = True
+        self._count_response(now_s)
+
+    def end(self) -> None:
+        """End it without an answer."""
+        self.ended = True
+
+    def rank(self, length_class: int, boost_s: float) -> None:
+        """Set the predicted length and the boost that follows from it."""
+        self.length_class, self.boost_s = length_class, boost_s
+
+    def start_pipeline(self) -> PipelineRequest:
+        """Return its progress through a pipeline, which begins with the first stage's answer."""
+        self.pipeline = self.pipeline or PipelineRequest(self.request)
+        return self.pipeline
+
+    def enter_stage(self, request: Request) -> PendingRequest:
+        """Return the pending request that stands for it at the next stage."""
+        origin = self.origin or self
+        origin.stand_in = PendingRequest(
+            request,
+            origin,
+            self.pipeline,
+            length_class=origin.length_class,
+            boost_s=origin.boost_s,
+            known_client=origin.known_client,
+        )
+        return origin.stand_in
+
+    def _count_attempt(self, load: int, now_s: float) -> None:
+        self.load = load
+        self.attempts += 1
+        self.assigned_s = now_s
+
+    def _count_response(self, now_s: float) -> None:
+        self.response_gap_s = now_s - (self._responded_s if self.responses else self.assigned_s)
+        self.responses += 1
+        self._responded_s = now_s
