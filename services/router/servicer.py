@@ -130,8 +130,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
     ) -> pb.RepositoryIndexResponse:
         """Return every model, and whether it takes requests."""
         registry = self._engine.registry
-        entries = repository.index(registry, request.repository_name, ready_only=request.ready)
-        return messages.index(entries)
+        return repository.index(registry, request.repository_name, ready_only=request.ready)
 
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Context
@@ -190,14 +189,14 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         if request.model_name:
             self._engine.registry.model(request.model_name)
         repository.check_unchanged(request.settings)
-        return messages.trace_settings(repository.trace_settings(recording=tracing.recording()))
+        return repository.trace_settings(recording=tracing.recording())
 
     async def LogSettings(
         self, request: pb.LogSettingsRequest, context: Context
     ) -> pb.LogSettingsResponse:
         """Return how this process logs."""
         repository.check_unchanged(request.settings)
-        return messages.log_settings(repository.log_settings(self._log_level))
+        return repository.log_settings(self._log_level)
 
     def _statistics(self, dispatcher: Dispatcher) -> pb.ModelStatistics:
         model = dispatcher.routes.model

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
 from services.kit.errors import ResourceExhausted, Unavailable
@@ -13,7 +11,6 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION
 from services.router.core.wire import Head, read_head
 from services.router.core.worker_port import Hello
-from services.router.frontend.repository import Entry, Setting
 
 EXTENSIONS = (
     "binary_tensor_data",
@@ -175,31 +172,3 @@ def _per_batch(size: int, items: Durations) -> pb.StatisticDuration:
     return pb.StatisticDuration(
         count=max(round(items.count / size), 1), ns=int(items.total_s / size * 1e9)
     )
-
-
-def index(entries: Iterable[Entry]) -> pb.RepositoryIndexResponse:
-    """Return the models as Triton's repository index."""
-    models = [pb.RepositoryIndexResponse.ModelIndex(**entry._asdict()) for entry in entries]
-    return pb.RepositoryIndexResponse(models=models)
-
-
-def trace_settings(settings: Mapping[str, Iterable[str]]) -> pb.TraceSettingResponse:
-    """Return settings by name."""
-    value = pb.TraceSettingResponse.SettingValue
-    return pb.TraceSettingResponse(
-        settings={name: value(value=values) for name, values in settings.items()}
-    )
-
-
-def log_settings(settings: Mapping[str, Setting]) -> pb.LogSettingsResponse:
-    """Return settings by name."""
-    return pb.LogSettingsResponse(
-        settings={name: _log_value(setting) for name, setting in settings.items()}
-    )
-
-
-def _log_value(setting: Setting) -> pb.LogSettingsResponse.SettingValue:
-    value = pb.LogSettingsResponse.SettingValue
-    if isinstance(setting, bool):
-        return value(bool_param=setting)
-    return value(uint32_param=setting) if isinstance(setting, int) else value(string_param=setting)

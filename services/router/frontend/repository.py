@@ -1,13 +1,10 @@
-"""What clients may ask of a model repository and of a server's settings, where a planner decides.
-
-Pure answers and refusals; wire <-> these words is the servicer's.
-"""
+"""Answers about a model repository and a server's settings, where the planner decides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable
 
+from inference import grpc_service_pb2 as pb
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -18,28 +15,16 @@ from services.kit.errors import (
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION, ModelRegistry
 
-READY: Final = "READY"
-UNAVAILABLE: Final = "UNAVAILABLE"
 
-Setting = bool | int | str
-
-
-class Entry(NamedTuple):
-    """A model in the index. Attributes: name, version, state, reason ("" where READY)."""
-
-    name: str
-    version: str
-    state: str
-    reason: str
-
-
-def index(registry: ModelRegistry, repository: str, *, ready_only: bool) -> Iterator[Entry]:
-    """Yield the models that clients may name, by name.
+def index(
+    registry: ModelRegistry, repository: str, *, ready_only: bool
+) -> pb.RepositoryIndexResponse:
+    """Return the models that clients may name, by name.
 
     Args:
         registry: The router's models.
-        repository: The repository asked for; "": all.
-        ready_only: Leave out those that take no requests.
+        repository: Name of the repository; "": all.
+        ready_only: Leave out models that take no requests.
 
     Raises:
         InvalidArgument: A repository is named.
@@ -50,10 +35,17 @@ def index(registry: ModelRegistry, repository: str, *, ready_only: bool) -> Iter
             " repository_name empty",
             field="repository_name",
         )
+    found = pb.RepositoryIndexResponse()
     for dispatcher in sorted(registry, key=lambda dispatcher: dispatcher.routes.model):
-        why = _why_not_ready(registry, dispatcher)
-        if not (why and ready_only):
-            yield Entry(dispatcher.routes.model, VERSION, UNAVAILABLE if why else READY, why)
+        reason = _why_not_ready(registry, dispatcher)
+        if not (reason and ready_only):
+            found.models.add(
+                name=dispatcher.routes.model,
+                version=VERSION,
+                state="UNAVAILABLE" if reason else "READY",
+                reason=reason,
+            )
+    return found
 
 
 def _why_not_ready(registry: ModelRegistry, dispatcher: Dispatcher) -> str:
@@ -74,8 +66,8 @@ def fixed(registry: ModelRegistry, model: str, verb: str) -> ServiceError:
 
     Args:
         registry: The router's models.
-        model: The one to be changed.
-        verb: What is asked, for the message: "load" or "unload".
+        model: The model to change.
+        verb: For the message: "load" or "unload".
 
     Raises:
         ServiceError: As `Switchboard.model`: there is no such model.
@@ -100,7 +92,7 @@ def shared_memory(kind: str) -> ServiceError:
 
 
 def check_region(name: str) -> None:
-    """Refuse to tell about one region of shared memory; no region is ever registered.
+    """Refuse to report a region of shared memory; none is ever registered.
 
     Raises:
         NotFound: A region is named.
@@ -125,29 +117,35 @@ def check_unchanged(settings: Iterable[str]) -> None:
         )
 
 
-def log_settings(level: str) -> dict[str, Setting]:
+def log_settings(level: str) -> pb.LogSettingsResponse:
     """Return Triton's names for how this process logs: JSON lines to standard error.
 
     Args:
         level: "debug", "info", "warning" or "error".
     """
-    return {
-        "log_file": "",
-        "log_info": level in ("debug", "info"),
-        "log_warnings": level != "error",
-        "log_errors": True,
-        "log_verbose_level": int(level == "debug"),
-        "log_format": "ISO8601",
-    }
+    value = pb.LogSettingsResponse.SettingValue
+    return pb.LogSettingsResponse(
+        settings={
+            "log_file": value(string_param=""),
+            "log_info": value(bool_param=level in ("debug", "info")),
+            "log_warnings": value(bool_param=level != "error"),
+            "log_errors": value(bool_param=True),
+            "log_verbose_level": value(uint32_param=int(level == "debug")),
+            "log_format": value(string_param="ISO8601"),
+        }
+    )
 
 
-def trace_settings(*, recording: bool) -> dict[str, tuple[str, ...]]:
+def trace_settings(*, recording: bool) -> pb.TraceSettingResponse:
     """Return Triton's names for how requests are traced.
 
     Args:
         recording: This process records spans; otherwise callers' traces are only passed on.
     """
-    return {
-        "trace_level": ("TIMESTAMPS" if recording else "OFF",),
-        "trace_mode": ("opentelemetry",),
-    }
+    value = pb.TraceSettingResponse.SettingValue
+    return pb.TraceSettingResponse(
+        settings={
+            "trace_level": value(value=["TIMESTAMPS" if recording else "OFF"]),
+            "trace_mode": value(value=["opentelemetry"]),
+        }
+    )

@@ -99,8 +99,8 @@ async def test_no_region_of_shared_memory_exists(world: World) -> None:
 
 
 @pytest.mark.parametrize(("recording", "level"), [(False, "OFF"), (True, "TIMESTAMPS")])
-def test_traces_are_told_as_they_are_taken(recording: bool, level: str) -> None:
-    assert repository.trace_settings(recording=recording)["trace_level"] == (level,)
+def test_the_trace_level_says_whether_spans_are_recorded(recording: bool, level: str) -> None:
+    assert repository.trace_settings(recording=recording).settings["trace_level"].value == [level]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,8 @@ def test_traces_are_told_as_they_are_taken(recording: bool, level: str) -> None:
 def test_the_log_level_has_tritons_names(
     level: str, info: bool, warnings: bool, verbose: int
 ) -> None:
-    found = repository.log_settings(level)
+    found = repository.log_settings(level).settings
 
-    assert (found["log_info"], found["log_warnings"]) == (info, warnings)
-    assert (found["log_errors"], found["log_verbose_level"]) == (True, verbose)
+    assert (found["log_info"].bool_param, found["log_warnings"].bool_param) == (info, warnings)
+    assert found["log_errors"].bool_param
+    assert found["log_verbose_level"].uint32_param == verbose
