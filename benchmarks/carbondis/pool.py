@@ -1,24 +1,15 @@
-"""GPUs that several jobs share: queues, histories, violations, and a policy that decides.
-
-The paper's setting. In a router a worker serves one model, so there a pool has one job
-(`services.router.core.balancing.weigher`); the policies are the same.
-"""
+"""GPUs that several jobs share: queues, histories, violations, and a policy that decides."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from benchmarks.carbondis.shared import JobRequest, SharedGpu, SharedPolicy, SharedView
 from services.router.core.balancing.latency_history import LatencyHistory
-from services.router.core.balancing.policy import (
-    Gpu,
-    Placement,
-    Policy,
-    QueuedRequest,
-    QueueView,
-    Start,
-)
+from services.router.core.balancing.policy import Gpu, Placement
 
 _COUNT_ON = 2.0
 """Mean deviations above the mean that an answer can be counted on to come within."""
@@ -27,6 +18,13 @@ _RECENT = 1 / 512  # weight of the newest request in the share of late ones
 
 Intensity = Callable[[Gpu], float]
 """Carbon intensity where a GPU is, gCO2e/J."""
+
+
+class JobStart(NamedTuple):
+    """A request of a job that has begun, and where."""
+
+    queued: JobRequest
+    placement: Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Job:
     """
 
     constraint_s: float
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[SharedGpu, ...]
 
 
 @dataclass(slots=True)
@@ -47,20 +45,20 @@ class Pool:
     """Decides for several jobs.
 
     Attributes:
-        policy: Who runs where.
+        policy: Decides which request runs where.
         jobs: By index.
         violations: Requests that missed their constraint, by job.
-        late: Their share of the recent ones, by job.
-        again_s: The policy wants to be asked again by then; None: not before the next event.
+        late: Share of the recent requests that missed it, by job.
+        again_s: When the policy decides again at the latest; None: at the next event.
     """
 
-    policy: Policy
+    policy: SharedPolicy
     jobs: Sequence[Job]
     violations: list[int] = field(init=False)
     late: list[float] = field(init=False)
     again_s: float | None = None
     _answered: list[int] = field(init=False)
-    _queues: tuple[deque[QueuedRequest], ...] = field(init=False)
+    _queues: tuple[deque[JobRequest], ...] = field(init=False)
     _histories: dict[tuple[int, int], LatencyHistory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -70,20 +68,20 @@ class Pool:
         self._queues = tuple(deque() for _ in self.jobs)
 
     def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
-        """Let a request wait; `decide` says who begins."""
+        """Let a request wait; `decide` returns which begins."""
         wanted = self.jobs[job]
         placements = tuple(self._placement(job, gpu, size, intensity) for gpu in wanted.gpus)
-        queued = QueuedRequest(job, size, now_s, now_s + wanted.constraint_s, placements)
+        queued = JobRequest(size, now_s, now_s + wanted.constraint_s, placements, job)
         self._queues[job].append(queued)
 
-    def done(self, start: Start, now_s: float, latency_s: float, energy_j: float) -> None:
-        """A request is answered: learn, and free its GPU.
+    def done(self, start: JobStart, now_s: float, latency_s: float, energy_j: float) -> None:
+        """Learn from an answered request, and free its GPU.
 
         Args:
-            start: As `decide` said.
-            now_s: When.
-            latency_s: What the GPU took.
-            energy_j: What it spent on it above idle power.
+            start: As `decide` returned it.
+            now_s: The time.
+            latency_s: Processing time.
+            energy_j: Energy above idle power.
         """
         queued, gpu = start.queued, start.placement.gpu
         gpu.busy = False
@@ -95,11 +93,11 @@ class Pool:
         history = self._histories.setdefault((queued.job, gpu.rank), LatencyHistory())
         history.add(queued.size, latency_s, energy_j)
 
-    def decide(self, now_s: float, intensity_ratio: float) -> list[Start]:
+    def decide(self, now_s: float, intensity_ratio: float) -> list[JobStart]:
         """Return what begins now; their GPUs are busy from here on."""
-        starts: list[Start] = []
+        starts: list[JobStart] = []
         tightest_s = min(job.constraint_s for job in self.jobs)
-        view = QueueView(
+        view = SharedView(
             now_s, intensity_ratio, self._queues, self.violations, self.late, tightest_s
         )
         while True:
@@ -107,13 +105,14 @@ class Pool:
             if start is None:
                 return starts
             queued, placement = start
+            assert isinstance(queued, JobRequest)
             self._queues[queued.job].remove(queued)
             placement.gpu.busy = True
             placement.gpu.free_s = now_s + placement.latency_s
-            starts.append(start)
+            starts.append(JobStart(queued, placement))
 
     def _placement(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Placement:
-        """Return what is expected; what was never tried is believed to be quick and free."""
+        """Return the expectation; a GPU never tried is taken to be immediate and free."""
         history = self._histories.get((job, gpu.rank))
         known = history.estimate(size) if history else None
         if known is None:

@@ -10,8 +10,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.carbondis.baselines import DyBatch, RandomJob
-from benchmarks.carbondis.pool import Job, Pool
+from benchmarks.carbondis.pool import Job, JobStart, Pool
 from benchmarks.carbondis.profiles import A100, GpuClass
 from benchmarks.carbondis.setting import (
     J_PER_KWH,
@@ -24,10 +23,18 @@ from benchmarks.carbondis.setting import (
     grid,
     load,
 )
+from benchmarks.carbondis.shared import (
+    DyBatch,
+    InTurn,
+    RandomJob,
+    SharedCarbonAware,
+    SharedGpu,
+    SharedPolicy,
+    by_violations,
+)
 from services.router.core.balancing.baselines import HighPerf, LowEnergy
-from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
-from services.router.core.balancing.policy import Gpu, Policy, Start
+from services.router.core.balancing.policy import Gpu
 
 PERCENTILE = 95
 
@@ -107,13 +114,13 @@ MIXED = Fleet((0, 1, 2, 3, 4), 1)
 ALL_HIGH = Fleet((), 5, own_high=True)
 ALL_LOW = Fleet((0, 1, 2, 3, 4), 0)
 
-POLICIES: dict[str, tuple[Fleet, Callable[[], Policy]]] = {
-    "highperf": (ALL_HIGH, HighPerf),
-    "lowenergy": (ALL_LOW, LowEnergy),
+POLICIES: dict[str, tuple[Fleet, Callable[[], SharedPolicy]]] = {
+    "highperf": (ALL_HIGH, lambda: InTurn(HighPerf())),
+    "lowenergy": (ALL_LOW, lambda: InTurn(LowEnergy())),
     "dybatch": (MIXED, DyBatch),
     "random": (MIXED, lambda: RandomJob(5, Random(7))),
-    "carbondis": (MIXED, Carbondis),
-    "carbon-aware": (MIXED, CarbonAware),
+    "carbondis": (MIXED, lambda: InTurn(Carbondis(), by_violations)),
+    "carbon-aware": (MIXED, SharedCarbonAware),
 }
 
 
@@ -183,17 +190,17 @@ class Run:
         return self.ends_s[job] if own_end and job is not None else max(self.ends_s)
 
 
-def run(todo: Work, fleet: Fleet, policy: Policy) -> Run:
+def run(todo: Work, fleet: Fleet, policy: SharedPolicy) -> Run:
     """Let a policy serve a set."""
     return _Simulation(todo, fleet, policy).run()
 
 
 class _Simulation:
-    def __init__(self, todo: Work, fleet: Fleet, policy: Policy) -> None:
+    def __init__(self, todo: Work, fleet: Fleet, policy: SharedPolicy) -> None:
         self._todo, self._grid = todo, todo.grid
         powered: list[tuple[GpuClass, int | None]] = [(todo.jobs.low, job) for job in fleet.low]
         powered += [(A100, job if fleet.own_high else None) for job in range(fleet.high)]
-        gpus = [Gpu(number, kind.rank) for number, (kind, _) in enumerate(powered)]
+        gpus = [SharedGpu(number, kind.rank) for number, (kind, _) in enumerate(powered)]
         jobs = [
             Job(slo_s, tuple(g for g in gpus if powered[g.key][1] in (None, job)))
             for job, slo_s in enumerate(todo.slos_s)
@@ -202,7 +209,7 @@ class _Simulation:
             gpu.jobs = sum(gpu in job.gpus for job in jobs)
         self._pool = Pool(policy, jobs)
         self._costs = [_costs(todo.scales, kind) for kind, _ in powered]
-        self._running: list[tuple[float, int, Start, float, float]] = []
+        self._running: list[tuple[float, int, JobStart, float, float]] = []
         self._begun = 0
         count = len(todo.jobs.jobs)
         self._run = Run(todo, [[] for _ in range(count)], [0] * count, powered, [0.0] * count)

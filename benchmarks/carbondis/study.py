@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from benchmarks.carbondis.setting import ARRIVALS, PAPERS, SET1, SETS, Set
+from benchmarks.carbondis.shared import InTurn, SharedCarbonAware, by_violations
 from benchmarks.carbondis.simulate import (
     ALL_HIGH,
     MIXED,
@@ -20,7 +21,6 @@ from benchmarks.carbondis.simulate import (
     work,
 )
 from services.router.core.balancing.baselines import HighPerf
-from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
 
 SHORT = 2000
@@ -96,7 +96,7 @@ def solve(case: Case) -> dict[str, Outcome]:
 def sweep(threshold: float) -> Outcome:
     """Return CARBONDIS on set 1 with a CIT."""
     todo = work(Case(SET1, requests=SHORT))
-    return outcome(run(todo, MIXED, Carbondis(threshold)))
+    return outcome(run(todo, MIXED, InTurn(Carbondis(threshold), by_violations)))
 
 
 def parked(jobs: Set) -> tuple[Fleet, float]:
@@ -106,9 +106,9 @@ def parked(jobs: Set) -> tuple[Fleet, float]:
         The fleet, and its saving against HIGHPERF, %.
     """
     todo = work(Case(jobs, requests=SHORT))
-    highperf = run(todo, ALL_HIGH, HighPerf()).carbon_gco2e()
+    highperf = run(todo, ALL_HIGH, InTurn(HighPerf())).carbon_gco2e()
     for fleet in _fleets():
-        found = run(todo, fleet, CarbonAware())
+        found = run(todo, fleet, SharedCarbonAware())
         if all(found.slo_met()):
             return fleet, 100 * (1 - found.carbon_gco2e() / highperf)
     raise AssertionError(f"{jobs.name}: no fleet keeps every SLO")

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.carbondis.profiles import A100, P4, T4, GpuClass
 from benchmarks.carbondis.setting import ARRIVALS, SET2, SETS, Arrivals, Set
+from benchmarks.carbondis.shared import SharedCarbonAware
 from benchmarks.carbondis.simulate import MIXED, POLICIES, Case, bound_gco2e, run, work
-from services.router.core.balancing.carbon_aware import CarbonAware
 
 TABLE_III = {
     P4: ((18, 21, 26, 29, 32, 37), (81.64, 84.32, 85.09, 86.70, 88.06, 88.66)),
@@ -57,8 +57,8 @@ def test_at_one_and_a_half_times_the_load_long_requests_yield_and_every_slo_is_k
     """Job 2 has 20 ms and needs the A100 for a seventh of its requests; nobody else may be late."""
     todo = work(Case(SET2, "poisson-process", 2000, rate=1.5))
 
-    nobody_yields = run(todo, MIXED, CarbonAware(calm=1.0, most_late=2.0))
-    ours = run(todo, MIXED, CarbonAware())
+    nobody_yields = run(todo, MIXED, SharedCarbonAware(calm=1.0, most_late=2.0))
+    ours = run(todo, MIXED, SharedCarbonAware())
 
     assert nobody_yields.slo_met() == [True, False, True, True, True]
     assert all(ours.slo_met())

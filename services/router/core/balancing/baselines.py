@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from services.router.core.balancing.carbondis import lowest
 from services.router.core.balancing.policy import (
     Placement,
@@ -18,36 +16,22 @@ class HighPerf:
     """Only GPUs of the highest class, the one that is free soonest."""
 
     def decide(self, view: QueueView) -> PolicyDecision:
-        """Start the earliest request whose placement is free."""
-        return first_in_place(view, highest)
+        """Start the first request if such a GPU is free."""
+        return _start(view.queue[0], highest(view.queue[0], view.now_s))
 
 
 class LowEnergy:
     """Only GPUs of the lowest class, latency ignored."""
 
     def decide(self, view: QueueView) -> PolicyDecision:
-        """Start the earliest request whose placement is free."""
-        return first_in_place(view, lowest)
+        """Start the first request if such a GPU is free."""
+        return _start(view.queue[0], lowest(view.queue[0], view.now_s))
 
 
 def highest(queued: QueuedRequest, now_s: float) -> Placement:
     """Return the placement on the highest class that is free soonest."""
-    return max(
-        queued.placements, key=lambda placement: (placement.gpu.rank, -placement.gpu.ready_s(now_s))
-    )
+    return max(queued.placements, key=lambda each: (each.gpu.rank, -each.gpu.ready_s(now_s)))
 
 
-def first_in_place(
-    view: QueueView, prefer: Callable[[QueuedRequest, float], Placement]
-) -> PolicyDecision:
-    """Start the earliest first request of any job whose preferred placement is free."""
-    fronts = sorted((queue[0] for queue in view.queues if queue), key=_arrival)
-    for queued in fronts:
-        placement = prefer(queued, view.now_s)
-        if not placement.gpu.busy:
-            return PolicyDecision(Start(queued, placement))
-    return PolicyDecision(None)
-
-
-def _arrival(queued: QueuedRequest) -> float:
-    return queued.arrived_s
+def _start(queued: QueuedRequest, placement: Placement) -> PolicyDecision:
+    return PolicyDecision(None if placement.gpu.busy else Start(queued, placement))

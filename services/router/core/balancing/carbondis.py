@@ -22,7 +22,7 @@ from services.router.core.balancing.policy import (
 
 @dataclass(frozen=True, slots=True)
 class Carbondis:
-    """Low-end GPUs first; high-end ones for who would be late, and for all while CIR > CIT.
+    """Low-end GPUs first; high-end ones for requests that would be late, and for all if CIR > CIT.
 
     Attributes:
         intensity_threshold: CIT: ratio of the intensity to its average above which it is high.
@@ -31,17 +31,11 @@ class Carbondis:
     intensity_threshold: float = 1.0
 
     def decide(self, view: QueueView) -> PolicyDecision:
-        """Start the front of the first queue, most violations first, whose GPU is free."""
-        waiting = [job for job, queue in enumerate(view.queues) if queue]
-        if view.violations:
-            waiting.sort(key=lambda job: -view.violations[job])
+        """Start the first request if its GPU is free."""
         high_intensity = view.intensity_ratio > self.intensity_threshold
-        for job in waiting:
-            queued = view.queues[job][0]
-            placement = self._placement(queued, view.now_s, high_intensity=high_intensity)
-            if placement is not None:
-                return PolicyDecision(Start(queued, placement))
-        return PolicyDecision(None)
+        queued = view.queue[0]
+        placement = self._placement(queued, view.now_s, high_intensity=high_intensity)
+        return PolicyDecision(Start(queued, placement) if placement else None)
 
     def _placement(
         self, queued: QueuedRequest, now_s: float, *, high_intensity: bool
@@ -57,7 +51,7 @@ class Carbondis:
 
 
 def lowest(queued: QueuedRequest, now_s: float) -> Placement:
-    """Return the offer of the lowest class that is soonest free."""
+    """Return the placement on the lowest class that is free soonest."""
     return min(
         queued.placements, key=lambda placement: (placement.gpu.rank, placement.gpu.ready_s(now_s))
     )

@@ -1,12 +1,11 @@
 """Scheduling over GPUs of several classes: queued requests, their placements, and a policy.
 
-The same values serve one model of the router (its instances are the GPUs) and GPUs that several
-jobs share (as in the paper's evaluation). Time is seconds of one clock, always an argument.
+In the router the instances of a model are its GPUs. Time is seconds of one clock, always an
+argument.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -21,14 +20,12 @@ class Gpu:
         rank: Class: 0 is the low end, the class with the least idle power.
         free_s: When it is expected to take the next request; the past: it takes one now.
         busy: It cannot take one now, whatever was expected.
-        jobs: Number of jobs that share it.
     """
 
     key: int
     rank: int
     free_s: float = 0.0
     busy: bool = False
-    jobs: int = 1
 
     def ready_s(self, now_s: float) -> float:
         """Return when it takes the next request; an overdue one is expected to be as late again."""
@@ -62,39 +59,30 @@ class QueuedRequest:
     """A waiting request.
 
     Attributes:
-        job: Index of its job.
         size: Items in it (its batch size).
         arrived_s: Time of arrival (AT).
         due_s: When it must be answered: arrival and latency constraint (EXFT).
         placements: One for each GPU that may serve it; not empty.
     """
 
-    job: int
     size: int
     arrived_s: float
     due_s: float
     placements: tuple[Placement, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class QueueView:
-    """The queues that a policy decides on.
+class QueueView(NamedTuple):
+    """The queue that a policy decides on.
 
     Attributes:
         now_s: The time (CT).
         intensity_ratio: Intensity now over its average (CIR).
-        queues: Waiting requests, by job, in order.
-        violations: Requests that missed their constraint so far, by job.
-        late: Share of the recent requests that missed it, by job, 0..1.
-        tightest_s: Least latency constraint of any job, s; infinite: none.
+        queue: Waiting requests, in order; not empty.
     """
 
     now_s: float
     intensity_ratio: float
-    queues: Sequence[Sequence[QueuedRequest]]
-    violations: Sequence[int] = ()
-    late: Sequence[float] = ()
-    tightest_s: float = math.inf
+    queue: Sequence[QueuedRequest]
 
 
 class Start(NamedTuple):

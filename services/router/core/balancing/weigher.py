@@ -111,7 +111,7 @@ class InstanceWeigher:
         queued = [self._queued(each.request, states, gpus, slo_latency_s) for each in waiting]
         ratios = [_known(self._carbon.ratio(zone)) for zone in self._intensities]
         ratio = max((r for r in ratios if r is not None), default=1.0)
-        start, again_s = self.policy.decide(QueueView(now_s, ratio, (queued,)))
+        start, again_s = self.policy.decide(QueueView(now_s, ratio, queued))
         if start is None:
             return Pick(None, None, again_s)
         pending = waiting[queued.index(start.queued)]
@@ -138,7 +138,7 @@ class InstanceWeigher:
             self._placement(state, gpu, size) for state, gpu in zip(states, gpus, strict=True)
         )
         due_s = request.arrived_s + slo_latency_s
-        return QueuedRequest(0, size, request.arrived_s, due_s, placements)
+        return QueuedRequest(size, request.arrived_s, due_s, placements)
 
     def _placement(self, state: InstanceState, gpu: Gpu, size: int) -> Placement:
         """Return the expectation; an instance never tried is taken to be immediate and free."""
