@@ -19,24 +19,18 @@ from services.planner.adapters.agent_sessions import Agents
 from services.planner.adapters.model_loader import load_models
 from services.planner.adapters.router_sessions import Routers
 from services.planner.adapters.store import Store, open_store
+from services.planner.change_event import Notice
 from services.planner.control.account_reader import Hours
 from services.planner.control.accounting_writer import Books
-from services.planner.control.cluster_state import World
 from services.planner.control.counterfactual import Counterfactual
-from services.planner.control.online_search_loop import Learner
-from services.planner.control.plan_lifecycle import Conductor
-from services.planner.control.planning import Planning
+from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.publisher import Announcer
 from services.planner.control.queries import Questions
-from services.planner.control.reconciler import Parts, Reconciler
-from services.planner.control.rollout_executor import Executor
+from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import Policies
 from services.planner.core.accounting.fleet_sites import Sites
-from services.planner.core.fleet import Fleet
-from services.planner.core.forecast.demand import Demand
-from services.planner.core.grid_signal import GridSignal
+from services.planner.core.cycle.cluster_state import ClusterState, aims
 from services.planner.core.model import Model
-from services.planner.core.service_level import Aim, ServiceLevel
 from services.planner.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -95,41 +89,26 @@ class _Planner:
         settings, clock = deployment.planner, RealClock()
         self.zones = frozenset(node.zone for node in deployment.nodes.values())
         self.horizon = settings.horizon
-        fleet = Fleet(deployment.nodes, settings.triggers.settle_s)
-        configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
-        demand = Demand(configured_rps, settings.load_forecast, lambda: clock.now().timestamp())
-        aims = _aims(deployment)
-        level = ServiceLevel(aims)
-        self.world = World(
-            clock,
-            fleet,
-            demand,
-            level,
-            settings.objective,
-            settings.strategy,
-            signal=GridSignal(
-                settings.triggers.intensity_dwell_s, deployment.carbon.replay.speedup
-            ),
+        self.changed = changed = Notice()
+        self.state = state = ClusterState.of(deployment, models, clock, changed)
+        accounting = settings.accounting
+        sites = Sites(
+            deployment.nodes, state.fleet, state.intensity_gco2e_per_kwh, accounting.embodied
         )
-        changed, accounting = self.world.changed, settings.accounting
-        intensity = self.world.intensity_gco2e_per_kwh
-        sites = Sites(deployment.nodes, fleet, intensity, accounting.embodied)
         retention = timedelta(days=accounting.retention_d)
-        self.books = Books(store, clock, sites, aims, retention)
-        self.counterfactual = Counterfactual(settings, models, self.world, self.books.rate)
+        self.books = Books(store, clock, sites, aims(deployment), retention)
+        self.counterfactual = Counterfactual(settings, state, self.books.rate)
         policies = Policies(deployment, store)
-        self.announcer = Announcer(deployment, store, fleet, policies)
-        agents = Agents(fleet, self.books.read, self.world.tally, clock, changed)
-        routers = Routers(demand, level, self.world.tally, clock, changed)
-        executor = Executor(fleet, agents, routers, self.announcer, changed)
-        planning = Planning(settings, deployment.nodes, models, self.world, self.announcer)
-        conductor = Conductor(self.world, store, self.books, self.announcer, executor)
-        learner = Learner(settings, self.world, planning, store, conductor)
-        parts = Parts(self.world, planning, store, self.books, self.announcer, conductor, learner)
-        self.reconciler = Reconciler(settings, parts)
+        self.announcer = Announcer(deployment, store, state.fleet, policies)
+        agents = Agents(state.fleet, self.books.read, state.tally, clock, changed)
+        routers = Routers(state.demand, state.level, state.tally, clock, changed)
+        environment = LiveEnvironment(store, self.books, self.announcer, agents, routers)
+        self.reconciler = Reconciler(
+            settings, deployment.nodes, state, environment, self.books, self.announcer
+        )
         self.servicer = PlannerServicer(
             deployment,
-            world=self.world,
+            state=state,
             store=store,
             books=self.books,
             announcer=self.announcer,
@@ -141,23 +120,12 @@ class _Planner:
             questions=Questions(
                 settings,
                 models,
-                world=self.world,
+                state=state,
                 store=store,
                 books=self.books,
                 reconciler=self.reconciler,
             ),
         )
-
-
-def _aims(deployment: Deployment) -> dict[str, Aim]:
-    """Return what the deployment promises of each model."""
-    return {
-        name: Aim(
-            late_share=1 - model.slo.percentile / 100,
-            accuracies={variant: each.accuracy for variant, each in model.variants.items()},
-        )
-        for name, model in deployment.models.items()
-    }
 
 
 async def _work(
@@ -167,7 +135,7 @@ async def _work(
     stop: asyncio.Event,
 ) -> None:
     """Run the background tasks until `stop`; one that crashes ends the service."""
-    world = planner.world
+    state = planner.state
     async with asyncio.TaskGroup() as tasks:
         background = [
             tasks.create_task(work, name=f"planner.{name}")
@@ -175,12 +143,12 @@ async def _work(
                 (
                     "grid",
                     carbon_client.follow(
-                        carbon, planner.zones, planner.horizon, world, world.clock
+                        carbon, planner.zones, planner.horizon, state, RealClock()
                     ),
                 ),
                 ("books", planner.books.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
-                ("announcer", planner.announcer.follow(world.changed)),
+                ("announcer", planner.announcer.follow(planner.changed)),
                 ("reconciler", planner.reconciler.run()),
                 *broker,
             )

@@ -24,11 +24,11 @@ from services.planner.adapters.wire.replay import without_gaps
 from services.planner.adapters.wire.streams import until
 from services.planner.control.account_reader import Hours
 from services.planner.control.accounting_writer import Books
-from services.planner.control.cluster_state import World
 from services.planner.control.publisher import Announcer
 from services.planner.control.queries import Questions
 from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import Policies
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
 
 
@@ -39,7 +39,7 @@ class PlannerServicer(PlannerServiceServicer):
         self,
         deployment: Deployment,
         *,
-        world: World,
+        state: ClusterState,
         store: Store,
         books: Books,
         announcer: Announcer,
@@ -54,7 +54,7 @@ class PlannerServicer(PlannerServiceServicer):
         self._percentiles: Mapping[str, float] = {
             name: model.slo.percentile for name, model in deployment.models.items()
         }
-        self._world = world
+        self._state = state
         self._store = store
         self._books = books
         self._announcer = announcer
@@ -138,8 +138,8 @@ class PlannerServicer(PlannerServiceServicer):
             nodes=[self._fleet_node(name) for name in self._nodes],
             energy_j=self._books.total.energy_j,
             carbon_gco2e=self._books.total.carbon_gco2e,
-            intensity_gco2e_per_kwh=self._world.intensity_gco2e_per_kwh,
-            demand_rps=self._world.demand_rps(),
+            intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
+            demand_rps=self._state.demand_rps(),
         )
 
     async def ReadAccount(
@@ -157,7 +157,7 @@ class PlannerServicer(PlannerServiceServicer):
         """Change the objective; the reconciler plans anew."""
         weight = request.carbon_weight if request.HasField("carbon_weight") else None
         _check_aim(weight, request.strategy)
-        self._world.aim(weight, request.strategy)
+        self._state.set_objective(weight, request.strategy)
         return pb.SetObjectiveResponse()
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
@@ -204,7 +204,7 @@ class PlannerServicer(PlannerServiceServicer):
             async for request in requests:
                 self._agents.take(session, request)
                 for each in request.scale_out:
-                    self._world.need_more(each.models, each.reason)
+                    self._state.need_more(each.models, each.reason)
         finally:
             session.close()
 
@@ -227,13 +227,13 @@ class PlannerServicer(PlannerServiceServicer):
         report = self._agents.reports.get(name)
         if report is None:
             node = inventory_pb2.Node(name=name, zone=self._nodes[name].zone)
-            return pb.FleetNode(node=node, pue=self._world.fleet.pue(name))
+            return pb.FleetNode(node=node, pue=self._state.fleet.pue(name))
         return pb.FleetNode(
             node=report.node,
-            connected=self._world.fleet.connected(name),
+            connected=self._state.fleet.connected(name),
             energy=report.energy,
             drifts=report.drifts,
-            pue=self._world.fleet.pue(name),
+            pue=self._state.fleet.pue(name),
         )
 
 

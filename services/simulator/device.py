@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from services.gpuagent.slots import Slot
+from services.gpuagent.core.worker_slot import Slot
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.core.model import GpuType

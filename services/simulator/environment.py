@@ -92,7 +92,7 @@ class Grid:
         latest = self._monitors[zone].latest if zone in self._monitors else None
         return None if latest is None else latest.ratio
 
-    def foreseen(self, now_s: float) -> tuple[Period, ...]:
+    def forecast(self, now_s: float) -> tuple[Period, ...]:
         """Return what is expected from now on, as the planner takes it in."""
         if not self._horizon.length_s:
             return ()

@@ -45,7 +45,7 @@ class Running:
         return RunningSegment(self.spec, self.state, endpoints)
 
 
-class Machines:
+class Nodes:
     """All nodes.
 
     Attributes:
@@ -71,22 +71,21 @@ class Machines:
 
     # ---- what is -------------------------------------------------------------------------------
 
-    def report(self, fleet: Fleet) -> None:
-        """Tell the planner what every node has and runs, as the agents do after each change."""
-        for name, node in self._nodes.items():
-            gpus = [device for device in self.devices.values() if device.node == name]
-            uuids = {gpu.uuid for gpu in gpus}
-            segments = (s for s in self._segments.values() if s.spec.gpu_uuid in uuids)
-            found = Node(
-                name=name,
-                zone=node.zone,
-                gpus=tuple(
-                    NodeGpu(gpu.uuid, gpu.type, tuple(sorted(gpu.slices)), gpu.clock_mhz)
-                    for gpu in gpus
-                ),
-                segments=tuple(segment.report() for segment in segments),
-            )
-            fleet.report(found, self._time.env.now)
+    def report(self, name: str, fleet: Fleet) -> None:
+        """Report what a node has and runs, as its agent does after each change."""
+        gpus = [device for device in self.devices.values() if device.node == name]
+        uuids = {gpu.uuid for gpu in gpus}
+        segments = (s for s in self._segments.values() if s.spec.gpu_uuid in uuids)
+        node = Node(
+            name=name,
+            zone=self._nodes[name].zone,
+            gpus=tuple(
+                NodeGpu(gpu.uuid, gpu.type, tuple(sorted(gpu.slices)), gpu.clock_mhz)
+                for gpu in gpus
+            ),
+            segments=tuple(segment.report() for segment in segments),
+        )
+        fleet.report(node, self._time.env.now)
 
     def meters(self) -> Meters:
         """Read every meter."""
@@ -101,12 +100,12 @@ class Machines:
 
     # ---- steps ---------------------------------------------------------------------------------
 
-    def perform(self, action: Action, grace_s: Mapping[str, float], timing: Timing) -> Waiting:
+    def perform(self, action: Action, grace_s: float, timing: Timing) -> Waiting:
         """Do what a step says, in the time that takes.
 
         Args:
             action: The step.
-            grace_s: Time that accepted requests get when a segment stops, s, by segment id.
+            grace_s: Time that accepted requests get when a segment stops, s.
             timing: How long steps take.
         """
         wait = self._time.env.timeout
@@ -126,7 +125,7 @@ class Machines:
                 yield wait(timing.start_worker_s and timing.start_worker_s + variant.load_s)
                 self._start(spec, variant)
             case StopSegment(segment_id):
-                yield from self._stop(segment_id, grace_s.get(segment_id, 0.0), timing)
+                yield from self._stop(segment_id, grace_s, timing)
 
     def _start(self, spec: SegmentSpec, variant: Variant) -> None:
         device = self.devices[spec.gpu_uuid]

@@ -1,38 +1,65 @@
-"""The planner's loop in virtual time: wait for a cause, decide, carry it out.
+"""The planner in virtual time: what its decision cycle acts through, as simulated things.
 
-What the world is, what causes a plan, what is decided and in which order it is carried out are the
-planner's own (`services.planner`: world, triggers, decide, draft, rollout); what its reconciler
-does with tasks, threads and a database is done here in virtual time, and kept in a list.
+The cycle itself is the planner's own (`services.planner.core.cycle`). What it awaits live of
+asyncio, a database, agents and routers, it awaits here of virtual time, a list, simulated nodes
+and the simulated router.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import count
+from typing import Any, TypeVar
 
 from simpy import Environment, Event
 
 from services.kit.config import Deployment
-from services.planner.control.cluster_state import World
-from services.planner.core.decide import Decision, Snapshot, decide
-from services.planner.core.model import Model
-from services.planner.core.plan import Plan
-from services.planner.core.plan_builder import Circumstances, draft, same, specs
-from services.planner.core.triggers import Kind, Observation, Trigger, cause, wait_s
-from services.simulator.rollout import Executor, Order
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.environment import Draft, NodeChange
+from services.planner.core.decide import Snapshot
+from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.placement.actions import Action
+from services.planner.core.plan import Plan, PlannedSegment, PlanState
+from services.planner.core.routing_table import Told, routes
+from services.planner.core.triggers import Kind
+from services.simulator import routing_adapter
+from services.simulator.nodes import Nodes
+from services.simulator.router import Router
 from services.simulator.scenario import Timing
-from services.simulator.stats.run_record import PlanMade
+from services.simulator.stats.run_record import PlanRecord
 from services.simulator.timeline import Waiting
 
 _TICK_S = 1e-6
+"""Less would not advance a clock that counts in floats."""
+
 _AT_ONCE = Timing(**dict.fromkeys(Timing.model_fields, 0.0))
+
+T = TypeVar("T")
+
+
+def process_of(work: Coroutine[Any, Any, T]) -> Generator[Event, Any, T]:
+    """Return a coroutine that awaits events of virtual time as a process of it."""
+    return (yield from work.__await__())
+
+
+@types.coroutine
+def _happens(event: Event) -> Generator[Event, Any, Any]:
+    """Wait for an event; return its value."""
+    return (yield event)
+
+
+@types.coroutine
+def _ends(work: Waiting) -> Waiting:
+    """Wait for a process that awaits events by yielding them; return its value."""
+    return (yield from work)
 
 
 class PlannerClock:
-    """Virtual time as the planner's world reads it."""
+    """Virtual time as the planner reads it."""
 
     def __init__(self, env: Environment, start: datetime) -> None:
         self._env = env
@@ -46,139 +73,238 @@ class PlannerClock:
         """Return virtual time, s."""
         return float(self._env.now)
 
-    async def sleep(self, delay_s: float) -> None:
-        """Do not: processes wait in the environment, and nothing here is asynchronous."""
-        raise RuntimeError(f"virtual time cannot be slept through ({delay_s} s)")
 
+class VirtualChangeEvent:
+    """Wakes processes that wait for a change. Attributes: count (of changes so far)."""
 
-class Planner:
-    """Makes plans and makes them true, one at a time.
-
-    Attributes:
-        plans: All that were made.
-        busy: A rollout is under way.
-        decisions: Times that a strategy was asked.
-    """
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        models: tuple[Model, ...],
-        world: World,
-        executor: Executor,
-        timing: Timing,
-    ) -> None:
-        self.plans: list[PlanMade] = []
-        self.busy = False
-        self.decisions = 0
-        self._deployment = deployment
-        self._settings = deployment.planner
-        self._models = models
-        self._world = world
-        self._executor = executor
-        self._timing = timing
-        self._ids = count(1)
-        self._news: Event | None = None
-        self._wanted: Observation | None = None  # at the last decision, with what it wanted
-        self._decided_s = -math.inf
-        self._active: Plan | None = None
+    def __init__(self, env: Environment) -> None:
+        self.count = 0
+        self._env = env
+        self._changed = env.event()
 
     def notify(self) -> None:
-        """Something may have changed."""
-        if self._news is not None:
-            self._news.succeed()
-            self._news = None
+        """Wake every waiter: something has changed."""
+        self.count += 1
+        self._changed.succeed()
+        self._changed = self._env.event()
 
-    def run(self, env: Environment, disturb: Callable[[], None]) -> Waiting:
-        """Reconcile for ever. The first plan is in force at once: it is where a scenario begins.
+    async def after(self, seen: int, timeout_s: float = math.inf) -> None:
+        """Wait until there were more than `seen` changes, at most `timeout_s`."""
+        await self.until(lambda: self.count > seen, timeout_s)
 
-        Args:
-            env: Virtual time.
-            disturb: Called before and after what requests would notice.
-        """
-        while True:
-            seen = self._world.observe()
-            trigger = None
-            if seen is not None:
-                trigger = cause(self._wanted, seen, self._settings.triggers)
-            if seen is None or trigger is None:
-                self._news = env.event()
-                yield self._news
-                continue
-            delay_s = wait_s(trigger.kind, env.now - self._decided_s, self._settings.triggers)
-            if delay_s > 0:
-                # Less would not advance a clock that counts in floats.
-                yield env.timeout(max(delay_s, _TICK_S))
-                continue
-            timing = _AT_ONCE if trigger.kind is Kind.FIRST else self._timing
-            yield env.timeout(timing.decide_s)
-            decision, plan = self._decided(*self._demanding(trigger, seen))
-            changes = self._changes(decision, plan)
-            if changes:
-                yield from self._roll(env, decision, plan, timing, disturb)
-            self._world.decided(trigger, changed=changes)
+    async def until(self, holds: Callable[[], bool], timeout_s: float = math.inf) -> bool:
+        """Wait until `holds()`, at most `timeout_s`; return whether it does."""
+        if holds():
+            return True
+        end = self._env.timeout(max(timeout_s, _TICK_S)) if math.isfinite(timeout_s) else None
+        while not holds():
+            await _happens(self._changed if end is None else self._changed | end)
+            if end is not None and end.processed:
+                return holds()
+        return True
 
-    def _roll(
+
+class PlanLog:
+    """Plans in memory, and what live measurements taught."""
+
+    def __init__(self) -> None:
+        self._plans: list[Plan] = []
+        self._beliefs = Beliefs()
+
+    async def add(
         self,
-        env: Environment,
-        decision: Decision,
         plan: Plan,
+        gpus: Mapping[tuple[str, str], str],
+        snapshot: Snapshot | None = None,
+        *,
+        pin: bool = False,
+    ) -> Plan:
+        """Keep a new plan and return it with its version; nothing else is asked for again."""
+        self._plans.append(replace(plan, version=len(self._plans) + 1))
+        return self._plans[-1]
+
+    async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
+        """Note where a plan stands."""
+        self._plans[version - 1] = replace(self._plans[version - 1], state=state, failure=failure)
+
+    async def plan(self, version: int = 0) -> Plan:
+        """Return a plan; version 0: the newest."""
+        return self._plans[version - 1]
+
+    async def gpus(self) -> dict[tuple[str, str], str]:
+        """Return nothing: no simulation begins with a plan."""
+        return {}
+
+    async def beliefs(self) -> Beliefs:
+        """Return what measurements taught."""
+        return self._beliefs
+
+    async def save_beliefs(self, beliefs: Beliefs) -> None:
+        """Keep what measurements taught."""
+        self._beliefs = beliefs
+
+
+class VirtualEnvironment:
+    """What the decision cycle acts through in virtual time; its log and its metrics, too.
+
+    Args:
+        deployment: What is simulated.
+        env: Virtual time.
+        state: The planner's view of the cluster.
+        nodes: Carry out steps.
+        router: Uses the routes.
+        timing: How long things take. The first plan is in force at once: it is where a scenario
+            begins.
+        disturb: Called before and after what requests would notice.
+
+    Attributes:
+        store: Plans.
+        records: All plans, as reports tell of them.
+        busy: A rollout is under way.
+        decisions: Times that a strategy decided.
+        problem: Why there is no plan; empty: nothing hinders it.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in run.py
+        self,
+        deployment: Deployment,
+        env: Environment,
+        state: ClusterState,
+        nodes: Nodes,
+        router: Router,
         timing: Timing,
         disturb: Callable[[], None],
-    ) -> Waiting:
-        plan = replace(plan, version=len(self.plans) + 1)
-        disturb()
-        self.busy = True
-        self.plans.append(PlanMade.of(plan, decision, env.now))
-        yield from self._executor.execute(Order.of(plan, decision, self._deployment), timing)
-        self.plans[-1] = replace(self.plans[-1], active_s=env.now)
-        self._world.level.forget()
-        self._active, self.busy = plan, False
-        disturb()
+    ) -> None:
+        self.store = PlanLog()
+        self.records: list[PlanRecord] = []
+        self.busy = False
+        self.decisions = 0
+        self.problem = ""
+        self._deployment = deployment
+        self._env = env
+        self._state = state
+        self._nodes = nodes
+        self._router = router
+        self._timing = timing
+        self._disturb = disturb
+        self._ids = count(1)
+        self._revision = 0
+        self._serving: tuple[PlannedSegment, ...] = ()
+        self._draft: Draft | None = None
 
-    def _demanding(self, trigger: Trigger, seen: Observation) -> tuple[Trigger, Observation]:
-        """Ask more of the plan where promises are broken; the same would come out otherwise."""
-        if not (seen.late or seen.inaccurate):
-            return trigger, seen
-        world = self._world
-        world.level.demand_more(world.objective.accuracy_floor, world.clock.monotonic())
-        return trigger, replace(seen, demand_rps=world.demand_rps())
+    # ---- strategies ----------------------------------------------------------------------------
 
-    def _decided(self, trigger: Trigger, seen: Observation) -> tuple[Decision, Plan]:
-        snapshot = self._snapshot(seen)
-        decision = decide(snapshot, self._settings, lambda: f"s-{next(self._ids)}")
+    def new_id(self) -> str:
+        """Return a segment id that was never used."""
+        return f"s-{next(self._ids)}"
+
+    async def think(self, strategy: str, work: Callable[[], T]) -> T:
+        """Run a strategy's work, and let the time pass that deciding takes."""
+        await _happens(self._env.timeout(self._now_timing.decide_s))
+        return work()
+
+    async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
+        """Run coroutines at the same time; return their results, in order."""
+        processes = [self._env.process(process_of(work)) for work in works]
+        done = await _happens(self._env.all_of(processes))
+        return [done[each] for each in processes]
+
+    # ---- routes --------------------------------------------------------------------------------
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Share of its model's load that each serving segment has now, by segment id."""
+        return {segment.spec.segment_id: segment.share for segment in self._serving}
+
+    async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
+        """Send requests to these segments, with these shares, and to no others."""
+        self._serving = tuple(segments)
+        self._revision += 1
+        fleet = self._state.fleet
+        endpoints = {
+            name: segment.endpoints for name, segment in fleet.segments().items() if segment.serves
+        }
+        told = Told(idle_power_w=fleet.idle_power_w())
+        found = routes(self._deployment, self._serving, endpoints, told=told)
+        self._router.swap(
+            routing_adapter.table(self._revision, plan_version, found, self._deployment)
+        )
+        return self._revision
+
+    async def acknowledged(self, revision: int, timeout_s: float) -> bool:
+        """Wait until the router uses a table."""
+        await _happens(self._env.timeout(self._now_timing.acknowledge_s))
+        return True
+
+    # ---- rollouts ------------------------------------------------------------------------------
+
+    async def perform(self, change: NodeChange) -> None:
+        """Have a node carry out its part of a stage."""
+        timing = self._now_timing
+        for group in change.groups:
+            await self.together(self._step(action, grace_s, timing) for action, grace_s in group)
+            self._nodes.report(change.node, self._state.fleet)
+            self._state.changed.notify()
+
+    async def _step(self, action: Action, grace_s: float, timing: Timing) -> None:
+        await _ends(self._nodes.perform(action, grace_s, timing))
+
+    def announce(self, plan: Plan) -> None:
+        """Record a plan, or its new state.
+
+        Raises:
+            RuntimeError: Its rollout failed, which simulated nodes have no cause for.
+        """
+        now_s = float(self._env.now)
+        match plan.state:
+            case PlanState.ROLLING if self._draft is not None:
+                self._disturb()
+                self.busy = True
+                self.records.append(PlanRecord.of(plan, self._draft.decision, now_s))
+            case PlanState.ACTIVE:
+                self.records[-1] = replace(self.records[-1], active_s=now_s)
+                self.busy = False
+                self._disturb()
+            case PlanState.FAILED:
+                raise RuntimeError(f"plan {plan.version} failed: {plan.failure}")
+
+    async def activate(self, version: int) -> None:
+        """Make a plan the active one."""
+        await self.store.set_state(version, PlanState.ACTIVE)
+
+    @property
+    def _now_timing(self) -> Timing:
+        return self._timing if self.records and self.records[0].active_s is not None else _AT_ONCE
+
+    # ---- log and metrics -----------------------------------------------------------------------
+
+    @property
+    def log(self) -> VirtualEnvironment:
+        """The environment itself."""
+        return self
+
+    @property
+    def counts(self) -> VirtualEnvironment:
+        """The environment itself."""
+        return self
+
+    def info(self, event: str, **details: Any) -> None:
+        """Log nothing: reports say what happened."""
+
+    def warning(self, event: str, **details: Any) -> None:
+        """Keep why there is no plan."""
+        self.problem = str(details.get("error", self.problem))
+
+    def solved(self, draft: Draft) -> None:
+        """Count a decision."""
         self.decisions += 1
-        self._world.level.forget()
-        circumstances = Circumstances(
-            reason=trigger.reason,
-            snapshot=snapshot,
-            load_forecast={},
-            now=self._world.clock.now(),
-            solve_s=0.0,
-            staleness_s=self._world.signal.staleness_s(self._world.clock.monotonic()),
-        )
-        plan = draft(decision, circumstances)
-        self._decided_s = self._world.clock.monotonic()
-        self._wanted = replace(seen, segments=specs(plan), late=(), inaccurate=())
-        return decision, plan
+        self._draft, self.problem = draft, ""
 
-    def _changes(self, decision: Decision, plan: Plan) -> bool:
-        """Tell whether to carry a plan out: not one that changes nothing, nor an empty one."""
-        if self._active is not None and same(plan, self._active):
-            return False
-        return bool(plan.segments) or not decision.running
+    def planned(self, kind: Kind) -> None:
+        """Count nothing: plans are in the records."""
 
-    def _snapshot(self, seen: Observation) -> Snapshot:
-        world = self._world
-        now_s = world.clock.monotonic()
-        return Snapshot(
-            gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
-            models=tuple(
-                replace(model, demand_rps=seen.demand_rps[model.name]) for model in self._models
-            ),
-            running=tuple(run for node in world.fleet.nodes(now_s) for run in node.segments),
-            shares=self._executor.shares,
-            objective=world.aims(),
-            strategy=seen.strategy,
-            forecast=world.forecast(seen.intensity_gco2e_per_kwh),
-        )
+    def resumed(self) -> None:
+        """Count nothing: no simulation begins with a plan."""
+
+    def evaluated(self) -> None:
+        """Count nothing: evaluations are plans."""

@@ -8,23 +8,25 @@ import numpy as np
 from simpy import Environment
 
 from services.kit.config import Deployment
-from services.planner.control.cluster_state import World
-from services.planner.core.fleet import Fleet
-from services.planner.core.forecast.demand import Demand
-from services.planner.core.grid_signal import GridSignal
-from services.planner.core.service_level import Aim, ServiceLevel
+from services.kit.errors import FailedPrecondition
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.cycle import DecisionCycle
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model_registry import ModelRegistry
 from services.simulator import routing_adapter
 from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate
 from services.simulator.loader import Setting
-from services.simulator.nodes import Machines
-from services.simulator.planner import Planner, PlannerClock
-from services.simulator.rollout import Executor
+from services.simulator.nodes import Nodes
+from services.simulator.planner import (
+    PlannerClock,
+    VirtualChangeEvent,
+    VirtualEnvironment,
+    process_of,
+)
 from services.simulator.router import Router
 from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad
-from services.simulator.stats.run_record import Seen
+from services.simulator.stats.run_record import RunRecord
 from services.simulator.stats.sampled_intervals import Arrivals, Recorder
 from services.simulator.stats.sampling import Sampler
 from services.simulator.timeline import Timeline, Waiting
@@ -62,26 +64,28 @@ def simulate(
     policy: Policy,
     requests: Arrivals,
     progress: Progress = lambda _: None,
-) -> Seen:
+) -> RunRecord:
     """Simulate one policy.
 
     Args:
         setting: The scenario.
         policy: How to decide.
         requests: As `draw_arrivals` returns them.
-        progress: Is told how far it is.
+        progress: Called with the part that is done.
     """
     suite = _Suite(setting, policy, requests)
     env = suite.timeline.env
-    env.process(_tell(suite.timeline, setting.scenario.duration_s, progress))
+    env.process(_report_progress(suite.timeline, setting.scenario.duration_s, progress))
     env.run(until=setting.scenario.duration_s)
+    if not suite.planner.records and suite.planner.problem:
+        raise FailedPrecondition(f"no plan was made: {suite.planner.problem}")
     suite.recorder.turn(env.now)
     progress(1.0)
-    return Seen(
+    return RunRecord(
         policy=policy,
         deployment=suite.deployment,
-        cells=tuple(suite.recorder.cells),
-        plans=tuple(suite.planner.plans),
+        intervals=tuple(suite.recorder.intervals),
+        plans=tuple(suite.planner.records),
         decisions=suite.planner.decisions,
         open=suite.router.open,
     )
@@ -96,6 +100,7 @@ class _Suite:
         timing, planner = scenario.timing, deployment.planner
         self.deployment = deployment
         self.timeline = timeline = Timeline(Environment())
+        env = timeline.env
         self._grid = Grid(deployment.carbon, setting.sources, setting.start, planner.horizon)
         slo_s = {model.name: model.slo_latency_s for model in setting.models}
         self.recorder = Recorder(requests, self._grid.at(0.0), slo_s, timing.client_s)
@@ -111,12 +116,14 @@ class _Suite:
             self.recorder,
             timing.link_s,
         )
-        machines = Machines(deployment, setting.models, timeline, self.router, timing.link_s)
-        self.recorder.measure(machines.meters)
-        self._world = _world(deployment, PlannerClock(timeline.env, setting.start))
-        machines.report(self._world.fleet)
-        executor = Executor(deployment, timeline, machines, self.router, self._world.fleet)
-        self.planner = Planner(deployment, setting.models, self._world, executor, timing)
+        nodes = Nodes(deployment, setting.models, timeline, self.router, timing.link_s)
+        self.recorder.measure(nodes.meters)
+        clock = PlannerClock(env, setting.start)
+        self._state = state = ClusterState.of(
+            deployment, setting.models, clock, VirtualChangeEvent(env)
+        )
+        for name in deployment.nodes:
+            nodes.report(name, state.fleet)
         self._sampler = Sampler(
             scenario.sampling,
             timeline,
@@ -124,15 +131,19 @@ class _Suite:
             backlog=lambda: self.router.backlog,
             busy=lambda: self.planner.busy,
         )
+        self.planner = VirtualEnvironment(
+            deployment, env, state, nodes, self.router, timing, self._sampler.disturb
+        )
+        self._cycle = DecisionCycle(planner, state, self.planner)
         self._start(requests, sampled=scenario.detail == "sampled")
 
     def _start(self, requests: Arrivals, *, sampled: bool) -> None:
         """Begin every process; the planner first, so that requests find its plan."""
         env = self.timeline.env
-        self._tell_planner(0.0)
+        self._update_grid(0.0)
         processes = [
-            self.planner.run(env, self._sampler.disturb),
-            self._grid.follow(self.timeline, self._learn),
+            process_of(self._cycle.run()),
+            self._grid.follow(self.timeline, self._change_grid),
             self._report(),
             self._sampler.run() if sampled else self._turn(),
             *(send(name, at_s, self.timeline, self.router) for name, at_s in requests.items()),
@@ -140,19 +151,18 @@ class _Suite:
         for process in processes:
             env.process(process)
 
-    def _learn(self, at_s: float) -> None:
-        """A new intensity may be in force."""
+    def _change_grid(self, at_s: float) -> None:
+        """Put a new intensity in force, if it is one."""
         intensity = self._grid.at(at_s)
         if intensity != self.recorder.intensity_gco2e_per_kwh:
             self._sampler.disturb(0.0)
             self.recorder.intensity_gco2e_per_kwh = intensity
             self.recorder.turn(self.timeline.env.now)
-        self._tell_planner(at_s)
-        self.planner.notify()
+        self._update_grid(at_s)
 
-    def _tell_planner(self, at_s: float) -> None:
-        self._world.foresee(self._grid.foreseen(at_s))
-        self._world.learn(dict(self._grid.at(at_s)))
+    def _update_grid(self, at_s: float) -> None:
+        self._state.update_forecast(self._grid.forecast(at_s))
+        self._state.update_intensity(self._grid.at(at_s))
 
     def _report(self) -> Waiting:
         """Tell the planner what has arrived, as the router does, whatever is simulated of it."""
@@ -160,46 +170,19 @@ class _Suite:
         while True:
             yield env.timeout(interval_s)
             counts = self.recorder.arrived(env.now - interval_s, env.now)
-            self._world.demand.observe(_ROUTER, counts, interval_s)
+            self._state.demand.observe(_ROUTER, counts, interval_s)
             lately = self.recorder.lately()
             refused = {name: each.refused for name, each in self.router.pressure().items()}
-            self._world.level.observe(lately.late, lately.by_variant(), env.now, refused)
+            self._state.level.observe(lately.late, lately.by_variant(), env.now, refused)
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)
             self._sampler.watch(seen, _LOOKBACK_S)
-            self.planner.notify()
+            self._state.changed.notify()
 
     def _turn(self) -> Waiting:
-        """Cut the time into cells although all of it is simulated."""
+        """Cut the time into intervals although all of it is simulated."""
         while True:
             yield self.timeline.env.timeout(_TURN_S)
             self.recorder.turn(self.timeline.env.now)
-
-
-def _world(deployment: Deployment, clock: PlannerClock) -> World:
-    """Return the planner's view of everything else."""
-    planner, models = deployment.planner, deployment.models
-    aims = {
-        name: Aim(
-            late_share=1 - model.slo.percentile / 100,
-            accuracies={variant: each.accuracy for variant, each in model.variants.items()},
-        )
-        for name, model in models.items()
-    }
-    demand = Demand(
-        {name: model.demand_rps for name, model in models.items()},
-        planner.load_forecast,
-        lambda: clock.now().timestamp(),
-    )
-    fleet = Fleet(deployment.nodes, settle_s=0.0)
-    return World(
-        clock,
-        fleet,
-        demand,
-        ServiceLevel(aims),
-        planner.objective,
-        planner.strategy,
-        signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
-    )
 
 
 def _seeded(deployment: Deployment, seed: int) -> Deployment:
@@ -207,7 +190,7 @@ def _seeded(deployment: Deployment, seed: int) -> Deployment:
     return deployment.model_copy(update={"planner": planner})
 
 
-def _tell(timeline: Timeline, duration_s: float, progress: Progress) -> Waiting:
+def _report_progress(timeline: Timeline, duration_s: float, progress: Progress) -> Waiting:
     while True:
         progress(timeline.env.now / duration_s)
         yield timeline.env.timeout(duration_s / _STEPS)

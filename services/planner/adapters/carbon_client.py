@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class Learner(Protocol):
     """Who wants to know."""
 
-    def learn(
+    def update_intensity(
         self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float], /
     ) -> None:
         """Take in new intensities, by zone, and how old they are, grid time."""
         ...
 
-    def foresee(self, periods: tuple[Period, ...], /) -> None:
+    def update_forecast(self, periods: tuple[Period, ...], /) -> None:
         """Take in what is expected of all zones, the present period first."""
         ...
 
@@ -58,8 +58,8 @@ async def follow(
             connection.connected()
             forecasts.update(_forecasts(response.intensities))
             if forecasts.keys() == zones:
-                learner.foresee(forecast_periods.periods(forecasts, horizon))
-            learner.learn(
+                learner.update_forecast(forecast_periods.periods(forecasts, horizon))
+            learner.update_intensity(
                 {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
                 {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
             )

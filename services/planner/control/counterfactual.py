@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from services.kit import config
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
-from services.planner.control.cluster_state import World
 from services.planner.core.accounting.baseline import Rates, rates
-from services.planner.core.model import Model, Problem
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.model import Problem
 
 _log = logs.get("counterfactual")
 
@@ -24,21 +24,18 @@ class Counterfactual:
 
     Args:
         settings: Objective's latency rule and the batch sizes that BASE may choose from.
-        models: The deployment's.
-        world: What is known.
+        state: The cluster's.
         tell: Takes what was found.
     """
 
     def __init__(
         self,
         settings: config.Planner,
-        models: Sequence[Model],
-        world: World,
+        state: ClusterState,
         tell: Callable[[Rates], None],
     ) -> None:
         self._settings = settings
-        self._models = tuple(models)
-        self._world = world
+        self._state = state
         self._tell = tell
 
     async def keep(self) -> None:
@@ -46,13 +43,13 @@ class Counterfactual:
         seen: frozenset[tuple[str, str]] = frozenset()
         due_s = 0.0
         while True:
-            count, now_s = self._world.changed.count, self._world.clock.monotonic()
-            observed = self._world.observe()
-            gpus = frozenset() if observed is None else frozenset(observed.gpus)
+            count, now_s = self._state.changed.count, self._state.clock.monotonic()
+            now = self._state.snapshot({})
+            gpus = frozenset((gpu.node, gpu.uuid) for gpu in now.gpus) if now else frozenset()
             if gpus and (gpus != seen or now_s >= due_s):
                 seen, due_s = gpus, now_s + _EVERY_S
                 await self._find(self._problem())
-            await self._world.changed.after(count, _EVERY_S)
+            await self._state.changed.after(count, _EVERY_S)
 
     async def _find(self, problem: Problem) -> None:
         try:
@@ -63,14 +60,14 @@ class Counterfactual:
         self._tell(found)
 
     def _problem(self) -> Problem:
-        world = self._world
-        demand_rps = world.demand_rps()
+        state = self._state
+        demand_rps = state.demand_rps()
         return Problem(
-            gpus=world.fleet.gpus(world.intensity_gco2e_per_kwh, world.clock.monotonic()),
+            gpus=state.fleet.gpus(state.intensity_gco2e_per_kwh, state.clock.monotonic()),
             models=tuple(
-                replace(model, demand_rps=demand_rps.get(model.name, 0.0)) for model in self._models
+                replace(model, demand_rps=demand_rps.get(model.name, 0.0)) for model in state.models
             ),
             catalog=(),
-            objective=world.objective,
+            objective=state.objective,
             batch_sizes=self._settings.batch_sizes,
         )

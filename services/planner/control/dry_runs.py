@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.segment import SegmentSpec
+from services.planner.core.cycle.environment import Clock
 from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from services.kit.errors import ServiceError, Unavailable
-from services.planner.change_event import Notice
+from services.planner.core.cycle.environment import ChangeEvent
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Order(Generic[T]):
 class Orders:
     """Orders that wait for their turn. Attributes: changed (notified when one comes)."""
 
-    def __init__(self, changed: Notice) -> None:
+    def __init__(self, changed: ChangeEvent) -> None:
         self.changed = changed
         self._waiting: deque[Order[object]] = deque()
         self._closed = False

@@ -9,16 +9,17 @@ from dataclasses import dataclass, replace
 from services.kit.config import Planner as Settings
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import Books
-from services.planner.control.cluster_state import World
 from services.planner.control.dry_runs import Basis, Proposals
 from services.planner.control.reconciler import Reconciler
 from services.planner.core import feasibility
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import Decided, explain
 from services.planner.core.explain.explanation import Explanation, PlanDiff
 from services.planner.core.explain.plan_diff import diff
 from services.planner.core.model import Model
 from services.planner.core.plan import Plan
+from services.planner.core.triggers import Observation
 from services.planner.core.what_if import Changes, Proposal
 
 
@@ -47,18 +48,18 @@ class Questions:
         settings: Settings,
         models: Sequence[Model],
         *,
-        world: World,
+        state: ClusterState,
         store: Store,
         books: Books,
         reconciler: Reconciler,
     ) -> None:
         self._settings = settings
         self._models = tuple(models)
-        self._world = world
+        self._state = state
         self._store = store
         self._books = books
         self._reconciler = reconciler
-        self._proposals = Proposals(world.clock)
+        self._proposals = Proposals(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
     async def dry_run(self, changes: Changes) -> Answer:
@@ -118,7 +119,8 @@ class Questions:
         return await self._reconciler.apply(self._proposals.plan(proposal_id, self._basis()))
 
     def _basis(self) -> Basis:
-        return Basis.of(self._books.active_version, self._world.observe())
+        now = self._state.snapshot({})
+        return Basis.of(self._books.active_version, None if now is None else Observation.of(now))
 
 
 def _elsewhere(changes: Changes) -> bool:

@@ -54,8 +54,8 @@ class Snapshot:
         blocked: Variants that agents gave up on, as (model, variant).
         late: Models of which more requests are late than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
-        intensity_ranges: Lowest and highest intensity within the triggers' dwell, gCO2e/kWh, by
-            zone; left out: it has not changed within.
+        steady_gco2e_per_kwh: Lowest and highest intensity within the triggers' dwell, by zone;
+            left out: it has not changed within.
         staleness_s: Age of what is known of each zone's intensity, grid time.
         load_forecast: What the load to provide for was chosen from, by model.
     """
@@ -71,7 +71,7 @@ class Snapshot:
     blocked: frozenset[tuple[str, str]] = frozenset()
     late: tuple[Violation, ...] = ()
     inaccurate: tuple[Violation, ...] = ()
-    intensity_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 
 from services.kit.segment import SegmentSpec
@@ -12,7 +11,6 @@ from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.model import Gpu
 from services.planner.core.plan import (
     Inputs,
-    LoadForecast,
     Plan,
     PlannedSegment,
     PlanState,
@@ -23,38 +21,27 @@ from services.planner.core.triggers import Observation
 _SAME_SHARE = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a plan records beside the decision.
+def build_plan(
+    decision: Decision, snapshot: Snapshot, *, reason: str, now: datetime, solve_s: float = 0.0
+) -> Plan:
+    """Return a decision as a plan; its version is 0 until it is stored.
 
-    Attributes:
+    Args:
+        decision: The decision.
+        snapshot: What it was made from.
         reason: What caused it, a sentence.
-        snapshot: What it was decided from.
-        load_forecast: What the demand was chosen from, by model.
-        now: When, UTC.
+        now: When it was made, UTC.
         solve_s: Time the strategy took, s.
-        staleness_s: Age of what is known of each zone's intensity, grid time.
     """
-
-    reason: str
-    snapshot: Snapshot
-    load_forecast: Mapping[str, LoadForecast]
-    now: datetime
-    solve_s: float
-    staleness_s: Mapping[str, float] = field(default_factory=dict)
-
-
-def draft(decision: Decision, circumstances: Circumstances) -> Plan:
-    """Return a decision as a plan; its version is 0 until it is stored."""
-    score, snapshot = decision.score, circumstances.snapshot
+    score = decision.score
     parked = _parked(decision)
     return Plan(
         version=0,
-        created_at=circumstances.now,
+        created_at=now,
         state=PlanState.PROPOSED,
         strategy=snapshot.strategy,
-        reason=circumstances.reason,
-        inputs=_inputs(circumstances),
+        reason=reason,
+        inputs=_inputs(snapshot),
         segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
         prediction=Prediction(
             objective=score.objective,
@@ -65,7 +52,7 @@ def draft(decision: Decision, circumstances: Circumstances) -> Plan:
             carbon_gco2e_per_h=score.carbon_gco2e_per_h,
             gpus=score.powered_gpus,
             gap=decision.configuration.gap,
-            solve_s=circumstances.solve_s,
+            solve_s=solve_s,
             parked_gpus=tuple(gpu.uuid for gpu in parked),
             parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
         ),
@@ -86,8 +73,7 @@ def _parked(decision: Decision) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in decision.problem.gpus if gpu.uuid not in used)
 
 
-def _inputs(circumstances: Circumstances) -> Inputs:
-    snapshot = circumstances.snapshot
+def _inputs(snapshot: Snapshot) -> Inputs:
     zones = {gpu.pool.zone for gpu in snapshot.gpus}
     return Inputs(
         intensity_gco2e_per_kwh={
@@ -98,14 +84,12 @@ def _inputs(circumstances: Circumstances) -> Inputs:
         carbon_weight=snapshot.objective.carbon_weight,
         accuracy_floor=snapshot.objective.accuracy_floor,
         goals=snapshot.objective.goals,
-        load_forecast=circumstances.load_forecast,
-        staleness_s={
-            zone: age_s for zone, age_s in circumstances.staleness_s.items() if zone in zones
-        },
+        load_forecast=snapshot.load_forecast,
+        staleness_s={zone: age_s for zone, age_s in snapshot.staleness_s.items() if zone in zones},
     )
 
 
-def same(plan: Plan, active: Plan) -> bool:
+def unchanged(plan: Plan, active: Plan) -> bool:
     """Tell whether carrying `plan` out would change nothing worth a plan."""
     before = {segment.spec: segment.share for segment in active.segments}
     after = {segment.spec: segment.share for segment in plan.segments}

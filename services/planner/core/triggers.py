@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from services.kit.config import Triggers
 from services.kit.segment import SegmentSpec
+from services.planner.core.decide import Snapshot
 from services.planner.core.service_level import Violation
 
 
@@ -38,7 +39,7 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What can cause a plan.
+    """What can cause a plan, of a snapshot; or what a plan was made for and wants.
 
     Attributes:
         intensity_gco2e_per_kwh: By zone.
@@ -46,10 +47,10 @@ class Observation:
             out: it has not changed within.
         demand_rps: By model.
         gpus: GPU type by (node, GPU UUID).
-        segments: What runs; in an observation of the past: what was wanted.
+        segments: What runs; of a plan: what it wants.
         strategy: Strategy in use.
         carbon_weight: CLOVER's lambda in use.
-        distrusted: Variants that agents gave up on, as (model, variant).
+        blocked: Variants that agents gave up on, as (model, variant).
         late: Models of which more requests are late than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
     """
@@ -60,10 +61,32 @@ class Observation:
     segments: frozenset[SegmentSpec]
     strategy: str
     carbon_weight: float
-    distrusted: frozenset[tuple[str, str]] = frozenset()
+    blocked: frozenset[tuple[str, str]] = frozenset()
     late: tuple[Violation, ...] = ()
     inaccurate: tuple[Violation, ...] = ()
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, now: Snapshot) -> Observation:
+        """Return what of a snapshot can cause a plan."""
+        return cls(
+            intensity_gco2e_per_kwh={
+                gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus
+            },
+            demand_rps={model.name: model.demand_rps for model in now.models},
+            gpus={(gpu.node, gpu.uuid): gpu.pool.type.name for gpu in now.gpus},
+            segments=frozenset(run.spec for run in now.running),
+            strategy=now.strategy,
+            carbon_weight=now.objective.carbon_weight,
+            blocked=now.blocked,
+            late=now.late,
+            inaccurate=now.inaccurate,
+            steady_gco2e_per_kwh=now.steady_gco2e_per_kwh,
+        )
+
+    def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
+        """Return what to compare later observations with, once a plan wants these segments."""
+        return replace(self, segments=segments, late=(), inaccurate=())
 
 
 def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
@@ -138,9 +161,9 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
         yield Trigger(Kind.FLEET, f"fleet: {_names(missing)} should run and does not")
     if extra:
         yield Trigger(Kind.FLEET, f"fleet: {_names(extra)} runs and should not")
-    for model, variant in sorted(now.distrusted - before.distrusted):
+    for model, variant in sorted(now.blocked - before.blocked):
         yield Trigger(Kind.FLEET, f"fleet: an agent gave up on {variant} of {model}")
-    for model, variant in sorted(before.distrusted - now.distrusted):
+    for model, variant in sorted(before.blocked - now.blocked):
         yield Trigger(Kind.FLEET, f"fleet: {variant} of {model} may be tried again")
 
 

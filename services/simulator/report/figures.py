@@ -18,8 +18,8 @@ from services.simulator.stats.estimate import (
     quantile_range_s,
     weights,
 )
-from services.simulator.stats.run_record import Seen
-from services.simulator.stats.sampled_intervals import Cell
+from services.simulator.stats.run_record import RunRecord
+from services.simulator.stats.sampled_intervals import SampledInterval
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,40 +112,40 @@ class Figures:
 
 
 def spent(
-    cell: Cell, weight: Mapping[str, float], deployment: Deployment
+    interval: SampledInterval, weight: Mapping[str, float], deployment: Deployment
 ) -> tuple[float, float, float]:
-    """Return what a cell took: idle energy, active energy, both in J, and carbon, gCO2e.
+    """Return what an interval took: idle energy, active energy, both in J, and carbon, gCO2e.
 
     Args:
-        cell: The cell.
+        interval: The interval.
         weight: Requests that each of its requests stands for, by model.
         deployment: For zones and PUE.
     """
-    energy_j = dict(cell.spent.idle_j)
+    energy_j = dict(interval.spent.idle_j)
     active_j = 0.0
-    for (node, model), used_j in cell.spent.active_j.items():
+    for (node, model), used_j in interval.spent.active_j.items():
         energy_j[node] += used_j * weight[model]
         active_j += used_j * weight[model]
     carbon = sum(
         carbon_gco2e(
             used_j * deployment.nodes[node].pue,
-            cell.intensity_gco2e_per_kwh[deployment.nodes[node].zone],
+            interval.intensity_gco2e_per_kwh[deployment.nodes[node].zone],
         )
         for node, used_j in energy_j.items()
     )
-    return sum(cell.spent.idle_j.values()), active_j, carbon
+    return sum(interval.spent.idle_j.values()), active_j, carbon
 
 
-def figures(seen: Seen) -> Figures:
+def figures(seen: RunRecord) -> Figures:
     """Return the figures of a policy."""
     names = seen.deployment.models
-    weight = {name: weights(seen.cells, name) for name in names}
+    weight = {name: weights(seen.intervals, name) for name in names}
     idle_j = active_j = carbon = 0.0
-    for index, cell in enumerate(seen.cells):
+    for index, interval in enumerate(seen.intervals):
         each = {name: float(weight[name][index]) for name in names}
-        one, two, three = spent(cell, each, seen.deployment)
+        one, two, three = spent(interval, each, seen.deployment)
         idle_j, active_j, carbon = idle_j + one, active_j + two, carbon + three
-    errors = [active_error_j(seen.cells, name) for name in names]
+    errors = [active_error_j(seen.intervals, name) for name in names]
     known = [error for error in errors if error is not None]
     changed = [plan for plan in seen.plans[1:] if plan.steps]
     return Figures(
@@ -164,22 +164,22 @@ def figures(seen: Seen) -> Figures:
     )
 
 
-def _model(seen: Seen, name: str, weight: Numbers) -> ModelFigures:
-    settings, cells = seen.deployment.models[name], seen.cells
+def _model(seen: RunRecord, name: str, weight: Numbers) -> ModelFigures:
+    settings, intervals = seen.deployment.models[name], seen.intervals
     slo = settings.slo
     failures: defaultdict[str, float] = defaultdict(float)
     right = total = 0.0
-    for cell, factor in zip(cells, weight, strict=True):
-        for (model, reason), count in cell.failures.items():
+    for interval, factor in zip(intervals, weight, strict=True):
+        for (model, reason), count in interval.failures.items():
             if model == name:
                 failures[reason] += count * float(factor)
-        for (model, variant), count in cell.answers.items():
+        for (model, variant), count in interval.answers.items():
             if model == name:
                 total += count * float(factor)
                 right += count * float(factor) * settings.variants[variant].accuracy
     lost = {reason: round(count) for reason, count in sorted(failures.items())}
-    latencies = Latencies.of(cells, weight, name)
-    sent = sum(cell.arrived[name] for cell in cells)
+    latencies = Latencies.of(intervals, weight, name)
+    sent = sum(interval.arrived[name] for interval in intervals)
     failed, still_open = sum(lost.values()), seen.open[name]
     answered = sent - failed - still_open
 
@@ -188,7 +188,7 @@ def _model(seen: Seen, name: str, weight: Numbers) -> ModelFigures:
 
     return ModelFigures(
         sent=sent,
-        simulated=sum(cell.ended(name) for cell in cells),
+        simulated=sum(interval.ended(name) for interval in intervals),
         answered=answered,
         failed=failed,
         open=still_open,
@@ -199,7 +199,7 @@ def _model(seen: Seen, name: str, weight: Numbers) -> ModelFigures:
         p95_s=quantile_s(95),
         p99_s=quantile_s(99),
         latency_s=quantile_s(slo.percentile),
-        latency_range_s=quantile_range_s(cells, latencies, name, slo.percentile / 100),
+        latency_range_s=quantile_range_s(intervals, latencies, name, slo.percentile / 100),
         slo_percentile=slo.percentile,
         slo_latency_s=slo.latency_s,
     )

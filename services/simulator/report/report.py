@@ -14,7 +14,7 @@ from services.simulator.report.figures import Figures, figures
 from services.simulator.report.series import Series, series
 from services.simulator.run import draw_arrivals, simulate
 from services.simulator.scenario import Policy
-from services.simulator.stats.run_record import PlanMade
+from services.simulator.stats.run_record import PlanRecord
 
 Progress = Callable[[Policy, float], None]
 """Called with a policy and how far it is, 0..1."""
@@ -26,7 +26,7 @@ class Result:
 
     figures: Figures
     series: Series
-    plans: tuple[PlanMade, ...]
+    plans: tuple[PlanRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from services.simulator.report.figures import spent
 from services.simulator.stats.estimate import Latencies, Numbers, weights
-from services.simulator.stats.run_record import Seen
+from services.simulator.stats.run_record import RunRecord
 
 _BINS = 288
 _LEAST_S = 1.0
@@ -43,45 +43,49 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Which part of each cell lies in which bin. Attributes: bin_s, parts (bin -> cell, part)."""
+    """Which part of each interval lies in which bin. Attributes: bin_s, parts (by bin)."""
 
     bin_s: float
     parts: tuple[tuple[tuple[int, float], ...], ...]
 
     @classmethod
-    def of(cls, seen: Seen) -> _Bins:
+    def of(cls, seen: RunRecord) -> _Bins:
         """Cut the time into bins."""
-        end_s = seen.cells[-1].end_s
+        end_s = seen.intervals[-1].end_s
         count = max(1, min(_BINS, int(end_s / _LEAST_S)))
         bin_s = end_s / count
         parts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-        for index, cell in enumerate(seen.cells):
-            length_s = cell.end_s - cell.begin_s
-            first = min(int(cell.begin_s / bin_s), count - 1)
-            last = min(int(np.ceil(cell.end_s / bin_s)), count)
+        for index, interval in enumerate(seen.intervals):
+            length_s = interval.end_s - interval.begin_s
+            first = min(int(interval.begin_s / bin_s), count - 1)
+            last = min(int(np.ceil(interval.end_s / bin_s)), count)
             for number in range(first, max(last, first + 1)):
-                inside_s = min(cell.end_s, (number + 1) * bin_s) - max(cell.begin_s, number * bin_s)
+                inside_s = min(interval.end_s, (number + 1) * bin_s) - max(
+                    interval.begin_s, number * bin_s
+                )
                 if inside_s > 0:
                     parts[number].append((index, inside_s / length_s))
         return cls(bin_s, tuple(map(tuple, parts)))
 
     def sums(self, values: Sequence[float] | Numbers) -> Numbers:
-        """Return what falls into each bin of quantities that cells have."""
+        """Return what falls into each bin of quantities that intervals have."""
         return np.array([sum(values[i] * part for i, part in each) for each in self.parts])
 
 
-def series(seen: Seen) -> Series:
+def series(seen: RunRecord) -> Series:
     """Return a policy's series."""
     names = list(seen.deployment.models)
     bins = _Bins.of(seen)
-    weight = {name: weights(seen.cells, name) for name in names}
+    weight = {name: weights(seen.intervals, name) for name in names}
     took = [
-        spent(cell, {name: float(weight[name][i]) for name in names}, seen.deployment)
-        for i, cell in enumerate(seen.cells)
+        spent(interval, {name: float(weight[name][i]) for name in names}, seen.deployment)
+        for i, interval in enumerate(seen.intervals)
     ]
     energy_j = bins.sums([idle_j + active_j for idle_j, active_j, _ in took])
     carbon = bins.sums([carbon for _, _, carbon in took])
-    load = {name: bins.sums([cell.arrived[name] for cell in seen.cells]) for name in names}
+    load = {
+        name: bins.sums([interval.arrived[name] for interval in seen.intervals]) for name in names
+    }
     return Series(
         bin_s=bins.bin_s,
         intensity_gco2e_per_kwh=_intensities(seen, bins),
@@ -94,14 +98,14 @@ def series(seen: Seen) -> Series:
     )
 
 
-def _intensities(seen: Seen, bins: _Bins) -> dict[str, list[float]]:
+def _intensities(seen: RunRecord, bins: _Bins) -> dict[str, list[float]]:
     zones = sorted({node.zone for node in seen.deployment.nodes.values()})
     return {
         zone: (
             bins.sums(
                 [
-                    cell.intensity_gco2e_per_kwh[zone] * (cell.end_s - cell.begin_s)
-                    for cell in seen.cells
+                    interval.intensity_gco2e_per_kwh[zone] * (interval.end_s - interval.begin_s)
+                    for interval in seen.intervals
                 ]
             )
             / bins.bin_s
@@ -110,24 +114,24 @@ def _intensities(seen: Seen, bins: _Bins) -> dict[str, list[float]]:
     }
 
 
-def _answers(seen: Seen, bins: _Bins, model: str, weight: Numbers) -> dict[str, Numbers]:
+def _answers(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> dict[str, Numbers]:
     """Return answered requests by variant and bin."""
-    by_variant: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(seen.cells))
-    for index, cell in enumerate(seen.cells):
-        for (name, variant), count in cell.answers.items():
+    by_variant: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(seen.intervals))
+    for index, interval in enumerate(seen.intervals):
+        for (name, variant), count in interval.answers.items():
             if name == model:
                 by_variant[variant][index] = count * float(weight[index])
     order = [name for name in seen.deployment.models[model].variants if name in by_variant]
     return {variant: bins.sums(by_variant[variant]) for variant in order}
 
 
-def _shares(seen: Seen, bins: _Bins, model: str, weight: Numbers) -> dict[str, list[float]]:
+def _shares(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> dict[str, list[float]]:
     answers = _answers(seen, bins, model, weight)
     total = np.maximum(sum(answers.values(), start=np.zeros(len(bins.parts))), 1e-12)
     return {variant: (count / total).tolist() for variant, count in answers.items()}
 
 
-def _accuracy(seen: Seen, bins: _Bins, model: str, weight: Numbers) -> list[float | None]:
+def _accuracy(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> list[float | None]:
     variants = seen.deployment.models[model].variants
     answers = _answers(seen, bins, model, weight)
     nothing = np.zeros(len(bins.parts))
@@ -136,12 +140,12 @@ def _accuracy(seen: Seen, bins: _Bins, model: str, weight: Numbers) -> list[floa
     return [float(r / n) if n > 0 else None for r, n in zip(right, total, strict=True)]
 
 
-def _latency_s(seen: Seen, bins: _Bins, model: str, weight: Numbers) -> list[float | None]:
+def _latency_s(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> list[float | None]:
     share = seen.deployment.models[model].slo.percentile / 100
     found: list[float | None] = []
     for parts in bins.parts:
-        cells = [seen.cells[index] for index, _ in parts]
+        intervals = [seen.intervals[index] for index, _ in parts]
         factors = np.array([weight[index] * part for index, part in parts])
-        latencies = Latencies.of(cells, factors, model)
+        latencies = Latencies.of(intervals, factors, model)
         found.append(latencies.quantile_s(share) if len(latencies.rank) else None)
     return found

@@ -1,8 +1,8 @@
 """From what was simulated to what happened, and how sure that is.
 
-What a cell skipped is represented by what was simulated of it: each of its requests that ended
+What an interval skipped is represented by what was simulated of it: each of its requests that ended
 counts for `weight` requests, so that the counts sum to all that arrived. Errors come from the
-differences between successive cells of one plan, the estimator for systematic samples (Wolter,
+differences between successive intervals of one plan, the estimator for systematic samples (Wolter,
 "Introduction to Variance Estimation", chapter 8); they hold trends for noise, and so are rather
 too large. The range of a quantile is Woodruff's (JASA 47, 1952).
 """
@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from services.simulator.stats.sampled_intervals import Cell
+from services.simulator.stats.sampled_intervals import SampledInterval
 
 _CONFIDENCE = 1.96
 """Standard errors on each side that hold 95 %."""
@@ -33,22 +33,22 @@ class Range:
     high: float
 
 
-def weights(cells: Sequence[Cell], model: str) -> Numbers:
-    """Return for each cell how many requests each one that ended in it stands for.
+def weights(intervals: Sequence[SampledInterval], model: str) -> Numbers:
+    """Return for each interval how many requests each one that ended in it stands for.
 
-    What nothing represents in its own cell is represented by the next one that can, at the end by
-    the last.
+    What nothing represents in its own interval is represented by the next one that can, at the
+    end by the last.
     """
-    found = np.ones(len(cells))
+    found = np.ones(len(intervals))
     carried, last = 0, -1
-    for index, cell in enumerate(cells):
-        carried += cell.skipped.get(model, 0)
-        ended = cell.ended(model)
+    for index, interval in enumerate(intervals):
+        carried += interval.skipped.get(model, 0)
+        ended = interval.ended(model)
         if ended:
             found[index] += carried / ended
             carried, last = 0, index
     if carried and last >= 0:
-        found[last] += carried / cells[last].ended(model)
+        found[last] += carried / intervals[last].ended(model)
     return found
 
 
@@ -65,9 +65,9 @@ class Latencies:
     rank: Numbers
 
     @classmethod
-    def of(cls, cells: Sequence[Cell], weight: Numbers, model: str) -> Latencies:
-        """Return the latencies of a model in all cells."""
-        parts = [np.asarray(cell.latency_s[model]) for cell in cells]
+    def of(cls, intervals: Sequence[SampledInterval], weight: Numbers, model: str) -> Latencies:
+        """Return the latencies of a model in all intervals."""
+        parts = [np.asarray(interval.latency_s[model]) for interval in intervals]
         value_s = np.concatenate([*parts, np.zeros(0)])
         counts = [len(part) for part in parts]
         order = np.argsort(value_s, kind="stable")
@@ -88,66 +88,74 @@ class Latencies:
 
 
 def quantile_range_s(
-    cells: Sequence[Cell], latencies: Latencies, model: str, share: float
+    intervals: Sequence[SampledInterval], latencies: Latencies, model: str, share: float
 ) -> Range | None:
-    """Return the range of a quantile, s; None: too few cells to tell.
+    """Return the range of a quantile, s; None: too few intervals to tell.
 
     Args:
-        cells: All of them.
+        intervals: All of them.
         latencies: What the quantile is of.
         model: Whose.
         share: The quantile, 0..1.
     """
     limit_s = latencies.quantile_s(share)
     above = [
-        float(np.mean(np.asarray(cell.latency_s[model]) > limit_s))
-        if cell.latency_s[model]
+        float(np.mean(np.asarray(interval.latency_s[model]) > limit_s))
+        if interval.latency_s[model]
         else 0.0
-        for cell in cells
+        for interval in intervals
     ]
-    error = _error_of_sum(cells, above, model)
+    error = _error_of_sum(intervals, above, model)
     if error is None or math.isnan(limit_s):
         return None
-    spread = _CONFIDENCE * error / max(sum(cell.arrived.get(model, 0) for cell in cells), 1)
+    spread = (
+        _CONFIDENCE * error / max(sum(interval.arrived.get(model, 0) for interval in intervals), 1)
+    )
     return Range(
         latencies.quantile_s(max(share - spread, 0.0)),
         latencies.quantile_s(min(share + spread, 1.0)),
     )
 
 
-def active_error_j(cells: Sequence[Cell], model: str) -> float | None:
-    """Return how far a model's active energy may be off, J, 95 %; None: too few cells to tell."""
+def active_error_j(intervals: Sequence[SampledInterval], model: str) -> float | None:
+    """Return how far a model's active energy may be off, J, 95 %; None: too few intervals."""
     per_request_j = [
-        sum(j for (_, name), j in cell.spent.active_j.items() if name == model)
-        / max(cell.ended(model), 1)
-        for cell in cells
+        sum(j for (_, name), j in interval.spent.active_j.items() if name == model)
+        / max(interval.ended(model), 1)
+        for interval in intervals
     ]
-    error_j = _error_of_sum(cells, per_request_j, model)
+    error_j = _error_of_sum(intervals, per_request_j, model)
     return None if error_j is None else _CONFIDENCE * error_j
 
 
-def _error_of_sum(cells: Sequence[Cell], per_request: Sequence[float], model: str) -> float | None:
+def _error_of_sum(
+    intervals: Sequence[SampledInterval], per_request: Sequence[float], model: str
+) -> float | None:
     """Return the standard error of a sum over all requests.
 
     Args:
-        cells: All of them.
-        per_request: Mean over the requests that ended in each cell.
+        intervals: All of them.
+        per_request: Mean over the requests that ended in each interval.
         model: Whose requests.
     """
-    skipped = [cell.skipped.get(model, 0) for cell in cells]
+    skipped = [interval.skipped.get(model, 0) for interval in intervals]
     if not any(skipped):
         return 0.0
     squares = [
-        (per_request[two] - per_request[one]) ** 2 / 2 for one, two in _neighbours(cells, model)
+        (per_request[two] - per_request[one]) ** 2 / 2 for one, two in _neighbours(intervals, model)
     ]
     if not squares:
         return None
     return math.sqrt(float(np.mean(squares)) * sum(count**2 for count in skipped))
 
 
-def _neighbours(cells: Sequence[Cell], model: str) -> Iterator[tuple[int, int]]:
-    """Yield successive cells of one plan that represent something."""
-    sampled = [i for i, cell in enumerate(cells) if cell.skipped.get(model) and cell.ended(model)]
+def _neighbours(intervals: Sequence[SampledInterval], model: str) -> Iterator[tuple[int, int]]:
+    """Yield successive intervals of one plan that represent something."""
+    sampled = [
+        i
+        for i, interval in enumerate(intervals)
+        if interval.skipped.get(model) and interval.ended(model)
+    ]
     for one, two in pairwise(sampled):
-        if cells[one].table == cells[two].table:
+        if intervals[one].table == intervals[two].table:
             yield one, two

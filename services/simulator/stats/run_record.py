@@ -10,11 +10,11 @@ from services.kit.config import Deployment
 from services.planner.core.decide import Decision
 from services.planner.core.plan import Plan
 from services.simulator.scenario import Policy
-from services.simulator.stats.sampled_intervals import Cell
+from services.simulator.stats.sampled_intervals import SampledInterval
 
 
 @dataclass(frozen=True, slots=True)
-class PlanMade:
+class PlanRecord:
     """A plan and how it came true.
 
     Attributes:
@@ -45,7 +45,7 @@ class PlanMade:
     least_capacity: Mapping[str, float]
 
     @classmethod
-    def of(cls, plan: Plan, decision: Decision, now_s: float) -> PlanMade:
+    def of(cls, plan: Plan, decision: Decision, now_s: float) -> PlanRecord:
         """Return a plan whose rollout begins now, s of virtual time."""
         shares: dict[str, dict[str, float]] = {}
         for segment in plan.segments:
@@ -72,13 +72,13 @@ class PlanMade:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
+class RunRecord:
     """What came of a policy.
 
     Attributes:
         policy: It.
         deployment: Under it.
-        cells: The time, cut into pieces.
+        intervals: The time, cut into pieces.
         plans: Plans made.
         decisions: Times that the strategy was asked.
         open: Requests that had not ended at the end, by model.
@@ -86,7 +86,7 @@ class Seen:
 
     policy: Policy
     deployment: Deployment
-    cells: tuple[Cell, ...]
-    plans: tuple[PlanMade, ...]
+    intervals: tuple[SampledInterval, ...]
+    plans: tuple[PlanRecord, ...]
     decisions: int
     open: Mapping[str, int]

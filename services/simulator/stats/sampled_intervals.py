@@ -1,8 +1,8 @@
-"""What was seen: the simulated time, cut into cells.
+"""The simulated time, cut into intervals.
 
-A cell is a stretch that was simulated request by request, and the stretch behind it that was
-skipped and that it stands for. Nothing that matters to a request changes within a cell's skipped
-stretch: neither plan nor carbon intensity, and the load only a little.
+An interval is a stretch that was simulated request by request, and the stretch behind it that was
+skipped and that it stands for. Nothing that matters to a request changes within an interval's
+skipped stretch: neither plan nor carbon intensity, and the load only a little.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _latencies() -> defaultdict[str, array[float]]:
 
 
 @dataclass(slots=True)
-class Cell:
+class SampledInterval:
     """A stretch of time; counts are of its part that was simulated unless told otherwise.
 
     Attributes:
@@ -94,10 +94,10 @@ class Lately:
 
 
 class Recorder:
-    """Keeps cells.
+    """Keeps intervals.
 
     Attributes:
-        cells: Those that have ended, oldest first.
+        intervals: Those that have ended, oldest first.
         intensity_gco2e_per_kwh: By zone, now.
         table: Revision of the routing table in use.
     """
@@ -109,7 +109,7 @@ class Recorder:
         slo_s: Mapping[str, float],
         client_s: float,
     ) -> None:
-        self.cells: list[Cell] = []
+        self.intervals: list[SampledInterval] = []
         self.intensity_gco2e_per_kwh = intensity_gco2e_per_kwh
         self.table = 0
         self._arrivals = arrivals
@@ -118,7 +118,7 @@ class Recorder:
         self._lately = Lately()
         self._meters: Callable[[], Meters] = Meters
         self._read = Meters()
-        self._cell = self._open(0.0)
+        self._interval = self._open(0.0)
 
     def measure(self, meters: Callable[[], Meters]) -> None:
         """Say how to read the meters."""
@@ -126,16 +126,16 @@ class Recorder:
 
     def answer(self, instance: Instance, latency_s: float) -> None:
         """Count an answer."""
-        cell = self._cell
-        cell.latency_s[instance.model].append(latency_s + self._client_s)
-        cell.answers[instance.model, instance.variant] += 1
+        interval = self._interval
+        interval.latency_s[instance.model].append(latency_s + self._client_s)
+        interval.answers[instance.model, instance.variant] += 1
         self._lately.answers[instance.model, instance.variant] += 1
         if latency_s > self._slo_s[instance.model]:
             self._lately.late[instance.model] += 1
 
     def fail(self, model: str, reason: str) -> None:
         """Count a request that was refused or failed."""
-        self._cell.failures[model, reason] += 1
+        self._interval.failures[model, reason] += 1
 
     def lately(self) -> Lately:
         """Return what became of requests since this was last asked."""
@@ -144,25 +144,25 @@ class Recorder:
 
     def skip(self, now_s: float) -> None:
         """From now on time is skipped."""
-        self._cell.skip_s = now_s
+        self._interval.skip_s = now_s
 
     def turn(self, now_s: float) -> None:
-        """End the cell, and begin another that is simulated."""
-        cell = self._cell
-        cell.end_s = now_s
-        cell.skip_s = min(cell.skip_s, now_s)
-        cell.arrived = self.arrived(cell.begin_s, now_s)
-        cell.skipped = self.arrived(cell.skip_s, now_s)
+        """End the interval, and begin another that is simulated."""
+        interval = self._interval
+        interval.end_s = now_s
+        interval.skip_s = min(interval.skip_s, now_s)
+        interval.arrived = self.arrived(interval.begin_s, now_s)
+        interval.skipped = self.arrived(interval.skip_s, now_s)
         reading = self._meters()
-        cell.spent, self._read = reading - self._read, reading
-        if cell.end_s > cell.begin_s:
-            self.cells.append(cell)
-        self._cell = self._open(now_s)
+        interval.spent, self._read = reading - self._read, reading
+        if interval.end_s > interval.begin_s:
+            self.intervals.append(interval)
+        self._interval = self._open(now_s)
 
     @property
     def began_s(self) -> float:
-        """When the present cell began, s."""
-        return self._cell.begin_s
+        """When the present interval began, s."""
+        return self._interval.begin_s
 
     def arrived(self, begin_s: float, end_s: float) -> dict[str, int]:
         """Return how many requests arrive in [begin_s, end_s), by model."""
@@ -170,5 +170,7 @@ class Recorder:
         counts = {name: np.searchsorted(at_s, bounds) for name, at_s in self._arrivals.items()}
         return {name: int(last - first) for name, (first, last) in counts.items()}
 
-    def _open(self, now_s: float) -> Cell:
-        return Cell(now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh))
+    def _open(self, now_s: float) -> SampledInterval:
+        return SampledInterval(
+            now_s, np.inf, np.inf, self.table, dict(self.intensity_gco2e_per_kwh)
+        )

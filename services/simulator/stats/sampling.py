@@ -32,7 +32,7 @@ class Sampler:
     Args:
         settings: How much to simulate.
         timeline: Requests' time.
-        recorder: Is told where cells begin and end.
+        recorder: Is told where intervals begin and end.
         backlog: Returns how many requests wait, by model.
         busy: Tells whether a rollout is under way.
     """

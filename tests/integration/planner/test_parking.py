@@ -12,7 +12,7 @@ from services.kit.config.loader import load
 from services.planner.adapters.model_loader import load_models
 from services.planner.core.decide import Decision, Snapshot, decide
 from services.planner.core.model import Gpu, Pool
-from services.planner.core.plan_builder import Circumstances, draft
+from services.planner.core.plan_builder import build_plan
 from services.simulator.nodes import gpu_type
 from tests.support.paths import ROOT
 from tests.support.planner.stored_plans import NOW
@@ -60,7 +60,7 @@ def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
     """The T4s; an A100, too, where empty GPUs draw nothing, which is then all that is counted."""
     seen, decision = planned(mixed, "exact", Objective(park_idle_gpus=parks))
 
-    told = draft(decision, Circumstances("because", seen, {}, NOW, 0.0)).prediction
+    told = build_plan(decision, seen, reason="because", now=NOW).prediction
 
     used = {segment.gpu_uuid for segment in decision.target}
     assert set(told.parked_gpus) == {gpu.uuid for gpu in seen.gpus} - used
@@ -73,6 +73,6 @@ def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
 def test_a_plan_that_uses_all_gpus_parks_none(mixed: Deployment) -> None:
     seen, decision = planned(mixed, "base", Objective())
 
-    told = draft(decision, Circumstances("because", seen, {}, NOW, 0.0)).prediction
+    told = build_plan(decision, seen, reason="because", now=NOW).prediction
 
     assert (told.parked_gpus, told.parked_power_w) == ((), 0.0)

@@ -15,14 +15,14 @@ from services.simulator.nodes import gpu_type
 from services.simulator.report.figures import Figures, figures
 from services.simulator.report.report import run
 from services.simulator.run import draw_arrivals, simulate
-from services.simulator.stats.run_record import Seen
+from services.simulator.stats.run_record import RunRecord
 from tests.support.examples import examples
 from tests.support.scenarios import Scene
 
 IDLE_W = gpu_type("a100-40gb").idle_power_w
 
 
-def see(setting: Setting) -> Seen:
+def see(setting: Setting) -> RunRecord:
     """Simulate the scenario's first policy."""
     return simulate(setting, setting.scenario.policies[0], draw_arrivals(setting))
 
@@ -80,7 +80,7 @@ def test_requests_and_energy_are_conserved(  # noqa: PLR0917 - hypothesis hands 
     assert found.sent == sum(len(times) for times in draw_arrivals(setting).values())
 
 
-def cost_of_one(setting: Setting, seen: Seen) -> BatchCost:
+def cost_of_one(setting: Setting, seen: RunRecord) -> BatchCost:
     """What the profile says of one request on the large variant, where the first plan has it."""
     large = setting.models[0].variants[1]
     kind = gpu_type("a100-40gb")
@@ -105,7 +105,7 @@ def test_one_process_without_batches_is_a_queue_with_constant_service(scene: Sce
 
     seen = see(setting)
 
-    latency_s = [value for cell in seen.cells for value in cell.latency_s["m"]]
+    latency_s = [value for interval in seen.intervals for value in interval.latency_s["m"]]
     assert len(seen.plans) == 1
     assert min(latency_s) == pytest.approx(service_s)
     wait_s = sum(latency_s) / len(latency_s) - service_s
@@ -124,7 +124,7 @@ def test_a_lone_request_takes_its_batch_and_the_way_there_and_back(scene: Scene)
     seen = see(setting)
 
     cost = cost_of_one(setting, seen)
-    latency_s = [value for cell in seen.cells for value in cell.latency_s["m"]]
+    latency_s = [value for interval in seen.intervals for value in interval.latency_s["m"]]
     assert latency_s == pytest.approx([cost.latency_s + 0.007] * len(latency_s))
     found = figures(seen)
     answered = found.models["m"].answered
@@ -172,7 +172,7 @@ def test_plans_follow_the_grid_and_lose_no_request(scene: Scene, tmp_path: Any) 
     found = figures(seen)
     assert found.reconfigurations >= 2
     assert any("carbon: Z 20.0 -> 900.0" in plan.reason for plan in seen.plans)
-    assert len({variant for cell in seen.cells for _, variant in cell.answers}) == 2
+    assert len({variant for interval in seen.intervals for _, variant in interval.answers}) == 2
     assert found.lost == 0
     assert found.models["m"].met
     conserved(found, 240.0, gpus=2)

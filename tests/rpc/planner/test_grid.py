@@ -35,13 +35,13 @@ class Recorder:
         self.told: list[dict[str, float] | tuple[Period, ...]] = []
         self.heard = asyncio.Event()
 
-    def learn(
+    def update_intensity(
         self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float]
     ) -> None:
         self.told.append(intensity_gco2e_per_kwh)
         self.heard.set()
 
-    def foresee(self, periods: tuple[Period, ...]) -> None:
+    def update_forecast(self, periods: tuple[Period, ...]) -> None:
         self.told.append(periods)
 
     async def news(self) -> None:

@@ -16,7 +16,7 @@ from services.planner.core import feasibility
 from services.planner.core.decide import STRATEGIES
 from services.planner.core.model import Gpu, Segment
 from services.planner.core.plan import Plan, PlannedSegment
-from services.planner.core.plan_builder import Circumstances, draft
+from services.planner.core.plan_builder import build_plan
 from tests.support.planner.decisions import MODEL, POOL, decided, done, snapshot
 from tests.support.planner.stored_plans import NOW
 
@@ -24,7 +24,7 @@ from tests.support.planner.stored_plans import NOW
 def made(strategy: str = "co2opt", gpus: int = 2) -> Plan:
     """A plan that the planner itself would make."""
     seen = snapshot(strategy, gpus=gpus)
-    return draft(decided(seen), Circumstances("because", seen, {}, NOW, 0.0))
+    return build_plan(decided(seen), seen, reason="because", now=NOW)
 
 
 def again(plan: Plan, gpus: tuple[Gpu, ...], running: tuple[Segment, ...]) -> tuple[Segment, ...]:
@@ -99,7 +99,7 @@ def test_shares_that_cannot_be_are_refused(segments: list[PlannedSegment], field
 def test_what_runs_of_a_plan_stays_and_the_rest_gets_new_names() -> None:
     seen = snapshot("co2opt")
     decision = decided(seen)
-    plan = draft(decision, Circumstances("because", seen, {}, NOW, 0.0))
+    plan = build_plan(decision, seen, reason="because", now=NOW)
     after = done(seen, decision)
     gone, *running = decision.target
     found = again(plan, after.gpus, tuple(running))

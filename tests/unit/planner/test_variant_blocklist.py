@@ -69,7 +69,7 @@ def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
 
 
 def test_both_ways_are_causes_to_plan() -> None:
-    failed = replace(SEEN, distrusted=frozenset({BEST}))
+    failed = replace(SEEN, blocked=frozenset({BEST}))
 
     told = [cause(SEEN, failed, Triggers()), cause(failed, SEEN, Triggers())]
 

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.simulator.stats.estimate import Latencies, active_error_j, quantile_range_s, weights
-from services.simulator.stats.sampled_intervals import Cell, Meters
+from services.simulator.stats.sampled_intervals import Meters, SampledInterval
 
 
-def cell(
+def interval(
     latency_s: list[float], skipped: int = 0, energy_j: float = 0.0, failed: int = 0, table: int = 1
-) -> Cell:
-    """A cell of one model."""
-    made = Cell(0.0, 1.0, 2.0, table, {})
+) -> SampledInterval:
+    """An interval of one model."""
+    made = SampledInterval(0.0, 1.0, 2.0, table, {})
     made.latency_s["m"].extend(latency_s)
     made.failures.update({("m", "QUEUE_FULL"): failed} if failed else {})
     made.skipped = {"m": skipped}
@@ -26,9 +26,9 @@ def cell(
     return made
 
 
-cells = st.lists(
+intervals = st.lists(
     st.builds(
-        cell,
+        interval,
         st.lists(st.floats(0.001, 1), max_size=5),
         st.integers(0, 50),
         failed=st.integers(0, 3),
@@ -38,9 +38,9 @@ cells = st.lists(
 )
 
 
-@given(cells)
-def test_what_is_represented_is_all_that_arrived(found: list[Cell]) -> None:
-    """Weighted requests sum to the simulated and the skipped, also where a cell saw none end."""
+@given(intervals)
+def test_what_is_represented_is_all_that_arrived(found: list[SampledInterval]) -> None:
+    """Weighted requests sum to those simulated and skipped, also where none ended in an interval."""
     weight = weights(found, "m")
 
     represented = sum(w * each.ended("m") for w, each in zip(weight, found, strict=True))
@@ -54,7 +54,7 @@ def test_what_is_represented_is_all_that_arrived(found: list[Cell]) -> None:
 def test_a_quantile_of_equal_weights_splits_the_requests(
     latency_s: list[float], share: float
 ) -> None:
-    found = [cell(latency_s)]
+    found = [interval(latency_s)]
     latencies = Latencies.of(found, weights(found, "m"), "m")
 
     quantile_s = latencies.quantile_s(share)
@@ -65,7 +65,7 @@ def test_a_quantile_of_equal_weights_splits_the_requests(
 
 
 def test_a_request_that_stands_for_nine_others_counts_tenfold() -> None:
-    found = [cell([0.1] * 10), cell([0.9], skipped=9)]
+    found = [interval([0.1] * 10), interval([0.9], skipped=9)]
     latencies = Latencies.of(found, weights(found, "m"), "m")
 
     assert latencies.above(0.5) == pytest.approx(0.5)
@@ -74,7 +74,7 @@ def test_a_request_that_stands_for_nine_others_counts_tenfold() -> None:
 
 
 def test_without_answers_nothing_is_said() -> None:
-    latencies = Latencies.of([cell([])], np.ones(1), "m")
+    latencies = Latencies.of([interval([])], np.ones(1), "m")
 
     assert math.isnan(latencies.quantile_s(0.5))
     assert latencies.above(0.5) == 0
@@ -86,7 +86,7 @@ def test_the_error_holds_the_truth_in_nineteen_of_twenty_samples() -> None:
     held = 0
     for _ in range(1000):
         per_request_j = rng.normal(2.0, 0.2, 30)
-        found = [cell([0.1] * 10, skipped=90, energy_j=10 * each) for each in per_request_j]
+        found = [interval([0.1] * 10, skipped=90, energy_j=10 * each) for each in per_request_j]
         error_j = active_error_j(found, "m")
         assert error_j is not None
         held += abs(sum(90 * per_request_j) - 2.0 * 30 * 90) <= error_j
@@ -94,14 +94,14 @@ def test_the_error_holds_the_truth_in_nineteen_of_twenty_samples() -> None:
 
 
 def test_an_error_cannot_be_told_from_one_cell_and_is_none_where_nothing_was_skipped() -> None:
-    assert active_error_j([cell([0.1], skipped=5, energy_j=1.0)], "m") is None
-    assert active_error_j([cell([0.1], energy_j=1.0)], "m") == 0
+    assert active_error_j([interval([0.1], skipped=5, energy_j=1.0)], "m") is None
+    assert active_error_j([interval([0.1], energy_j=1.0)], "m") == 0
 
 
 def test_cells_of_different_plans_are_not_compared() -> None:
     """A change of plan is no noise."""
     found = [
-        cell([0.1] * 10, skipped=90, energy_j=energy_j, table=table)
+        interval([0.1] * 10, skipped=90, energy_j=energy_j, table=table)
         for table, energy_j in ((1, 1.0), (1, 1.0), (2, 50.0), (2, 50.0))
     ]
 
@@ -110,7 +110,7 @@ def test_cells_of_different_plans_are_not_compared() -> None:
 
 def test_the_range_of_a_quantile_holds_it() -> None:
     rng = np.random.default_rng(0)
-    found = [cell(rng.exponential(0.1, 200).tolist(), skipped=1800) for _ in range(40)]
+    found = [interval(rng.exponential(0.1, 200).tolist(), skipped=1800) for _ in range(40)]
     latencies = Latencies.of(found, weights(found, "m"), "m")
 
     bounds = quantile_range_s(found, latencies, "m", 0.95)

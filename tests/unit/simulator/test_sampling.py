@@ -37,7 +37,7 @@ class Stage:
         """Run; return the stretches that were skipped."""
         self.env.run(until=until_s)
         self.recorder.turn(until_s)
-        return [(c.skip_s, c.end_s) for c in self.recorder.cells if c.skip_s < c.end_s]
+        return [(c.skip_s, c.end_s) for c in self.recorder.intervals if c.skip_s < c.end_s]
 
 
 def load(rps: float, end_s: float = 500.0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -1,4 +1,4 @@
-"""All that a decision depends on, as it is now."""
+"""The cluster as the planner knows it, by the reports of agents, routers and the carbon service."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from services.kit.clock import Clock
-from services.kit.config import Objective
-from services.planner.change_event import Notice
+from services.kit.config import Deployment, Objective
+from services.planner.core.cycle.environment import ChangeEvent, Clock
+from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
-from services.planner.core.model import Period
+from services.planner.core.model import Model, Period
 from services.planner.core.online_search.counter_readings import Reading, Tally
-from services.planner.core.service_level import ServiceLevel
-from services.planner.core.triggers import Kind, Observation, Trigger
-from services.planner.core.variant_blocklist import Distrust
+from services.planner.core.plan import LoadForecast
+from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.triggers import Kind, Trigger
+from services.planner.core.variant_blocklist import Distrust, trusted
 
 
 @dataclass(slots=True)
-class World:
-    """What the service has been told; `changed` is notified after every change.
+class ClusterState:
+    """What was reported; `changed` is notified after every change.
 
     Attributes:
         clock: Time.
+        changed: Wakes what waits for news.
+        models: The deployment's models.
         fleet: Nodes, by their agents' reports.
         demand: Load, by the routers' reports.
-        level: What requests get, by the routers' reports.
+        level: Latency and accuracy of the answers, by the routers' reports.
         objective: What a good plan is.
-        strategy: Who looks for it.
+        strategy: Name of the strategy that looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
         signal: How old that is, and how steady.
-        foreseen: Intensity in the periods to come, by zone, by the carbon service.
-        distrust: Variants that agents gave up on.
-        tally: What was done and how fast, by the agents' and the routers' reports.
-        changed: Wakes who waits for news.
+        forecast: Intensity in the periods to come, by zone, by the carbon service.
+        blocklist: Variants that agents gave up on.
+        tally: Counters of work done, by the agents' and the routers' reports.
     """
 
     clock: Clock
+    changed: ChangeEvent
+    models: tuple[Model, ...]
     fleet: Fleet
     demand: Demand
     level: ServiceLevel
@@ -46,12 +50,39 @@ class World:
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
     signal: GridSignal = field(default_factory=GridSignal)
-    foreseen: tuple[Period, ...] = ()
-    distrust: Distrust = field(default_factory=Distrust)
+    forecast: tuple[Period, ...] = ()
+    blocklist: Distrust = field(default_factory=Distrust)
     tally: Tally = field(default_factory=Tally)
-    changed: Notice = field(default_factory=Notice)
 
-    def aim(self, carbon_weight: float | None, strategy: str | None) -> None:
+    @classmethod
+    def of(
+        cls, deployment: Deployment, models: tuple[Model, ...], clock: Clock, changed: ChangeEvent
+    ) -> ClusterState:
+        """Return the state before the first report.
+
+        Args:
+            deployment: The deployment.
+            models: Its models, with their profiles.
+            clock: Time.
+            changed: Wakes what waits for news.
+        """
+        planner = deployment.planner
+        configured_rps = {name: model.demand_rps for name, model in deployment.models.items()}
+        return cls(
+            clock,
+            changed,
+            models,
+            Fleet(deployment.nodes, planner.triggers.settle_s),
+            Demand(configured_rps, planner.load_forecast, lambda: clock.now().timestamp()),
+            ServiceLevel(aims(deployment)),
+            planner.objective,
+            planner.strategy,
+            signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
+        )
+
+    # ---- reports -------------------------------------------------------------------------------
+
+    def set_objective(self, carbon_weight: float | None, strategy: str | None) -> None:
         """Change the objective, as far as given."""
         if carbon_weight is not None:
             update = {"carbon_weight": carbon_weight}
@@ -59,27 +90,29 @@ class World:
         self.strategy = strategy or self.strategy
         self.changed.notify()
 
-    def learn(
+    def update_intensity(
         self,
-        intensity_gco2e_per_kwh: dict[str, float],
+        intensity_gco2e_per_kwh: Mapping[str, float],
         staleness_s: Mapping[str, float] | None = None,
     ) -> None:
-        """Take in new intensities, by zone, and how old they are, grid time."""
+        """Take in new intensities, by zone, and their age in grid time."""
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
         self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
         self.changed.notify()
+
+    def update_forecast(self, periods: tuple[Period, ...]) -> None:
+        """Take in the expected intensities, the present period first.
+
+        Nothing is notified: a forecast alone is no cause to plan.
+        """
+        self.forecast = periods
 
     def need_more(self, models: Iterable[str], why: str) -> None:
         """Take in that an agent's GPU cannot serve these models any faster."""
         self.level.need_more(models, why)
         self.changed.notify()
 
-    def foresee(self, periods: tuple[Period, ...]) -> None:
-        """Take in what intensities are expected, the present period first.
-
-        No news to wake anybody for: a forecast alone is no cause to plan.
-        """
-        self.foreseen = periods
+    # ---- what is known -------------------------------------------------------------------------
 
     def demand_rps(self) -> dict[str, float]:
         """Return the load to provide for, by model: more of it where requests were late."""
@@ -87,83 +120,121 @@ class World:
         rates_rps = self.demand.rates_rps()
         return {model: rps * headroom.get(model, 1.0) for model, rps in rates_rps.items()}
 
-    def ask_more(self, trigger: Trigger, seen: Observation) -> tuple[Trigger, Observation]:
+    def reading(self) -> Reading:
+        """Return all counters as they are now."""
+        return self.tally.reading(self.clock.monotonic())
+
+    def unsettled_s(self) -> float:
+        """Return after how long to look again although no report comes, s."""
+        now_s = self.clock.monotonic()
+        return min(self.fleet.unsettled_s(now_s) or math.inf, self.signal.settles_s(now_s))
+
+    def snapshot(self, shares: Mapping[str, float]) -> Snapshot | None:
+        """Return the cluster as it is, or None where planning makes no sense now.
+
+        It needs GPUs, the intensity of all their zones, and every node either here or given up.
+        With no GPU left the last routes stay: workers may serve on although their agents are
+        out of reach, and routers notice by themselves where they do not.
+
+        Args:
+            shares: Share of its model's load now, by segment id.
+        """
+        now_s = self.clock.monotonic()
+        nodes = list(self.fleet.nodes(now_s))
+        known = self.intensity_gco2e_per_kwh
+        if self.fleet.unsettled_s(now_s) > 0 or any(node.zone not in known for node in nodes):
+            return None
+        gpus = self.fleet.gpus(known, now_s)
+        if not gpus:
+            return None
+        running = tuple(run for node in nodes for run in node.segments)
+        self.blocklist.learn(running, now_s)
+        blocked = self.blocklist.names(now_s)
+        demand_rps = self.demand_rps()
+        return Snapshot(
+            gpus=gpus,
+            leaving=self.fleet.leaving(known, now_s),
+            models=tuple(
+                replace(model, demand_rps=demand_rps[model.name])
+                for model in trusted(self.models, blocked)
+            ),
+            running=running,
+            shares=shares,
+            objective=self._objective(now_s),
+            strategy=self.strategy,
+            forecast=self._forecast({node.zone for node in nodes}),
+            blocked=blocked,
+            late=self.level.late(),
+            inaccurate=()
+            if self.level.bears(now_s)
+            else self.level.inaccurate(self.objective.accuracy_floor),
+            steady_gco2e_per_kwh=self.signal.ranges(now_s),
+            staleness_s=self.signal.staleness_s(now_s),
+            load_forecast={
+                model: LoadForecast(each.expected_rps, each.low_rps, each.high_rps)
+                for model, each in self.demand.forecasts().items()
+            },
+        )
+
+    def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:
+        """Return a snapshot of before with the fleet, and what runs on it, as they are now."""
+        now_s = self.clock.monotonic()
+        zones = {gpu.pool.zone: gpu.pool.intensity_gco2e_per_kwh for gpu in now.all_gpus}
+        intensity = {**self.intensity_gco2e_per_kwh, **zones}
+        return replace(
+            now,
+            gpus=self.fleet.gpus(intensity, now_s),
+            leaving=self.fleet.leaving(intensity, now_s),
+            running=tuple(run for node in self.fleet.nodes(now_s) for run in node.segments),
+            shares=shares,
+        )
+
+    def _objective(self, now_s: float) -> Objective:
+        """Return the objective to plan with: a higher floor where answers were too inaccurate."""
+        floor = self.objective.accuracy_floor + self.level.floor_lift(now_s)
+        return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
+
+    def _forecast(self, zones: set[str]) -> tuple[Period, ...]:
+        """Return the periods to come for which the intensity of every zone is forecast."""
+        return tuple(
+            period for period in self.forecast if zones <= period.intensity_gco2e_per_kwh.keys()
+        )
+
+    # ---- what follows from decisions -----------------------------------------------------------
+
+    def ask_more(self, trigger: Trigger, now: Snapshot) -> tuple[Trigger, Snapshot]:
         """Ask more of the next plan where promises are broken: the same would come out otherwise.
 
         Returns:
-            Cause and circumstances with what is now asked.
+            The cause and the snapshot with what is asked for now.
         """
-        if not (seen.late or seen.inaccurate):
-            return trigger, seen
-        self.level.demand_more(self.objective.accuracy_floor, self.clock.monotonic())
-        asked = replace(seen, demand_rps=self.demand_rps())
-        more = (
-            f"provides for {asked.demand_rps[m.model]:.1f} req/s of {m.model}" for m in seen.late
+        if not (now.late or now.inaccurate):
+            return trigger, now
+        now_s = self.clock.monotonic()
+        self.level.demand_more(self.objective.accuracy_floor, now_s)
+        demand_rps = self.demand_rps()
+        models = tuple(replace(each, demand_rps=demand_rps[each.name]) for each in now.models)
+        more = (f"provides for {demand_rps[m.model]:.1f} req/s of {m.model}" for m in now.late)
+        return (
+            replace(trigger, reason="; ".join((trigger.reason, *more))),
+            replace(now, models=models, objective=self._objective(now_s)),
         )
-        return replace(trigger, reason="; ".join((trigger.reason, *more))), asked
 
     def decided(self, trigger: Trigger, *, changed: bool) -> None:
-        """Learn whether anything came of a decision, and what had caused it."""
+        """Take in whether another plan came of a decision, and what had caused it."""
         self.level.decided(
             inaccurate=trigger.kind is Kind.ACCURACY,
             changed=changed,
             now_s=self.clock.monotonic(),
         )
 
-    def aims(self) -> Objective:
-        """Return the objective to plan with: a higher floor where answers were too inaccurate."""
-        floor = self.objective.accuracy_floor + self.level.floor_lift(self.clock.monotonic())
-        return self.objective.model_copy(update={"accuracy_floor": min(floor, 1.0)})
 
-    def forecast(self, zones: Mapping[str, float]) -> tuple[Period, ...]:
-        """Return the periods to come for which every zone of `zones` is foreseen."""
-        return tuple(
-            period
-            for period in self.foreseen
-            if zones.keys() <= period.intensity_gco2e_per_kwh.keys()
+def aims(deployment: Deployment) -> dict[str, Aim]:
+    """Return what the deployment promises of each model."""
+    return {
+        name: Aim(
+            late_share=1 - model.slo.percentile / 100,
+            accuracies={variant: each.accuracy for variant, each in model.variants.items()},
         )
-
-    def reading(self) -> Reading:
-        """Return all counters as they are now."""
-        return self.tally.reading(self.clock.monotonic())
-
-    def unsettled_s(self) -> float:
-        """Return after how long to look again although nobody says anything, s."""
-        now_s = self.clock.monotonic()
-        return min(self.fleet.unsettled_s(now_s) or math.inf, self.signal.settles_s(now_s))
-
-    def observe(self) -> Observation | None:
-        """Return what can cause a plan, or None where planning makes no sense now.
-
-        It needs GPUs, the intensity of all their zones, and every node either here or given up.
-        With no GPU left the last routes stay: workers may serve on although their agents are
-        out of reach, and routers notice by themselves where they do not.
-        """
-        now_s = self.clock.monotonic()
-        nodes = list(self.fleet.nodes(now_s))
-        known = self.intensity_gco2e_per_kwh
-        gpus = {
-            (node.name, gpu.uuid): gpu.type.name
-            for node in nodes
-            for gpu in node.gpus
-            if not gpu.wanted
-        }
-        if self.fleet.unsettled_s(now_s) > 0 or not gpus:
-            return None
-        if any(node.zone not in known for node in nodes):
-            return None
-        self.distrust.learn((run for node in nodes for run in node.segments), now_s)
-        return Observation(
-            intensity_gco2e_per_kwh={node.zone: known[node.zone] for node in nodes},
-            steady_gco2e_per_kwh=self.signal.ranges(now_s),
-            demand_rps=self.demand_rps(),
-            gpus=gpus,
-            segments=frozenset(run.spec for node in nodes for run in node.segments),
-            strategy=self.strategy,
-            carbon_weight=self.objective.carbon_weight,
-            distrusted=self.distrust.names(now_s),
-            late=self.level.late(),
-            inaccurate=()
-            if self.level.bears(now_s)
-            else self.level.inaccurate(self.objective.accuracy_floor),
-        )
+        for name, model in deployment.models.items()
+    }

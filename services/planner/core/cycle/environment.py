@@ -17,18 +17,26 @@ from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.triggers import Kind
+from services.planner.core.triggers import Kind, Observation
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A plan that is not stored yet. Attributes: plan (version 0), decision, snapshot."""
+    """A plan that is not stored yet.
+
+    Attributes:
+        plan: The plan; its version is 0.
+        decision: What it was built from.
+        snapshot: What that was made from.
+        seen: What caused it; later observations are compared with it.
+    """
 
     plan: Plan
     decision: Decision
     snapshot: Snapshot
+    seen: Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +158,22 @@ class Counts(Protocol):
 
 
 class Environment(Protocol):
-    """All that the decision cycle acts through.
+    """All that the decision cycle acts through."""
 
-    Attributes:
-        store: Plans and beliefs.
-        log: Log lines.
-        counts: Metrics.
-    """
+    @property
+    def store(self) -> PlanStore:
+        """Plans and beliefs."""
+        ...
 
-    store: PlanStore
-    log: Log
-    counts: Counts
+    @property
+    def log(self) -> Log:
+        """Log lines."""
+        ...
+
+    @property
+    def counts(self) -> Counts:
+        """Metrics."""
+        ...
 
     @property
     def shares(self) -> Mapping[str, float]:

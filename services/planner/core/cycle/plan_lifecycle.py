@@ -1,33 +1,31 @@
-"""From a decision to what runs: written down, told of, carried out."""
+"""From a draft to an active plan: stored, published, carried out."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from services.kit.telemetry import logs
-from services.planner.adapters import prometheus
-from services.planner.adapters.store import Store
-from services.planner.control.accounting_writer import Books
-from services.planner.control.cluster_state import World
-from services.planner.control.planning import Draft
-from services.planner.control.publisher import Announcer
-from services.planner.control.rollout_executor import Executor, StepFailed, Way
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.environment import Draft, Environment
+from services.planner.core.cycle.rollout_executor import (
+    Context,
+    RolloutExecutor,
+    StepFailed,
+    stops,
+)
 from services.planner.core.online_search.counter_readings import Reading
-from services.planner.core.placement.actions import Rollout, StopSegment
+from services.planner.core.placement.actions import Rollout
 from services.planner.core.plan import Plan, PlanState
-from services.planner.core.plan_builder import same, specs
+from services.planner.core.plan_builder import specs, unchanged
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Kind, Observation
-
-_log = logs.get("conductor")
 
 _REPORT_S = 5.0
 
 
 @dataclass(slots=True)
 class Standing:
-    """Where the planner stands; the reconciler and searches read it, and correct it.
+    """Where the planner stands.
 
     Attributes:
         wanted: What was known at the last decision, with what it wanted; None: none yet.
@@ -35,6 +33,8 @@ class Standing:
         active: The active plan.
         since: All counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, where its rollout failed.
+        unfinished: The newest plan, where a restart cut its rollout.
+        pinned: Version of the plan that operators hold; None: none.
     """
 
     wanted: Observation | None = None
@@ -42,118 +42,114 @@ class Standing:
     active: Plan | None = None
     since: Reading | None = None
     failed: Plan | None = None
+    unfinished: Plan | None = None
+    pinned: int | None = None
 
 
-class Conductor:
-    """Carries plans out, one at a time. Attributes: standing (where the planner stands)."""
+class PlanLifecycle:
+    """Carries plans out, one at a time.
 
-    def __init__(
-        self, world: World, store: Store, books: Books, announcer: Announcer, executor: Executor
-    ) -> None:
+    Args:
+        state: The cluster's.
+        environment: Stores, publishes and carries out.
+
+    Attributes:
+        standing: Where the planner stands.
+    """
+
+    def __init__(self, state: ClusterState, environment: Environment) -> None:
         self.standing = Standing()
-        self._world = world
-        self._store = store
-        self._books = books
-        self._announcer = announcer
-        self._executor = executor
+        self._state = state
+        self._environment = environment
+        self._executor = RolloutExecutor(state, environment)
 
-    async def carry(
-        self, kind: Kind, found: Draft, seen: Observation, *, told: bool = False
-    ) -> bool:
+    async def carry_out(self, kind: Kind, draft: Draft, *, always: bool = False) -> bool:
         """Carry a decision out where it differs from the active plan; return whether it did.
 
         Args:
             kind: What caused it.
-            found: The decision.
-            seen: What was known.
-            told: Write it down as a plan even where it changes nothing.
+            draft: The decision.
+            always: Store it as a plan even where it changes nothing.
 
         Raises:
-            StepFailed: The rollout failed; the plan is written as FAILED.
+            StepFailed: The rollout failed; the plan is stored as FAILED.
         """
-        self.note(found, seen)
-        now = self.standing
-        if not told and now.failed is None and now.active and same(found.plan, now.active):
-            _log.info("plan stays", cause=found.plan.reason, version=now.active.version)
+        self.note(draft)
+        log, now, plan = self._environment.log, self.standing, draft.plan
+        if not always and now.failed is None and now.active and unchanged(plan, now.active):
+            log.info("plan stays", cause=plan.reason, version=now.active.version)
             return False
-        if not found.plan.segments and found.decision.running:
-            _log.warning("what runs stays", cause=found.plan.reason, degraded=found.plan.degraded)
-            now.wanted = seen
+        if not plan.segments and draft.decision.running:
+            log.warning("what runs stays", cause=plan.reason, degraded=plan.degraded)
+            now.wanted = draft.seen
             return False
-        prometheus.PLANS.labels(kind.value).inc()
-        plan = await self.publish(found, seen)
-        await self.roll(plan, found)
+        self._environment.counts.planned(kind)
+        await self.roll_out(await self.publish(draft), draft)
         return True
 
-    async def publish(self, found: Draft, seen: Observation, *, pin: bool = False) -> Plan:
-        """Write a plan down, then tell of it; return it with its version.
+    async def publish(self, draft: Draft, *, pin: bool = False) -> Plan:
+        """Store a plan, then announce it; return it with its version.
 
         Args:
-            found: The plan.
-            seen: What was known when it was made.
+            draft: The plan.
             pin: Hold it from now on.
         """
-        plan = await self._store.add(found.plan, seen.gpus, found.snapshot, pin=pin)
-        self.note(found, seen)
-        self._announcer.announce(plan)
-        _log.info(
+        store = self._environment.store
+        plan = await store.add(draft.plan, draft.seen.gpus, draft.snapshot, pin=pin)
+        self.note(draft)
+        self._environment.announce(plan)
+        self._environment.log.info(
             "plan",
             version=plan.version,
             cause=plan.reason,
             steps=plan.steps,
             degraded=plan.degraded,
-            least_capacity=dict(found.decision.rollout.least_capacity),
+            least_capacity=dict(draft.decision.rollout.least_capacity),
         )
         return plan
 
-    def note(self, found: Draft, seen: Observation) -> None:
+    def note(self, draft: Draft) -> None:
         """Remember what was known and what is wanted, to compare later observations with."""
-        self.standing.decided_s = self._world.clock.monotonic()
-        self.standing.wanted = replace(seen, segments=specs(found.plan), late=(), inaccurate=())
+        self.standing.decided_s = self._state.clock.monotonic()
+        self.standing.wanted = draft.seen.wanting(specs(draft.plan))
 
-    async def roll(self, plan: Plan, found: Draft) -> None:
-        """Carry a plan out that is written down; afterwards it is the active one.
+    async def roll_out(self, plan: Plan, draft: Draft) -> None:
+        """Carry a stored plan out; afterwards it is the active one.
 
         Raises:
-            StepFailed: It failed, and is written as FAILED; what may serve of it does.
+            StepFailed: It failed, and is stored as FAILED; what may serve of it does.
         """
-        way = Way.of(found.decision)
+        environment, context = self._environment, Context.of(draft.decision)
         plan = replace(plan, state=PlanState.ROLLING)
-        await self._store.set_state(plan.version, plan.state)
-        self._announcer.announce(plan)
+        await environment.store.set_state(plan.version, plan.state)
+        environment.announce(plan)
         try:
-            await self._executor.execute(plan, found.decision.rollout, way)
+            await self._executor.execute(plan, draft.decision.rollout, context)
         except StepFailed as error:
             await self.fail(plan, str(error))
-            # Of all that may run, the announcer routes to what agents report to serve.
-            await self._announcer.serve(plan.version, by_capacity(way.segments.values()))
+            # Of all that may run, routes name only what agents report to serve.
+            await environment.serve(plan.version, by_capacity(context.segments.values()))
             raise
-        await self._reported(found.decision.rollout)
-        await self._books.activate(plan.version)
-        self._world.level.forget()
+        await self._reported(draft.decision.rollout)
+        await environment.activate(plan.version)
+        self._state.level.forget()
         self.standing.failed = None
-        self.standing.active = await self._store.plan(plan.version)
-        self.standing.since = self._world.reading()
-        self._announcer.announce(self.standing.active)
-        _log.info("plan is active", version=plan.version)
+        self.standing.active = await environment.store.plan(plan.version)
+        self.standing.since = self._state.reading()
+        environment.announce(self.standing.active)
+        environment.log.info("plan is active", version=plan.version)
 
     async def fail(self, plan: Plan, failure: str) -> None:
-        """Write a plan down as FAILED, and tell."""
-        await self._store.set_state(plan.version, PlanState.FAILED, failure)
+        """Store a plan as FAILED, and announce it."""
+        await self._environment.store.set_state(plan.version, PlanState.FAILED, failure)
         self.standing.failed = replace(plan, state=PlanState.FAILED, failure=failure)
-        self._announcer.announce(self.standing.failed)
+        self._environment.announce(self.standing.failed)
 
     async def _reported(self, rollout: Rollout) -> None:
         """Wait for reports without what was stopped: results may outrun reports.
 
-        A report of before would else look as if something ran that should not.
+        An earlier report would look as if something ran that should not.
         """
-        stopped = {
-            action.segment_id
-            for stage in rollout.stages
-            for step in stage.actions
-            for action in step
-            if isinstance(action, StopSegment)
-        }
-        fleet = self._world.fleet
-        await self._world.changed.until(lambda: stopped.isdisjoint(fleet.segments()), _REPORT_S)
+        stopped = frozenset[str]().union(*map(stops, rollout.stages))
+        fleet = self._state.fleet
+        await self._state.changed.until(lambda: stopped.isdisjoint(fleet.segments()), _REPORT_S)

@@ -1,32 +1,22 @@
-"""From the world as it is to a plan: what the reconciler and a dry run have in common."""
+"""From a snapshot to a plan that is not stored yet."""
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from services.kit import config
-from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
-from services.kit.telemetry import logs
-from services.planner.adapters import prometheus
-from services.planner.control.cluster_state import World
-from services.planner.control.publisher import Announcer
+from services.kit.config import Objective
+from services.kit.config import Planner as Settings
+from services.kit.errors import FailedPrecondition
 from services.planner.core import feasibility
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
-from services.planner.core.model import Configuration, Model, Problem
-from services.planner.core.plan import LoadForecast, Plan, PlannedSegment
-from services.planner.core.plan_builder import Circumstances, draft
+from services.planner.core.model import Configuration, Problem
+from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.plan_builder import build_plan
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Observation
-from services.planner.core.variant_blocklist import trusted
-from services.planner.core.what_if import Changes, Proposal, alter
-
-_log = logs.get("planning")
-
-T = TypeVar("T")
 
 _LEEWAY = 1.5
 """How much faster than profiled a batch may turn out to be."""
@@ -36,68 +26,56 @@ class Undecided(Exception):
     """Nothing was decided; what runs stays. The message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A plan that is not stored yet. Attributes: plan (version 0), decision, snapshot."""
-
-    plan: Plan
-    decision: Decision
-    snapshot: Snapshot
-
-
 class Planning:
-    """Makes plans; stores nothing, touches nothing. Strategies run in a thread."""
+    """Makes plans; stores nothing, touches nothing.
 
-    def __init__(
-        self,
-        settings: config.Planner,
-        nodes: Mapping[str, config.Node],
-        models: Sequence[Model],
-        world: World,
-        announcer: Announcer,
-    ) -> None:
+    Args:
+        settings: The planner's.
+        state: The cluster's.
+        environment: Where strategies run.
+    """
+
+    def __init__(self, settings: Settings, state: ClusterState, environment: Environment) -> None:
         self._settings = settings
-        self._nodes = nodes
-        self._models = tuple(models)
-        self._world = world
-        self._announcer = announcer
-        self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count
+        self._state = state
+        self._environment = environment
 
-    def observe(self) -> Observation:
-        """Return the world as it is.
+    def snapshot(self) -> Snapshot:
+        """Return the cluster as it is.
 
         Raises:
             FailedPrecondition: It is not known well enough to plan.
         """
-        seen = self._world.observe()
-        if seen is None:
+        now = self._state.snapshot(self._environment.shares)
+        if now is None:
             raise FailedPrecondition(
                 "nothing can be decided yet: no GPU, or no carbon intensity of its zone, is known, "
                 "or a node has only just left"
             )
-        return seen
+        return now
 
-    async def decided(self, reason: str, seen: Observation) -> Draft:
+    async def decided(self, reason: str, now: Snapshot) -> Draft:
         """Let the strategy decide.
 
         Raises:
             ServiceError: Nothing can be decided; Unavailable: the strategy crashed.
         """
-        return await self._drafted(reason, self._snapshot(seen), _decide)
+        return await self._drafted(
+            reason, now, lambda: decide(now, self._settings, self._environment.new_id)
+        )
 
-    async def posed(self, seen: Observation) -> Problem:
+    async def posed(self, now: Snapshot) -> Problem:
         """Return the problem of a search in which profiles count for little.
 
         Raises:
             ServiceError: It cannot be posed.
         """
-        snapshot = self._snapshot(seen)
-        return await self.think(
-            snapshot.strategy, lambda: pose(snapshot, self._settings, leeway=_LEEWAY)
+        return await self._environment.think(
+            now.strategy, lambda: pose(now, self._settings, leeway=_LEEWAY)
         )
 
     async def chosen(
-        self, reason: str, problem: Problem, configuration: Configuration, seen: Observation
+        self, reason: str, problem: Problem, configuration: Configuration, now: Snapshot
     ) -> Draft:
         """Take up a configuration that a search chose.
 
@@ -105,84 +83,59 @@ class Planning:
             reason: Of the plan.
             problem: What it was chosen for, with the figures to judge it by.
             configuration: What shall run.
-            seen: What was known when the problem was posed.
+            now: The cluster when the problem was posed; its fleet may have changed since.
 
         Raises:
             FailedPrecondition: It does not fit on the fleet any more.
         """
+        environment = self._environment
+        fresh = self._state.refreshed(now, environment.shares)
+        return await self._drafted(
+            reason,
+            fresh,
+            lambda: realise(fresh, problem, configuration, environment.new_id),
+            seen=now,
+        )
 
-        def realised(snapshot: Snapshot, _settings: config.Planner) -> Decision:
-            return realise(snapshot, problem, configuration, new_id)
-
-        return await self._drafted(reason, self._snapshot(seen), realised)
-
-    async def think(self, strategy: str, work: Callable[[], T]) -> T:
-        """Let a strategy work in a thread.
-
-        Raises:
-            ServiceError: As the work raises it; Unavailable: it crashed.
-        """
-        try:
-            return await asyncio.to_thread(work)
-        except ServiceError:
-            raise
-        except Exception as error:
-            # The border to strategies: one that crashes must not take the routes down with it.
-            _log.exception("strategy crashed", strategy=strategy)
-            raise Unavailable(f"strategy {strategy} crashed: {error}") from error
-
-    async def resumed(self, plan: Plan, seen: Observation) -> Draft:
-        """Take up a plan whose rollout was interrupted, its segments' ids and all.
+    async def resumed(self, plan: Plan, now: Snapshot) -> Draft:
+        """Take up a plan whose rollout was interrupted, with its segments' ids.
 
         Raises:
             FailedPrecondition: The fleet cannot hold it.
         """
-        snapshot = self._snapshot(seen)
-        self._must_hold(plan, snapshot)
+        self._must_hold(plan, now)
+        models = self._state.models
 
-        def adopted(snapshot: Snapshot, settings: config.Planner) -> Decision:
-            return adopt(snapshot, settings, feasibility.resumed(plan, snapshot.gpus, self._models))
+        def adopted() -> Decision:
+            return adopt(now, self._settings, feasibility.resumed(plan, now.gpus, models))
 
-        return await self._drafted(plan.reason, snapshot, adopted)
+        return await self._drafted(plan.reason, now, adopted)
 
-    async def again(self, reason: str, plan: Plan, seen: Observation) -> Draft:
+    async def again(self, reason: str, plan: Plan, now: Snapshot) -> Draft:
         """Carry a plan out that was made before; what runs of it already stays.
 
         Args:
             reason: Of the new plan.
-            plan: The one of before. A dry run's (version 0) keeps its segments' ids, and is
-                judged by its own objective.
-            seen: The world as it is.
+            plan: The earlier plan. A dry run's (version 0) keeps its segments' ids, and is judged
+                by its own objective.
+            now: The cluster as it is.
 
         Raises:
             FailedPrecondition: The fleet cannot hold it.
         """
-        snapshot = replace(self._snapshot(seen), strategy=plan.strategy)
+        self._must_hold(plan, now)
+        wished = replace(now, strategy=plan.strategy)
         if not plan.version:
-            snapshot = replace(snapshot, objective=_wishes(plan, snapshot.objective))
-        self._must_hold(plan, snapshot)
-        named = _as_planned if not plan.version else _afresh
+            wished = replace(wished, objective=_objective_of(plan, now.objective))
+        models, named = self._state.models, self._as_planned if not plan.version else self._renamed
 
-        def adopted(snapshot: Snapshot, settings: config.Planner) -> Decision:
-            stay = staying(snapshot)
-            target = feasibility.target(plan, snapshot.gpus, self._models, stay, named)
-            return adopt(snapshot, settings, target)
+        def adopted() -> Decision:
+            target = feasibility.target(plan, now.gpus, models, staying(now), named)
+            return adopt(wished, self._settings, target)
 
-        return await self._drafted(reason, snapshot, adopted)
+        return await self._drafted(reason, wished, adopted, seen=now)
 
-    async def proposed(self, changes: Changes) -> Proposal:
-        """Return what would be decided under other circumstances.
-
-        Raises:
-            InvalidArgument: A change is out of range, or names what does not exist.
-            FailedPrecondition: Nothing can be decided yet.
-        """
-        snapshot = alter(self._snapshot(self.observe()), changes, self._nodes)
-        async with self._proposing:
-            made = await self._drafted("dry run", snapshot, _decide)
-        return Proposal(made.plan, made.decision, made.decision.problem)
-
-    async def held(self, pinned: Plan, cause: str, seen: Observation) -> Draft:
+    async def held(self, pinned: Plan, cause: str, now: Snapshot) -> Draft:
         """Hold a pinned plan although something was disturbed.
 
         Where the fleet cannot hold all of it, what is left of it serves on; where that would leave
@@ -191,91 +144,62 @@ class Planning:
         Raises:
             ServiceError: Nothing can be decided.
         """
-        gpus = self._snapshot(seen).gpus
-        missing = "; ".join(feasibility.lacks(pinned.segments, gpus, self._models))
+        models = self._state.models
+        missing = "; ".join(feasibility.lacks(pinned.segments, now.gpus, models))
         if not missing:
-            reason = f"holds pinned plan {pinned.version}: {cause}"
-            return await self.again(reason, pinned, seen)
-        _log.warning("the pinned plan cannot be held", version=pinned.version, lacks=missing)
-        left = feasibility.left_of(pinned.segments, gpus, self._models)
+            return await self.again(f"holds pinned plan {pinned.version}: {cause}", pinned, now)
+        self._environment.log.warning(
+            "the pinned plan cannot be held", version=pinned.version, lacks=missing
+        )
+        left = feasibility.left_of(pinned.segments, now.gpus, models)
         if _served(left) == _served(pinned.segments):
             reason = f"what is left of pinned plan {pinned.version}: {missing}; {cause}"
-            return await self.again(reason, replace(pinned, segments=by_capacity(left)), seen)
+            return await self.again(reason, replace(pinned, segments=by_capacity(left)), now)
         reason = f"pinned plan {pinned.version} cannot be held: {missing}; {cause}"
-        return await self.decided(reason, seen)
+        return await self.decided(reason, now)
 
     async def _drafted(
         self,
         reason: str,
-        snapshot: Snapshot,
-        make: Callable[[Snapshot, config.Planner], Decision],
+        now: Snapshot,
+        make: Callable[[], Decision],
+        seen: Snapshot | None = None,
     ) -> Draft:
-        started_s = self._world.clock.monotonic()
-        decision = await self.think(snapshot.strategy, lambda: make(snapshot, self._settings))
-        solve_s = self._world.clock.monotonic() - started_s
-        prometheus.SOLVE_SECONDS.labels(snapshot.strategy).observe(solve_s)
-        circumstances = Circumstances(
-            reason=reason,
-            snapshot=snapshot,
-            load_forecast=self._load_forecast(),
-            now=self._world.clock.now(),
-            solve_s=solve_s,
-            staleness_s=self._world.signal.staleness_s(self._world.clock.monotonic()),
-        )
-        return Draft(draft(decision, circumstances), decision, snapshot)
+        """Make a decision and build its plan.
 
-    def _snapshot(self, seen: Observation) -> Snapshot:
-        world = self._world
-        now_s = world.clock.monotonic()
-        return Snapshot(
-            gpus=world.fleet.gpus(seen.intensity_gco2e_per_kwh, now_s),
-            leaving=world.fleet.leaving(seen.intensity_gco2e_per_kwh, now_s),
-            models=tuple(
-                replace(model, demand_rps=seen.demand_rps[model.name])
-                for model in trusted(self._models, seen.distrusted)
-            ),
-            running=tuple(run for node in world.fleet.nodes(now_s) for run in node.segments),
-            shares=self._announcer.shares,
-            objective=world.aims(),
-            strategy=seen.strategy,
-            forecast=world.forecast(seen.intensity_gco2e_per_kwh),
-        )
+        Args:
+            reason: Of the plan.
+            now: What the decision is made from.
+            make: Makes it.
+            seen: What caused it; None: `now`.
+        """
+        clock = self._state.clock
+        started_s = clock.monotonic()
+        decision = await self._environment.think(now.strategy, make)
+        solve_s = clock.monotonic() - started_s
+        plan = build_plan(decision, now, reason=reason, now=clock.now(), solve_s=solve_s)
+        draft = Draft(plan, decision, now, Observation.of(now if seen is None else seen))
+        self._environment.counts.solved(draft)
+        return draft
 
-    def _load_forecast(self) -> dict[str, LoadForecast]:
-        found = self._world.demand.forecasts()
-        return {
-            model: LoadForecast(each.expected_rps, each.low_rps, each.high_rps)
-            for model, each in found.items()
-        }
-
-    def _must_hold(self, plan: Plan, snapshot: Snapshot) -> None:
-        missing = feasibility.lacks(plan.segments, snapshot.gpus, self._models)
+    def _must_hold(self, plan: Plan, now: Snapshot) -> None:
+        missing = feasibility.lacks(plan.segments, now.gpus, self._state.models)
         if missing:
             raise FailedPrecondition("; ".join(missing), reason="FLEET_LACKS")
+
+    def _renamed(self, _segment_id: str) -> str:
+        return self._environment.new_id()
+
+    @staticmethod
+    def _as_planned(segment_id: str) -> str:
+        return segment_id
 
 
 def _served(segments: Iterable[PlannedSegment]) -> frozenset[str]:
     return frozenset(segment.spec.model for segment in segments)
 
 
-def new_id() -> str:
-    """Return a segment id that was never used."""
-    return f"s-{uuid.uuid4().hex[:12]}"
-
-
-def _as_planned(segment_id: str) -> str:
-    return segment_id
-
-
-def _afresh(_segment_id: str) -> str:
-    return new_id()
-
-
-def _wishes(plan: Plan, objective: config.Objective) -> config.Objective:
+def _objective_of(plan: Plan, objective: Objective) -> Objective:
     """Return the objective that a plan records, as far as it does."""
     known = {"carbon_weight", "accuracy_floor", "goals"}
     return objective.model_copy(update={name: getattr(plan.inputs, name) for name in known})
-
-
-def _decide(snapshot: Snapshot, settings: config.Planner) -> Decision:
-    return decide(snapshot, settings, new_id)

@@ -1,0 +1,126 @@
+"""The live environment of the decision cycle: asyncio, the database, agents and routers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from services.kit.errors import ServiceError, Unavailable
+from services.kit.telemetry import logs
+from services.planner.adapters import prometheus
+from services.planner.adapters.agent_sessions import Agents
+from services.planner.adapters.router_sessions import Routers
+from services.planner.adapters.store import Store
+from services.planner.adapters.wire.convert_node import change_to, step_to
+from services.planner.control.accounting_writer import Books
+from services.planner.control.publisher import Announcer
+from services.planner.core.cycle.environment import Draft, NodeChange
+from services.planner.core.plan import Plan, PlannedSegment
+from services.planner.core.triggers import Kind
+
+_log = logs.get("cycle")
+
+T = TypeVar("T")
+
+
+class LiveEnvironment:
+    """What the decision cycle acts through in the planner service.
+
+    Attributes:
+        store: The database.
+        log: Log lines.
+        counts: Metrics.
+    """
+
+    def __init__(
+        self, store: Store, books: Books, announcer: Announcer, agents: Agents, routers: Routers
+    ) -> None:
+        self.store = store
+        self.log = _log
+        self.counts = Metrics()
+        self._books = books
+        self._announcer = announcer
+        self._agents = agents
+        self._routers = routers
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Share of its model's load that each serving segment has now, by segment id."""
+        return self._announcer.shares
+
+    def new_id(self) -> str:
+        """Return a segment id that was never used."""
+        return f"s-{uuid.uuid4().hex[:12]}"
+
+    async def think(self, strategy: str, work: Callable[[], T]) -> T:
+        """Run a strategy's work in a thread.
+
+        Raises:
+            ServiceError: As the work raises it; Unavailable: it crashed.
+        """
+        try:
+            return await asyncio.to_thread(work)
+        except ServiceError:
+            raise
+        except Exception as error:
+            # The border to strategies: one that crashes must not take the routes down with it.
+            _log.exception("strategy crashed", strategy=strategy)
+            raise Unavailable(f"strategy {strategy} crashed: {error}") from error
+
+    async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:
+        """Run coroutines at the same time; return their results, in order."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(work) for work in works]
+        return [task.result() for task in running]
+
+    async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
+        """Publish a routing table for these segments; return its revision."""
+        return await self._announcer.serve(plan_version, segments)
+
+    async def acknowledged(self, revision: int, timeout_s: float) -> bool:
+        """Wait until every router uses `revision` or a later one; False: `timeout_s` passed."""
+        return await self._routers.acknowledged(revision, timeout_s)
+
+    async def perform(self, change: NodeChange) -> None:
+        """Send a node its part of a stage, as one change where it is more than one action.
+
+        Raises:
+            ServiceError: It failed, or the node did not answer in time.
+        """
+        groups = change.groups
+        if sum(map(len, groups)) == 1:
+            step = step_to(change.change_id, *groups[0][0])
+        else:
+            step = change_to(change.change_id, groups)
+        await self._agents.perform(change.node, step, change.timeout_s)
+
+    def announce(self, plan: Plan) -> None:
+        """Tell subscribers of a plan, or of its new state."""
+        self._announcer.announce(plan)
+
+    async def activate(self, version: int) -> None:
+        """Make a plan the active one, in the account too."""
+        await self._books.activate(version)
+
+
+class Metrics:
+    """Counts what the cycle does."""
+
+    def solved(self, draft: Draft) -> None:
+        """Count a decision."""
+        solve_s = draft.plan.prediction.solve_s
+        prometheus.SOLVE_SECONDS.labels(draft.snapshot.strategy).observe(solve_s)
+
+    def planned(self, kind: Kind) -> None:
+        """Count a plan that is carried out."""
+        prometheus.PLANS.labels(kind.value).inc()
+
+    def resumed(self) -> None:
+        """Count a rollout that goes on after a restart."""
+        prometheus.RESUMED.inc()
+
+    def evaluated(self) -> None:
+        """Count a configuration that was tried and measured."""
+        prometheus.EVALUATIONS.inc()

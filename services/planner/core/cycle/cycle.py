@@ -1,0 +1,205 @@
+"""The decision cycle: wait for a cause or an order, decide, store the plan, carry it out.
+
+The planner runs it live, `cinquefoil simulate` in virtual time; what differs is the environment.
+Desired state is data: after a failure or a restart the cycle looks at what runs and rolls out the
+difference to the plan; it never replays old steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from random import Random
+from typing import Protocol
+
+from services.kit.backoff import Backoff
+from services.kit.config import Planner as Settings
+from services.kit.errors import ServiceError, Unavailable
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.environment import Draft, Environment
+from services.planner.core.cycle.online_search_loop import OnlineSearchLoop, is_evaluation
+from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
+from services.planner.core.cycle.planning import Planning, Undecided
+from services.planner.core.cycle.rollout_executor import StepFailed
+from services.planner.core.decide import Snapshot
+from services.planner.core.plan import Plan
+from services.planner.core.plan_builder import remembered
+from services.planner.core.triggers import (
+    Kind,
+    Observation,
+    Trigger,
+    cause,
+    disturbance,
+    wait_s,
+)
+
+Work = Callable[[], Awaitable[None]]
+"""What the cycle does next."""
+
+
+class Order(Protocol):
+    """What an operator ordered."""
+
+    async def carry_out(self) -> None:
+        """Carry it out, and answer the operator."""
+        ...
+
+
+class Orders(Protocol):
+    """What operators order: taken one after the other, between two plans of the cycle's own."""
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        ...
+
+    def take(self) -> Order | None:
+        """Return the order that is next; None: none waits."""
+        ...
+
+
+class DecisionCycle:
+    """Makes plans and carries them out, one at a time.
+
+    Args:
+        settings: The planner's.
+        state: The cluster's.
+        environment: What the cycle acts through.
+        orders: Operators' orders; None: there are no operators.
+
+    Attributes:
+        planning: Makes plans.
+        lifecycle: Carries them out.
+        standing: Where the planner stands.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        state: ClusterState,
+        environment: Environment,
+        orders: Orders | None = None,
+    ) -> None:
+        self.planning = Planning(settings, state, environment)
+        self.lifecycle = PlanLifecycle(state, environment)
+        self.standing = self.lifecycle.standing
+        self._triggers = settings.triggers
+        self._state = state
+        self._environment = environment
+        self._orders = orders
+        self._search = OnlineSearchLoop(settings, state, environment, self.planning, self.lifecycle)
+        self._backoff = Backoff(initial_s=0.5, maximum_s=30.0, rng=Random(settings.seed))  # noqa: S311  # jitter, no secret
+
+    async def run(self) -> None:
+        """Run the cycle until it is cancelled."""
+        while True:
+            work = await self._next()
+            try:
+                await work()
+            except (Unavailable, StepFailed, Undecided) as error:
+                self._environment.log.warning("no plan came true", error=str(error))
+                delay_s = self._backoff.next_s()
+                await self._state.changed.until(self._ordered, delay_s)
+            else:
+                self._backoff.reset()
+
+    def _ordered(self) -> bool:
+        return bool(self._orders)
+
+    # ---- causes --------------------------------------------------------------------------------
+
+    async def _next(self) -> Work:
+        """Wait for an order, or for a cause to plan that may be acted upon."""
+        state = self._state
+        while True:
+            count = state.changed.count
+            order = self._orders.take() if self._orders is not None else None
+            if order is not None:
+                return order.carry_out
+            now = state.snapshot(self._environment.shares)
+            if now is not None and self.standing.unfinished is not None:
+                return partial(self._resume, self.standing.unfinished, now)
+            trigger = self._cause(Observation.of(now)) if now is not None else None
+            if now is None or trigger is None:
+                delay_s = state.unsettled_s()
+            else:
+                delay_s = self._wait_s(trigger)
+                if delay_s <= 0:
+                    return partial(self._replan, trigger, now)
+            await state.changed.after(count, delay_s)
+
+    def _cause(self, seen: Observation) -> Trigger | None:
+        now = self.standing
+        if now.failed is not None:
+            text = f"retry: plan {now.failed.version} failed: {now.failed.failure}"
+            return Trigger(Kind.RETRY, text)
+        if now.pinned is not None:
+            return disturbance(now.wanted, seen, self._triggers)
+        trigger = cause(now.wanted, seen, self._triggers)
+        if trigger is None and now.active is not None and is_evaluation(now.active):
+            text = f"retry: the search that plan {now.active.version} is part of was cut"
+            return Trigger(Kind.RETRY, text)
+        return trigger
+
+    def _wait_s(self, trigger: Trigger) -> float:
+        since_s = self._state.clock.monotonic() - self.standing.decided_s
+        return wait_s(trigger.kind, since_s, self._triggers)
+
+    def _interrupted(self) -> bool:
+        """Tell whether a search must make room: for an order, or for another cause to plan.
+
+        Broken promises are no cause to it.
+        """
+        if self._ordered():
+            return True
+        now = self._state.snapshot(self._environment.shares)
+        if now is None:
+            return False
+        seen = Observation.of(now)
+        trigger = cause(self.standing.wanted, seen.wanting(seen.segments), self._triggers)
+        return trigger is not None and self._wait_s(trigger) <= 0
+
+    # ---- plans ---------------------------------------------------------------------------------
+
+    async def _resume(self, plan: Plan, now: Snapshot) -> None:
+        """Go on with a rollout that a restart cut: its plan is the target, what runs the start."""
+        self.standing.unfinished = None
+        try:
+            draft = await self.planning.resumed(plan, now)
+        except ServiceError as error:
+            failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
+            await self.lifecycle.fail(plan, failure)
+            return
+        self.standing.wanted = remembered(plan, await self._environment.store.gpus())
+        self._environment.log.info("rollout goes on", version=plan.version, steps=draft.plan.steps)
+        self._environment.counts.resumed()
+        await self.lifecycle.roll_out(plan, draft)
+
+    async def _replan(self, trigger: Trigger, now: Snapshot) -> None:
+        """Decide, and carry the decision out where it differs from the active plan.
+
+        Raises:
+            Undecided: There is no decision.
+            StepFailed: The rollout failed; the plan is stored as FAILED.
+        """
+        try:
+            changed = await self._changed(trigger, now)
+        except ServiceError as error:
+            self.standing.decided_s = self._state.clock.monotonic()
+            raise Undecided(f"{trigger.reason}: {error.message}") from error
+        finally:
+            self._state.level.forget()
+        self._state.decided(trigger, changed=changed)
+
+    async def _changed(self, trigger: Trigger, now: Snapshot) -> bool:
+        """Decide and carry out; return whether something came of it."""
+        if self.standing.pinned is None and self._search.applies(now.strategy):
+            await self._search.run(trigger, now, self._interrupted)
+            return False  # it keeps the accuracy floor where it can: to search again is no use
+        trigger, now = self._state.ask_more(trigger, now)
+        return await self.lifecycle.carry_out(trigger.kind, await self._decided(trigger, now))
+
+    async def _decided(self, trigger: Trigger, now: Snapshot) -> Draft:
+        if self.standing.pinned is None:
+            return await self.planning.decided(trigger.reason, now)
+        pinned = await self._environment.store.plan(self.standing.pinned)
+        return await self.planning.held(pinned, trigger.reason, now)
