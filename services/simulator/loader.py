@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from services.carbon.core.sources.source import Source
 from services.carbon.sources.factory import build
-from services.gpuagent.core import gpu_types
 from services.kit.config import Deployment, LiveSource
 from services.kit.config.loader import (
     ConfigError,
@@ -31,11 +30,11 @@ from services.kit.errors import InvalidArgument
 from services.planner.adapters.model_loader import load_models
 from services.planner.core.model import Model
 from services.simulator import scenario as schema
+from services.simulator.supported import Finding, unsupported
 
 _MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 Numbers = NDArray[np.float64]
-Finding = tuple[tuple[int | str, ...], str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,9 +100,8 @@ def _refuse(
 ) -> None:
     findings = [
         *_unknown(found, deployment),
-        *_hardware(deployment),
         *_live(found, deployment),
-        *_pipelines(deployment),
+        *unsupported(found, deployment),
     ]
     if findings:
         raise ConfigError(
@@ -113,14 +111,6 @@ def _refuse(
                 for where, text in findings
             ],
         )
-
-
-def _pipelines(deployment: Deployment) -> Iterator[Finding]:
-    for name, model in deployment.models.items():
-        for variant, settings in model.variants.items():
-            if settings.stages:
-                where = ("deployment", "models", name, "variants", variant, "stages")
-                yield where, "pipelines cannot be simulated; give the variant one file"
 
 
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
@@ -133,16 +123,6 @@ def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding
             if name not in known:
                 have = ", ".join(sorted(known))
                 yield (section, name), f"the deployment has no {what} {name!r}; it has {have}"
-
-
-def _hardware(deployment: Deployment) -> Iterator[Finding]:
-    for name, node in deployment.nodes.items():
-        where = ("deployment", "nodes", name, "simulated")
-        if not node.simulated:
-            yield where, "a simulation must know the GPU types; list them here"
-        for gpu in node.simulated or ():
-            if gpu not in gpu_types.names():
-                yield where, f"no GPU type {gpu!r}; known are {', '.join(gpu_types.names())}"
 
 
 def _live(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:

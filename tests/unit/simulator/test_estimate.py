@@ -40,7 +40,7 @@ intervals = st.lists(
 
 @given(intervals)
 def test_what_is_represented_is_all_that_arrived(found: list[SampledInterval]) -> None:
-    """Weighted requests sum to those simulated and skipped, also where none ended in an interval."""
+    """Weighted requests sum to the simulated and the skipped, even where an interval saw no end."""
     weight = weights(found, "m")
 
     represented = sum(w * each.ended("m") for w, each in zip(weight, found, strict=True))

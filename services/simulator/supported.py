@@ -1,0 +1,82 @@
+"""What of a deployment cannot be simulated: it is refused by name, never ignored.
+
+Settings that matter only where something fails, on the wire, or to files are not looked at: nothing
+fails in a simulation, and there are no wires and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from services.gpuagent.core import gpu_types
+from services.kit.config import Deployment, Model, Node, OnnxRuntime
+from services.simulator.scenario import Scenario
+
+Finding = tuple[tuple[int | str, ...], str]
+"""Path of a setting, and what is wrong with it."""
+
+_DISCIPLINES = {
+    "ssjf": "needs the lengths of answers, and a scenario's requests have none",
+    "priority": "needs priorities, and a scenario's requests have none",
+}
+
+
+def unsupported(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]:
+    """Yield what of a scenario and its deployment cannot be simulated."""
+    for where, problem in _deployment(scenario, deployment):
+        yield ("deployment", *where), problem
+    for index, policy in enumerate(scenario.policies):
+        if policy.discipline is not None:
+            yield from _discipline(("policies", index, "discipline"), policy.discipline)
+
+
+def _deployment(scenario: Scenario, deployment: Deployment) -> Iterator[Finding]:
+    for name, node in deployment.nodes.items():
+        for where, problem in _node(node):
+            yield ("nodes", name, *where), problem
+        load_s = max(v.load_s for m in deployment.models.values() for v in m.variants.values())
+        if scenario.timing.start_worker_s + load_s > node.workers.load_timeout_s:
+            text = f"workers take up to {scenario.timing.start_worker_s + load_s:g} s to start"
+            yield ("nodes", name, "workers", "load_timeout_s"), f"{text}: none would ever serve"
+    for name, model in deployment.models.items():
+        for where, problem in _model(model):
+            yield ("models", name, *where), problem
+    planner = deployment.planner
+    if planner.online.enabled and scenario.detail == "sampled":
+        yield (
+            ("planner", "online", "enabled"),
+            "a search measures all the time, and a sampled simulation does not; use detail: full",
+        )
+    if planner.accounting.embodied is not None:
+        yield ("planner", "accounting", "embodied"), "only operational carbon is simulated; omit it"
+    if deployment.router.processes > 1:
+        yield ("router", "processes"), "one router process is simulated; use 1"
+
+
+def _node(node: Node) -> Iterator[Finding]:
+    if not node.simulated:
+        yield ("simulated",), "a simulation must know the GPU types; list them here"
+    for gpu in node.simulated or ():
+        if gpu not in gpu_types.names():
+            known = ", ".join(gpu_types.names())
+            yield ("simulated",), f"no GPU type {gpu!r}; known are {known}"
+    if node.gpus is not None:
+        yield ("gpus",), "all GPUs of a node are simulated; list them in simulated"
+    if node.clock_loop != "off":
+        yield ("clock_loop",), "only clocks that plans set are simulated; use off"
+
+
+def _model(model: Model) -> Iterator[Finding]:
+    yield from _discipline(("discipline",), model.discipline)
+    for name, variant in model.variants.items():
+        if variant.stages:
+            text = "pipelines cannot be simulated; give the variant one file"
+            yield ("variants", name, "stages"), text
+        if not isinstance(variant.runtime, OnnxRuntime):
+            text = f"{variant.runtime.kind} runtimes cannot be simulated; use onnx"
+            yield ("variants", name, "runtime"), text
+
+
+def _discipline(where: tuple[int | str, ...], discipline: str) -> Iterator[Finding]:
+    if discipline in _DISCIPLINES:
+        yield where, f"{discipline} {_DISCIPLINES[discipline]}; use fcfs or edf"
