@@ -101,7 +101,7 @@ class _Planner:
         policies = Policies(deployment, store)
         self.announcer = Announcer(deployment, store, state.fleet, policies)
         agents = Agents(state.fleet, self.books.read, state.tally, clock, changed)
-        routers = Routers(state.demand, state.level, state.tally, clock, changed)
+        routers = Routers(state)
         environment = LiveEnvironment(store, self.books, self.announcer, agents, routers)
         self.reconciler = Reconciler(
             settings, deployment.nodes, state, environment, self.books, self.announcer

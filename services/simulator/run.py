@@ -11,6 +11,7 @@ from services.kit.config import Deployment
 from services.kit.errors import FailedPrecondition
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
+from services.planner.core.load_report import LoadReport
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model_registry import ModelRegistry
 from services.simulator import routing_adapter
@@ -27,7 +28,7 @@ from services.simulator.planner import (
 from services.simulator.router import Router
 from services.simulator.scenario import ConstantLoad, Policy, RecordedLoad
 from services.simulator.stats.run_record import RunRecord
-from services.simulator.stats.sampled_intervals import Arrivals, Recorder
+from services.simulator.stats.sampled_intervals import Arrivals, Lately, Recorder
 from services.simulator.stats.sampling import Sampler
 from services.simulator.timeline import Timeline, Waiting
 
@@ -116,7 +117,9 @@ class _Suite:
             self.recorder,
             timing.link_s,
         )
-        nodes = Nodes(deployment, setting.models, timeline, self.router, timing.link_s)
+        self._nodes = nodes = Nodes(
+            deployment, setting.models, timeline, self.router, timing.link_s
+        )
         self.recorder.measure(nodes.meters)
         clock = PlannerClock(env, setting.start)
         self._state = state = ClusterState.of(
@@ -165,18 +168,37 @@ class _Suite:
         self._state.update_intensity(self._grid.at(at_s))
 
     def _report(self) -> Waiting:
-        """Tell the planner what has arrived, as the router does, whatever is simulated of it."""
+        """Report to the planner what has arrived, whatever is simulated of it, and its cost."""
         env, interval_s = self.timeline.env, self.deployment.router.report_interval_s
         while True:
             yield env.timeout(interval_s)
-            counts = self.recorder.arrived(env.now - interval_s, env.now)
-            self._state.demand.observe(_ROUTER, counts, interval_s)
             lately = self.recorder.lately()
             refused = {name: each.refused for name, each in self.router.pressure().items()}
-            self._state.level.observe(lately.late, lately.by_variant(), env.now, refused)
+            for name, counters in self._nodes.counters().items():
+                self._state.tally.metered(name, counters)
+            self._state.update_load(
+                LoadReport(
+                    router_id=_ROUTER,
+                    revision=self.recorder.table,
+                    window_s=interval_s,
+                    arrivals=self.recorder.arrived(env.now - interval_s, env.now),
+                    answered=sum(lately.answers.values()),
+                    latency_s=self._latency_s(lately),
+                    late=lately.late,
+                    by_variant=lately.by_variant(),
+                    refused=refused,
+                )
+            )
             seen = self.recorder.arrived(env.now - _LOOKBACK_S, env.now)
             self._sampler.watch(seen, _LOOKBACK_S)
-            self._state.changed.notify()
+
+    def _latency_s(self, lately: Lately) -> dict[str, float]:
+        """Return the latency at each objective's percentile of the lately answered, s."""
+        models = self.deployment.models
+        return {
+            name: float(np.percentile(latency_s, models[name].slo.percentile))
+            for name, latency_s in lately.latency_s.items()
+        }
 
     def _turn(self) -> Waiting:
         """Cut the time into intervals although all of it is simulated."""

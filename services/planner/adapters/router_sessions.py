@@ -2,44 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.kit.clock import Clock
-from services.planner.change_event import Notice
-from services.planner.core.accounting.account import Tokens
-from services.planner.core.forecast.demand import Demand
-from services.planner.core.online_search.counter_readings import Tally
-from services.planner.core.service_level import ServiceLevel
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """What a router saw in a window.
-
-    Attributes:
-        router_id: Its name.
-        revision: Revision of the routing table it uses.
-        window_s: Time the counts cover, s.
-        arrivals: Requests that arrived, by model.
-        answered: Requests answered, all models.
-        latency_s: Latency at the SLO's percentile, by model, s.
-        late: Answered, but later than the SLO, by model.
-        by_variant: Answered, by model and variant.
-        refused: Not answered because too much waited, by model.
-        tokens: In and out since the router started, by model.
-    """
-
-    router_id: str
-    revision: int
-    window_s: float
-    arrivals: Mapping[str, int]
-    answered: int
-    latency_s: Mapping[str, float]
-    late: Mapping[str, int] = field(default_factory=dict)
-    by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
-    tokens: Mapping[str, Tokens] = field(default_factory=dict)
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.load_report import LoadReport
 
 
 @dataclass(slots=True, eq=False)
@@ -60,28 +26,17 @@ class Link:
 class Routers:
     """Open streams of routers."""
 
-    def __init__(
-        self, demand: Demand, level: ServiceLevel, tally: Tally, clock: Clock, changed: Notice
-    ) -> None:
-        self._demand = demand
-        self._level = level
-        self._tally = tally
-        self._clock = clock
-        self._changed = changed
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._links: set[Link] = set()
 
     def report(self, link: Link, report: LoadReport) -> None:
         """Take in a report; the first one makes the router known."""
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
-        self._demand.observe(report.router_id, report.arrivals, report.window_s)
-        now_s = self._clock.monotonic()
-        self._level.observe(report.late, report.by_variant, now_s, report.refused)
         for model, latency_s in report.latency_s.items():
-            count = sum(report.by_variant.get(model, {}).values())
-            self._tally.answered(model, count, latency_s)
-            link.answers[model] = (count, latency_s)
-        self._changed.notify()
+            link.answers[model] = (sum(report.by_variant.get(model, {}).values()), latency_s)
+        self._state.update_load(report)
 
     def latency_s(self) -> dict[str, float]:
         """Return the latency at the SLO's percentile over all routers, by model, s.
@@ -99,8 +54,8 @@ class Routers:
         """A stream ended. A router that has another one open keeps its load."""
         self._links.discard(link)
         if all(other.router_id != link.router_id for other in self._links):
-            self._demand.forget(link.router_id)
-        self._changed.notify()
+            self._state.demand.forget(link.router_id)
+        self._state.changed.notify()
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:
         """Wait until every connected router uses `revision` or a later one.
@@ -108,6 +63,6 @@ class Routers:
         Returns:
             False: `timeout_s` passed first. Without routers there is nothing to wait for.
         """
-        return await self._changed.until(
+        return await self._state.changed.until(
             lambda: all(link.revision >= revision for link in self._links), timeout_s
         )

@@ -11,7 +11,6 @@ from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
-from services.planner.adapters.router_sessions import LoadReport
 from services.planner.adapters.store import Store
 from services.planner.core.accounting.account import Spent
 from services.planner.core.accounting.accountant import Accountant, Page
@@ -19,6 +18,7 @@ from services.planner.core.accounting.baseline import Rates
 from services.planner.core.accounting.counters import Counters
 from services.planner.core.accounting.entries import hour_of
 from services.planner.core.accounting.fleet_sites import Sites
+from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.service_level import Aim
 

@@ -80,8 +80,10 @@ class Lately:
     Attributes:
         late: Answered later than the objective, by model.
         answers: Answered, by model and variant.
+        latency_s: Of the answered, by model.
     """
 
+    latency_s: defaultdict[str, array[float]] = field(default_factory=_latencies)
     late: Counter[str] = field(default_factory=Counter)
     answers: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -130,6 +132,7 @@ class Recorder:
         interval.latency_s[instance.model].append(latency_s + self._client_s)
         interval.answers[instance.model, instance.variant] += 1
         self._lately.answers[instance.model, instance.variant] += 1
+        self._lately.latency_s[instance.model].append(latency_s)
         if latency_s > self._slo_s[instance.model]:
             self._lately.late[instance.model] += 1
 

@@ -12,6 +12,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
+from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period
 from services.planner.core.online_search.counter_readings import Reading, Tally
 from services.planner.core.plan import LoadForecast
@@ -106,6 +107,15 @@ class ClusterState:
         Nothing is notified: a forecast alone is no cause to plan.
         """
         self.forecast = periods
+
+    def update_load(self, report: LoadReport) -> None:
+        """Take in a router's report."""
+        self.demand.observe(report.router_id, report.arrivals, report.window_s)
+        self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
+        for model, latency_s in report.latency_s.items():
+            answers = sum(report.by_variant.get(model, {}).values())
+            self.tally.answered(model, answers, latency_s)
+        self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
         """Take in that an agent's GPU cannot serve these models any faster."""

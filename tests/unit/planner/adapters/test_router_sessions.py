@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from services.kit.clock import RealClock
-from services.planner.adapters.router_sessions import Link, LoadReport, Routers
+from services.kit.config import Objective
+from services.planner.adapters.router_sessions import Link, Routers
 from services.planner.change_event import Notice
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
+from services.planner.core.load_report import LoadReport
 from services.planner.core.online_search.counter_readings import Tally
 from services.planner.core.service_level import Aim, ServiceLevel
 
@@ -21,7 +25,18 @@ class Planner:
         self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
         self.level = ServiceLevel({"m": Aim(0.05, {"v": 0.9})})
         self.tally = Tally()
-        self.routers = Routers(self.demand, self.level, self.tally, RealClock(), Notice())
+        state = ClusterState(
+            RealClock(),
+            Notice(),
+            (),
+            Fleet({}, 0.0),
+            self.demand,
+            self.level,
+            Objective(),
+            "exact",
+            tally=self.tally,
+        )
+        self.routers = Routers(state)
 
 
 def report(name: str, answered: int, *, latency_s: float = 0.1, late: int = 0) -> LoadReport:

@@ -1,0 +1,185 @@
+"""Every setting of a deployment is simulated, means nothing in a simulation, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from services.kit.config import Deployment
+from services.simulator.scenario import Scenario
+from services.simulator.supported import unsupported
+from tests.support.scenarios import SMALL, merged
+
+PIPELINE = {
+    "accuracy": 0.5,
+    "stages": ["a.onnx", "b.onnx"],
+    "profile": {"kind": "analytic", "gmacs_per_item": 4},
+}
+
+REFUSED: Mapping[str, Mapping[str, Any]] = {
+    "nodes.simulated": {"nodes": {"n": {"simulated": ["b9000"]}}},
+    "nodes.cpu": {"nodes": {"n": {"simulated": None, "cpu": {"cores": 2}}}},
+    "nodes.gpus": {"nodes": {"n": {"gpus": ["GPU-1"]}}},
+    "nodes.clock_loop": {"nodes": {"n": {"clock_loop": "miad"}}},
+    "nodes.workers.load_timeout_s": {"nodes": {"n": {"workers": {"load_timeout_s": 1}}}},
+    "models.discipline": {"models": {"m": {"discipline": "ssjf"}}},
+    "models.variants.stages": {"models": {"m": {"variants": {"v": PIPELINE}}}},
+    "models.variants.runtime": {
+        "models": {"m": {"variants": {"small": {"runtime": {"kind": "generative"}}}}}
+    },
+    "planner.online.enabled": {"planner": {"online": {"enabled": True}}},
+    "planner.accounting.embodied": {"planner": {"accounting": {"embodied": {}}}},
+    "router.processes": {"router": {"processes": 2}},
+}
+"""Settings with a value that cannot be simulated."""
+
+SIMULATED = [
+    "carbon.zones.source",
+    "carbon.zones.signal",
+    "carbon.zones.average_window_s",
+    "carbon.replay.start",
+    "carbon.replay.speedup",
+    "nodes.zone",
+    "nodes.control",
+    "nodes.pue",
+    "models.slo.percentile",
+    "models.slo.latency_s",
+    "models.demand_rps",
+    "models.instance_choice",
+    "models.intensity_threshold",
+    "models.max_queue",
+    "models.max_queue_mib",
+    "models.default_deadline_s",
+    "models.hedge_after_s",
+    "models.variants.accuracy",
+    "models.variants.profile",
+    "models.variants.load_s",
+    "models.variants.clock_sensitivity",
+    "planner.strategy",
+    "planner.online.evaluate_s",
+    "planner.horizon.length_s",
+    "planner.horizon.step_s",
+    "planner.load_forecast.interval_s",
+    "planner.load_forecast.coverage",
+    "planner.batch_sizes",
+    "planner.max_processes",
+    "planner.clock_ratios",
+    "planner.placement",
+    "planner.time_limit_s",
+    "planner.seed",
+    "planner.objective.goals.clover",
+    "planner.objective.goals.fewest_gpus",
+    "planner.objective.goals.infadapter",
+    "planner.objective.infadapter.accuracy",
+    "planner.objective.infadapter.resources",
+    "planner.objective.infadapter.loading",
+    "planner.objective.carbon_weight",
+    "planner.objective.baseline_intensity_gco2e_per_kwh",
+    "planner.objective.accuracy_floor",
+    "planner.objective.latency_share",
+    "planner.objective.max_utilisation",
+    "planner.objective.switch_price",
+    "planner.objective.layout_price",
+    "planner.objective.park_idle_gpus",
+    "planner.triggers.intensity_change",
+    "planner.triggers.intensity_dwell_s",
+    "planner.triggers.demand_change",
+    "planner.triggers.min_interval_s",
+    "planner.triggers.settle_s",
+    "router.report_interval_s",
+    "router.max_attempts",
+    "router.max_queue_mib",
+    "router.default_timeout_s",
+    "router.retry_share",
+    "router.retry_burst",
+]
+
+NO_MEANING = {
+    "on the wire": """
+        version log_level tls carbon.listen carbon.metrics nodes.listen nodes.metrics
+        nodes.worker_host planner.listen planner.metrics router.listen router.metrics
+        router.max_request_bytes router.max_stream_requests router.compression
+        router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
+        router.address models.accuracy_unit mqtt
+    """,
+    "files": """
+        carbon.cache_dir nodes.state_dir models.variants.file planner.database
+        planner.accounting.retention_d
+    """,
+    "nothing fails": """
+        carbon.zones.hold_s nodes.orphan_timeout_s nodes.workers.memory_limit_mib
+        nodes.workers.max_failures nodes.workers.failure_window_s router.worker_dead_after_s
+    """,
+    "no provider is asked": "carbon.zones.provider_forecast",
+    "of real GPUs": "nodes.allow_mig_mode nodes.allow_clocks nodes.mps",
+    "of a loop or discipline that is refused": """
+        nodes.clock_floor models.overtaking_s predictor
+    """,
+    "all requests are of one client": "router.fair_clients",
+    "how agents tell idle energy apart": "nodes.idle_share",
+}
+
+
+def fields(section: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Yield the paths of all settings; a choice of several sections is one setting."""
+    for name, field in section.model_fields.items():
+        inner = list(sections(field.annotation))
+        if len(inner) == 1 and f"{path}{name}" not in LEAVES:
+            yield from fields(inner[0], f"{path}{name}.")
+        else:
+            yield f"{path}{name}"
+
+
+LEAVES = {
+    "tls",
+    "mqtt",
+    "predictor",
+    "nodes.cpu",
+    "nodes.mps",
+    "models.variants.stages",
+    "planner.accounting.embodied",
+}
+
+
+def sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from sections(each)
+
+
+def test_every_setting_is_simulated_or_refused_or_means_nothing() -> None:
+    """A new setting must be sorted into one of the three."""
+    means_nothing = [name for names in NO_MEANING.values() for name in names.split()]
+    known = [*SIMULATED, *means_nothing, *REFUSED]
+
+    assert len(known) == len(set(known))
+    assert set(fields(Deployment)) == set(known)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_simulated_is_refused_by_name(name: str) -> None:
+    scenario = Scenario(**merged(SMALL, {"deployment": REFUSED[name], "detail": "sampled"}))
+    assert isinstance(scenario.deployment, Deployment)
+
+    found = dict(unsupported(scenario, scenario.deployment))
+
+    assert len(found) == 1
+    (where,) = found
+    asked = name.replace("nodes.cpu", "nodes.simulated").split(".")
+    assert where[0] == "deployment"
+    assert [part for part in where[1:] if part in asked] == asked
+
+
+def test_a_policy_of_what_cannot_be_simulated_is_refused_by_name() -> None:
+    policies = ["base", {"strategy": "exact", "discipline": "priority"}]
+    scenario = Scenario(**merged(SMALL, {"policies": policies}))
+    assert isinstance(scenario.deployment, Deployment)
+
+    found: Mapping[Any, str] = dict(unsupported(scenario, scenario.deployment))
+
+    assert list(found) == [("policies", 1, "discipline")]
+    assert "use fcfs or edf" in found["policies", 1, "discipline"]
