@@ -187,7 +187,7 @@ def gpu_type(name: str) -> GpuType:
     table = gpu_types.load(name)
     return GpuType(
         name=table.name,
-        geometry=table.geometry,
+        geometry=table.offered,
         sm_count=table.sm_count,
         idle_power_w=table.idle_power_w,
         max_power_w=table.max_power_w,

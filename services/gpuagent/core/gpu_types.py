@@ -7,6 +7,7 @@ its idle power and the name we give its type. Everything else about real hardwar
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from services.kit.units import BYTES_PER_MIB
 
 _TABLES = resources.files("services.gpuagent") / "gpus"
 _GA100 = (8, 0)
+
+OFFERED = re.compile(r"\d+g\.\d+gb")
+"""Slice kinds that agents report: "1g.5gb+me" (media engines) or "+gfx" hold what inference does
+not need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +123,15 @@ class GpuTable(GpuModel):
     energy_counter: bool
     clock_lock: bool
     assumed: tuple[str, ...]
+
+    @property
+    def offered(self) -> Geometry:
+        """The geometry as an agent reports it: kinds worth offering, in the driver's order."""
+        if not self.mig_capable:
+            return self.geometry
+        kinds = [kind for kind in self.geometry.kinds if OFFERED.fullmatch(kind.name)]
+        kinds.sort(key=lambda kind: self.profile_enums[kind.name])
+        return Geometry(self.geometry.memory_slices, tuple(kinds))
 
     @property
     def averages_power(self) -> bool:

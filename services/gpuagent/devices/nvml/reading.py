@@ -19,9 +19,6 @@ from services.gpuagent.core.gpu_types import GpuModel, whole_geometry
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.units import BYTES_PER_MIB
 
-_OFFERED = re.compile(r"\d+g\.\d+gb")
-"""Names like "1g.5gb+me" (media engines) or "+gfx" hold what inference does not need."""
-
 _CORES_PER_SM = {(6, 0): 64, (7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64}
 """CUDA cores per SM by compute capability, where it is not 128 (CUDA programming guide)."""
 
@@ -206,7 +203,7 @@ def _kinds(device: Any) -> Iterator[SliceKind]:
     """Yield the slice kinds the GPU could have and that we offer, without their starts."""
     for info in profile_infos(device):
         name = info.name.removeprefix("MIG ")
-        if _OFFERED.fullmatch(name):
+        if gpu_types.OFFERED.fullmatch(name):
             yield SliceKind(
                 name=name,
                 compute_slices=info.sliceCount,
