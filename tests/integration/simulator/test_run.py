@@ -189,7 +189,7 @@ def test_carbon_is_energy_at_the_intensity_in_force(scene: Scene, tmp_path: Any)
 
 
 def test_load_above_the_forecast_makes_a_new_plan(scene: Scene, tmp_path: Any) -> None:
-    (tmp_path / "load.csv").write_text("rps\n20\n400\n")
+    (tmp_path / "load.csv").write_text("rps\n20\n900\n")
     setting = scene(
         policies=["exact"], load={"m": {"kind": "trace", "path": "load.csv", "step_s": 60}}
     )
