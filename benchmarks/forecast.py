@@ -27,8 +27,7 @@ from benchmarks.harness import Figures, Report, main
 from services.carbon.core.forecast.bias_correction import ForecastRecord
 from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import DEPTH, MAX_HORIZON, forecast
-from services.carbon.core.model import Period, Sample
-from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.model import Outlook, Period, Sample
 from services.carbon.sources.csv_trace import read_trace
 
 HOURS = (1, 6, 24, 48)

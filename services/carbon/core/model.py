@@ -117,3 +117,18 @@ class Forecast:
         first, *later = self.periods
         kept = (first, *(period for period in later if period.since < end))
         return Forecast(kept, self.method)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A provider's own forecast.
+
+    Attributes:
+        samples: Expected intensities, oldest first; each holds until the next.
+        step: Duration of the last one.
+        issued: When it was made, grid time.
+    """
+
+    samples: tuple[Sample, ...]
+    step: timedelta
+    issued: datetime

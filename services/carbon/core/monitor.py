@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import DEPTH, forecast
-from services.carbon.core.model import Forecast, Intensity, Sample, Signal
+from services.carbon.core.model import Forecast, Intensity, Outlook, Sample, Signal
 from services.carbon.core.moving_average import MovingAverage
-from services.carbon.core.sources.provider import Outlook
 from services.carbon.core.sources.source import Source, samples
 
 HISTORY = DEPTH

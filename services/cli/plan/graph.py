@@ -114,25 +114,17 @@ def as_dot(graph: Graph) -> str:
 _TEXTS = {"json": as_json, "graphml": as_graphml, "dot": as_dot}
 
 
-def name_of(vertex: VariantVertex | SliceVertex) -> str:
-    """Return what a vertex is called in exports and charts."""
-    if isinstance(vertex, VariantVertex):
-        stage = f" stage {vertex.stage}" if vertex.stage else ""
-        return f"{vertex.model}/{vertex.variant}{stage}"
-    return f"{vertex.profile} of {vertex.gpu}, {vertex.zone}, PUE {vertex.pue:g}"
-
-
 def _named(graph: Graph) -> nx.MultiDiGraph[str]:
     """Return the graph with names as vertices and their parts as attributes, for exports."""
     named: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     for vertex, side in graph.nodes(data="bipartite"):
         fields = {name: getattr(vertex, name) for name in vertex.__slots__}
-        named.add_node(name_of(vertex), bipartite=side, **fields)
+        named.add_node(str(vertex), bipartite=side, **fields)
     for start, end, edge, data in graph.edges(keys=True, data=True):
         parts: dict[str, Any] = {
             "batch_size": edge.batch_size,
             "processes": edge.processes,
             "clock_mhz": edge.clock_mhz,
         }
-        named.add_edge(name_of(start), name_of(end), **data, **parts)
+        named.add_edge(str(start), str(end), **data, **parts)
     return named

@@ -9,7 +9,6 @@ from typing import Any, Final
 import networkx as nx
 from matplotlib.figure import Figure
 
-from services.cli.plan.graph import name_of
 from services.planner.core.problem.configuration_graph import Graph, SliceVertex, VariantVertex
 
 _VARIANT, _SLICE, _EDGE = "#4e79a7", "#f28e2b", "#888888"
@@ -59,5 +58,5 @@ def _draw(axes: Any, graph: Graph, sides: list[list[Any]], positions: dict[Any, 
         for vertex in sides[side]:
             x, y = positions[vertex]
             where = "left" if side else "right"
-            text = name_of(vertex).replace(", ", "\n", 1)
+            text = str(vertex).replace(", ", "\n", 1)
             axes.text(x + (0.05 if side else -0.05), y, text, ha=where, va="center", fontsize=9)

@@ -11,13 +11,12 @@ import pytest
 
 from services.carbon.core.forecast.bias_correction import (
     HOURS,
-    Foretold,
-    TrackRecord,
+    ForecastRecord,
+    ProviderForecast,
 )
-from services.carbon.core.forecast.combination import provided
+from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import forecast
-from services.carbon.core.model import Sample
-from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.model import Outlook, Sample
 from services.carbon.sources.csv_trace import read_trace
 from tests.support.paths import PUBLISHED
 
@@ -36,7 +35,7 @@ def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
     """1, 6 and 24 hours ahead, through the year; `benchmarks.forecast` has more of it."""
     came, told = official()
     truth, starts = {each.since: each for each in came}, [each.since for each in told]
-    record, errors = TrackRecord(), dict[int, list[tuple[float, float]]]()
+    record, errors = ForecastRecord(), dict[int, list[tuple[float, float]]]()
     for hour, sample in enumerate(came):
         now, first = sample.since, bisect_left(starts, sample.since)
         ahead = Outlook(told[first : bisect_right(starts, now + HOURS * HOUR)], HOUR, now)
@@ -44,8 +43,9 @@ def test_the_official_british_forecast_is_beaten_by_ours_on_top_of_it() -> None:
         if hour < 24 * 28 or hour % 163:
             continue
         known = came[max(0, hour - 24 * 56) : hour + 1]
-        foretold = Foretold("neso", ahead, record)
-        found = provided(forecast(known, now), ahead, "neso", foretold.correction(known, now))
+        issued = ProviderForecast("neso", ahead, record)
+        correction = issued.correction(known, now)
+        found = combined(forecast(known, now), ahead, "neso", correction)
         periods = {each.since: each.intensity_gco2e_per_kwh for each in found.periods}
         values = {each.since: each.intensity_gco2e_per_kwh for each in ahead.samples}
         for hours in (1, 6, 24):

@@ -123,11 +123,13 @@ class Planner:
         self.signal = GridSignal(speedup=SPEEDUP)
         self.intensity: dict[str, float] = {}
 
-    def learn(self, intensity: dict[str, float], staleness_s: dict[str, float]) -> None:
+    def update_intensity(
+        self, intensity: dict[str, float], staleness_s: dict[str, float], /
+    ) -> None:
         self.intensity |= intensity
         self.signal.hear(intensity, staleness_s, time.monotonic())
 
-    def foresee(self, periods: Any) -> None:
+    def update_forecast(self, periods: Any, /) -> None:
         del periods
 
     def seen(self) -> Observation:

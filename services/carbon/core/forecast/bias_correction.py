@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.carbon.core.forecast.regression import COVERAGE, Array, quantiles, ridge
-from services.carbon.core.model import Sample
-from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.model import Outlook, Sample
 
 MEMORY = timedelta(days=28)
 MIN_RECORD = timedelta(days=3)

@@ -9,8 +9,7 @@ from datetime import timedelta
 import numpy as np
 
 from services.carbon.core.forecast.bias_correction import HOURS, Correction
-from services.carbon.core.model import Forecast, Period
-from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.model import Forecast, Outlook, Period
 
 _HOUR = timedelta(hours=1)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from services.carbon.core.forecast.bias_correction import ForecastRecord, ProviderForecast
-from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
-from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.core.model import MAX_GCO2E_PER_KWH, Outlook, Sample
+from services.carbon.core.sources.provider import Reading
 from services.carbon.core.sources.source import Source
 
 KEEP = timedelta(days=112)

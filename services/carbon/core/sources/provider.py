@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, Protocol
 
-from services.carbon.core.model import Sample
+from services.carbon.core.model import Outlook, Sample
 
 FailureKind = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
 """Why a provider gave no reading.
@@ -31,21 +31,6 @@ class SourceFailed(Exception):
         super().__init__(message)
         self.kind: FailureKind = kind
         self.retry_after_s = retry_after_s
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """A provider's own forecast.
-
-    Attributes:
-        samples: Expected intensities, oldest first; each holds until the next.
-        step: Duration of the last one.
-        issued: When it was made, grid time.
-    """
-
-    samples: tuple[Sample, ...]
-    step: timedelta
-    issued: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
-from services.carbon.core.model import Sample
-from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.core.model import Outlook, Sample
+from services.carbon.core.sources.provider import Reading
 from services.carbon.sources.live.http import Http, parsed, query, utc
 from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import ElectricityMapsSource

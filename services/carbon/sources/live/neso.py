@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, Field
 
-from services.carbon.core.model import Sample
-from services.carbon.core.sources.provider import Outlook, Reading
+from services.carbon.core.model import Outlook, Sample
+from services.carbon.core.sources.provider import Reading
 from services.carbon.sources.live.http import Http, parsed, utc
 from services.kit.config import NesoSource
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 import httpx
 from pydantic import AwareDatetime, BaseModel, SecretStr
 
-from services.carbon.core.model import Provenance, Sample
-from services.carbon.core.sources.provider import Outlook, Reading, SourceFailed
+from services.carbon.core.model import Outlook, Provenance, Sample
+from services.carbon.core.sources.provider import Reading, SourceFailed
 from services.carbon.sources.live.http import Http, parsed, query, utc
 from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import WattTimeSource

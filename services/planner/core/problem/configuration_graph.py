@@ -35,6 +35,9 @@ class VariantVertex:
     variant: str
     stage: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.model}/{self.variant}" + (f" stage {self.stage}" if self.stage else "")
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class SliceVertex:
@@ -44,6 +47,9 @@ class SliceVertex:
     zone: str
     pue: float
     profile: str
+
+    def __str__(self) -> str:
+        return f"{self.profile} of {self.gpu}, {self.zone}, PUE {self.pue:g}"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -18,8 +18,7 @@ from services.carbon.core.forecast.bias_correction import (
 )
 from services.carbon.core.forecast.combination import combined
 from services.carbon.core.forecast.forecaster import forecast
-from services.carbon.core.model import Provenance, Sample
-from services.carbon.core.sources.provider import Outlook
+from services.carbon.core.model import Outlook, Provenance, Sample
 from tests.support.examples import examples
 
 START = datetime(2024, 3, 6, tzinfo=UTC)
