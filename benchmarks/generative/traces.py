@@ -22,8 +22,8 @@ from services.predictor.training.core.fit import fit
 from services.predictor.training.core.metrics import confusion
 from services.predictor.training.core.rows import Row, read, split
 from services.predictor.training.export import to_onnx
-from services.router.core.length_port import class_at
-from services.router.core.queue.boost import CLASSES
+from services.router.core.length_port import decile_at
+from services.router.core.queue.boost import DECILES
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 
@@ -136,7 +136,7 @@ def sampled() -> list[Trace]:
         return []
     rows, means = others_told(_halves(_SAMPLED, read(_SAMPLED.path))[1])
     tokens = np.array([row.tokens for row in rows])
-    told = np.searchsorted(np.quantile(means, np.arange(1, CLASSES) / CLASSES), means)
+    told = np.searchsorted(np.quantile(means, np.arange(1, DECILES) / DECILES), means)
     return [_trace((_SAMPLED.name, "other answers to the prompt"), tokens, told, _edges(tokens))]
 
 
@@ -151,7 +151,7 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
         rank = histories.rank(row.model, estimate.expected_tokens)
-        told.append(class_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
+        told.append(decile_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
     return _trace((each.name, "our predictor"), tokens, np.array(told), _edges(tokens))

@@ -21,7 +21,7 @@ from services.kit.clock import Clock
 from services.kit.rpc.reconnect import Reconnector
 from services.router.adapters.prompt_reader import prompt_of
 from services.router.core.dispatch.dispatcher import Dispatcher
-from services.router.core.length_port import class_at
+from services.router.core.length_port import decile_at
 from services.router.core.pending_request import PendingRequest
 
 if TYPE_CHECKING:
@@ -141,12 +141,12 @@ class PredictorClient:
 
     def _use(self, response: pb.PredictResponse) -> None:
         question = self._open.pop(response.id, None)
-        length_class = class_of(response)
-        if question is None or length_class is None:
+        length_decile = decile_of(response)
+        if question is None or length_decile is None:
             return
         request = question.pending.request
         self._prompt_keys[request.number] = response.prompt_key
-        question.dispatcher.predict_length(question.pending, length_class)
+        question.dispatcher.predict_length(question.pending, length_decile)
         source = pb.Source.Name(response.source).removeprefix("SOURCE_").lower()
         took_s = self._clock.monotonic() - question.asked_s
         self._count(request.model, source, took_s)
@@ -172,6 +172,6 @@ def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
     return taken
 
 
-def class_of(response: pb.PredictResponse) -> int | None:
-    """Return the class that a request is ranked by; None: the predictor gave no valid rank."""
-    return class_at(response.rank if response.HasField("rank") else math.nan)
+def decile_of(response: pb.PredictResponse) -> int | None:
+    """Return the decile that a request is ranked by; None: the prediction has no valid rank."""
+    return decile_at(response.rank if response.HasField("rank") else math.nan)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.boost import CLASSES
+from services.router.core.queue.boost import DECILES
 
 
 class LengthPort(Protocol):
@@ -26,10 +26,10 @@ class LengthPort(Protocol):
         ...
 
 
-def class_at(rank: float) -> int | None:
-    """Return the class that a request is ranked by, 0..CLASSES - 1; None: the rank is invalid.
+def decile_at(rank: float) -> int | None:
+    """Return the decile that a request is ranked by, 0..DECILES - 1; None: invalid rank.
 
     Args:
         rank: Share of the model's requests with shorter expected answers, 0..1.
     """
-    return min(int(rank * CLASSES), CLASSES - 1) if 0 <= rank <= 1 else None
+    return min(int(rank * DECILES), DECILES - 1) if 0 <= rank <= 1 else None

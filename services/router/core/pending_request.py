@@ -31,7 +31,7 @@ class PendingRequest:
         answering: A part of the answer has come: no other worker can answer it any more.
         responses: Responses that have come.
         response_gap_s: Time between the newest response and the one before, or the assignment.
-        length_class: Predicted length of its answer; None: no prediction has come.
+        length_decile: Predicted length of its answer; None: no prediction has come.
         boost_s: How much earlier it is ranked because of that, s.
         known_client: Identity of the client, once it was needed.
     """
@@ -50,7 +50,7 @@ class PendingRequest:
     answering: bool = False
     responses: int = 0
     response_gap_s: float = 0.0
-    length_class: int | None = None
+    length_decile: int | None = None
     boost_s: float = 0.0
     known_client: str = ""
     _responded_s: float = 0.0
@@ -126,9 +126,9 @@ class PendingRequest:
         """End it without an answer."""
         self.ended = True
 
-    def rank(self, length_class: int, boost_s: float) -> None:
+    def rank(self, length_decile: int, boost_s: float) -> None:
         """Set the predicted length and the boost that follows from it."""
-        self.length_class, self.boost_s = length_class, boost_s
+        self.length_decile, self.boost_s = length_decile, boost_s
 
     def start_pipeline(self) -> PipelineRequest:
         """Return its progress through a pipeline, which begins with the first stage's answer."""
@@ -142,7 +142,7 @@ class PendingRequest:
             request,
             origin,
             self.pipeline,
-            length_class=origin.length_class,
+            length_decile=origin.length_decile,
             boost_s=origin.boost_s,
             known_client=origin.known_client,
         )

@@ -1,7 +1,6 @@
-"""Latency Estimation Module: what requests of a size took on one class of GPU, and their energy.
+"""Latency Estimation Module: time and energy of requests, by size, on one class of GPU.
 
-Streaming and bounded: a running mean per size seen, and the line through all of them for sizes that
-were not.
+Streaming and bounded: a running mean per observed size, and a regression line for other sizes.
 
 Source: CARBONDIS, section IV-B ("the average latency of previous requests with the same batch
 size"). Ours: a mean that forgets, its deviation, the line, and the bound on sizes.
@@ -14,12 +13,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_LEAST_WEIGHT = 1 / 64  # of the newest value, so that a change shows after some dozens
-_LEAST_SPREAD = 1e-9
+_MIN_WEIGHT = 1 / 64  # of the newest value, so that a change shows after some dozens
+_MIN_SPREAD = 1e-9
 
 
 class Estimate(NamedTuple):
-    """What a request is expected to take.
+    """Expected time and energy of a request.
 
     Attributes:
         latency_s: Mean processing time, s.
@@ -33,7 +32,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Observed:
     """Running means of one size."""
 
     count: int = 0
@@ -43,7 +42,7 @@ class _Seen:
 
     def add(self, latency_s: float, energy_j: float) -> None:
         self.count += 1
-        weight = max(1 / self.count, _LEAST_WEIGHT)
+        weight = max(1 / self.count, _MIN_WEIGHT)
         error_s = latency_s - self.latency_s
         self.latency_s += weight * error_s
         self.energy_j += weight * (energy_j - self.energy_j)
@@ -62,7 +61,7 @@ class _OpenStream:
     together: float = 0.0
 
     def add(self, size: float, value: float) -> None:
-        self.weight = min(self.weight + 1.0, 1 / _LEAST_WEIGHT)
+        self.weight = min(self.weight + 1.0, 1 / _MIN_WEIGHT)
         share = 1.0 / self.weight
         off = size - self.size
         self.size += share * off
@@ -75,32 +74,32 @@ class _OpenStream:
 
         A small size must not count as long as a large one that came first: it would never be tried.
         """
-        if self.spread <= _LEAST_SPREAD:
+        if self.spread <= _MIN_SPREAD:
             return self.value * size / self.size if self.size > 0 else self.value
         return max(self.value + self.together / self.spread * (size - self.size), 0.0)
 
 
 @dataclass(slots=True)
 class LatencyHistory:
-    """What one job's requests took on one class of GPU.
+    """Time and energy of one model's requests on one class of GPU.
 
     Args:
-        most_sizes: Sizes remembered one by one, >= 1; the least recently seen is forgotten.
+        max_sizes: Sizes kept apart, >= 1; the least recently observed one is dropped.
     """
 
-    most_sizes: int = 256
-    _sizes: OrderedDict[int, _Seen] = field(default_factory=OrderedDict)
+    max_sizes: int = 256
+    _sizes: OrderedDict[int, _Observed] = field(default_factory=OrderedDict)
     _latency: _OpenStream = field(default_factory=_OpenStream)
     _energy: _OpenStream = field(default_factory=_OpenStream)
 
     def add(self, size: int, latency_s: float, energy_j: float = 0.0) -> None:
-        """Learn from a request that was served; figures that are no numbers are ignored."""
+        """Learn from a served request; values that are not finite are ignored."""
         if not (math.isfinite(latency_s) and math.isfinite(energy_j) and latency_s >= 0):
             return
         seen = self._sizes.get(size)
         if seen is None:
-            seen = self._sizes[size] = _Seen()
-            if len(self._sizes) > self.most_sizes:
+            seen = self._sizes[size] = _Observed()
+            if len(self._sizes) > self.max_sizes:
                 self._sizes.popitem(last=False)
         self._sizes.move_to_end(size)
         seen.add(latency_s, energy_j)
@@ -108,7 +107,7 @@ class LatencyHistory:
         self._energy.add(size, energy_j)
 
     def estimate(self, size: int) -> Estimate | None:
-        """Return what a request of a size is expected to take; None: nothing was ever served."""
+        """Return the expectation for a request of a size; None: none was ever served."""
         seen = self._sizes.get(size)
         if seen is not None:
             return Estimate(seen.latency_s, seen.deviation_s, seen.energy_j)

@@ -150,12 +150,12 @@ class Dispatcher:
         self._see(now_s)
         return self._assigner.reconsider(self._now_s)
 
-    def predict_length(self, pending: PendingRequest, length_class: int) -> None:
-        """Take the predicted length class of a request's answer, 0 (shortest) .. 9.
+    def predict_length(self, pending: PendingRequest, length_decile: int) -> None:
+        """Take the predicted length of a request's answer: its decile, 0 (shortest) .. 9.
 
         It may come at any time, or never; a waiting request is ranked again.
         """
-        self._shortest_first.rank(pending, length_class)
+        self._shortest_first.rank(pending, length_decile)
         self._queue.reorder(pending)
 
     def cancel(self, pending: PendingRequest) -> list[Decision]:

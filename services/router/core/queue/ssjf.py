@@ -24,9 +24,9 @@ class ShortestFirst:
         self._learned = 0
         self._adapted_s = 0.0
 
-    def rank(self, pending: PendingRequest, length_class: int) -> None:
-        """Rank a request whose length class was predicted."""
-        pending.rank(length_class, self._boosts.of(length_class))
+    def rank(self, pending: PendingRequest, length_decile: int) -> None:
+        """Rank a request whose length was predicted."""
+        pending.rank(length_decile, self._boosts.of(length_decile))
 
     def learn(self, pending: PendingRequest, now_s: float, slots: int) -> None:
         """Learn from the time that a request waited, and then kept its instance.
@@ -39,10 +39,10 @@ class ShortestFirst:
             now_s: The time.
             slots: Requests that the model's instances may hold together.
         """
-        if pending.length_class is None or pending.attempts > 1 or pending.pipeline is not None:
+        if pending.length_decile is None or pending.attempts > 1 or pending.pipeline is not None:
             return
         service_s = now_s - pending.assigned_s
-        self._boosts.learn(pending.length_class, service_s, pending.queue_s)
+        self._boosts.learn(pending.length_decile, service_s, pending.queue_s)
         self._learned += 1
         if slots and self._learned >= _ADAPT_ANSWERS and now_s - self._adapted_s >= _ADAPT_S:
             self._boosts.adapt(slots)

@@ -1,7 +1,7 @@
 """Boosts, and what they do to the tail of the time in the system, for one server. Pure.
 
 A request's rank is its arrival less its class's boost. Waits have an exponential tail,
-P(time > t) ~ C exp(-gamma t), whose rate no order without preemption can better: only C.
+P(time > t) ~ C exp(-gamma t), whose rate no order without preemption can improve: only C.
 
 Source: Yu, Scully, "Strongly Tail-Optimal Scheduling in the Light-Tailed M/G/1", SIGMETRICS 2024;
 for partial knowledge Harlev, Yu, Scully, "A Gittins Policy for Optimizing Tail Latency", 2025.
@@ -15,18 +15,18 @@ from functools import cached_property
 from math import exp, expm1, log1p
 
 _STEPS = 50
-_MOST_EXPONENT = 500.0
+_MAX_EXPONENT = 500.0
 
 Counts = Sequence[float]
 """Requests by how long they kept the server."""
 
 
 @dataclass(frozen=True)
-class Work:
-    """Requests seen, by class and by how long they kept the server; at least one.
+class ServiceTimes:
+    """Observed requests, by class and by how long they kept the server; at least one.
 
     Attributes:
-        services_s: How long, s, ascending.
+        services_s: Times that requests kept the server, s, ascending.
         classes: Of each class, the shortest first, how many requests took each of these times.
     """
 
@@ -86,18 +86,18 @@ class Work:
         """Return C over what it is in order of arrival.
 
         E[exp(gamma (S - b))] exp(rate E[b (exp(gamma S) - 1)]) / E[exp(gamma S)]: each goes ahead
-        by its own boost, and is gone ahead of by what comes within the boosts of others.
+        by its own boost, and behind requests that come within the boosts of others.
         """
         grown, requests = self._grown(gamma), [sum(counts) for counts in self.classes]
         more = [_sum(counts, grown) for counts in self.classes]
         each = list(zip(boosts_s, requests, more, strict=True))
         ahead = sum((n + m) * exp(-gamma * b) for b, n, m in each) / (sum(requests) + sum(more))
         behind = rate_rps * sum(b * m for b, _, m in each) / sum(requests)
-        return ahead * exp(min(behind, _MOST_EXPONENT))
+        return ahead * exp(min(behind, _MAX_EXPONENT))
 
     def _grown(self, theta: float) -> Sequence[float]:
         """Return exp(theta S) - 1."""
-        return [expm1(min(theta * service, _MOST_EXPONENT)) for service in self.services_s]
+        return [expm1(min(theta * service, _MAX_EXPONENT)) for service in self.services_s]
 
 
 def _boost_s(theta: float, counts: Counts, grown: Sequence[float]) -> float | None:

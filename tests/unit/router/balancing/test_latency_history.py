@@ -56,7 +56,7 @@ def test_of_one_size_the_others_follow_in_proportion(seen: int, size: int) -> No
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), SECONDS), max_size=300))
 def test_it_remembers_no_more_sizes_than_it_may(seen: list[tuple[int, float]]) -> None:
-    history = LatencyHistory(most_sizes=16)
+    history = LatencyHistory(max_sizes=16)
     for size, latency_s in seen:
         history.add(size, latency_s)
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.queue.boost import CLASSES, Boosts
-from services.router.core.queue.tail_bound import Work
+from services.router.core.queue.boost import DECILES, Boosts
+from services.router.core.queue.tail_bound import ServiceTimes
 from tests.support.router.single_server import served
 
 BOUND_S = 20.0
@@ -23,7 +23,7 @@ SQUARE_S2 = fmean(service_s**2 for service_s in SERVICE_S)
 SEEDS = range(5)
 
 durations = st.floats(0, 1e5)
-lessons = st.lists(st.tuples(st.integers(0, CLASSES - 1), durations, durations), max_size=200)
+lessons = st.lists(st.tuples(st.integers(0, DECILES - 1), durations, durations), max_size=200)
 times = st.integers(0, 400).map(lambda tenths: tenths / 10)
 jobs = st.lists(st.tuples(times, times, times), min_size=1, max_size=40)
 
@@ -34,11 +34,11 @@ def test_every_boost_is_within_the_bound_and_none_is_above_a_shorter_classes(
 ) -> None:
     """Whatever was seen: so nobody is overtaken by who came more than the bound later."""
     boosts = Boosts(BOUND_S)
-    for length_class, service_s, wait_s in seen:
-        boosts.learn(length_class, service_s, wait_s)
+    for length_decile, service_s, wait_s in seen:
+        boosts.learn(length_decile, service_s, wait_s)
     boosts.adapt(slots)
 
-    found = [boosts.of(each) for each in range(CLASSES)]
+    found = [boosts.of(each) for each in range(DECILES)]
     assert all(0 <= boost <= BOUND_S for boost in found)
     assert found == sorted(found, reverse=True)
 
@@ -69,17 +69,17 @@ def test_a_few_long_waits_are_not_taken_for_the_rule() -> None:
 def test_the_tail_is_not_foreseen_to_grow(load: float) -> None:
     """Where hardly anybody waits, long answers are the tail: little may go ahead of them."""
     lengths_s, seen = (2.0, 10.0), ((90, 10), (10, 90))
-    work = Work(lengths_s, seen)
+    work = ServiceTimes(lengths_s, seen)
     rate_rps = load / work.mean_s
     boosts = Boosts(1e9)
-    for length_class, counts in enumerate(seen):
+    for length_decile, counts in enumerate(seen):
         for service_s, times_seen in zip(lengths_s, counts, strict=True):
             for _ in range(10 * times_seen):
                 wait_s = work.square_s2 / (2 * work.mean_s * (1 - load))
-                boosts.learn(length_class, service_s, wait_s)
+                boosts.learn(length_decile, service_s, wait_s)
     boosts.adapt(slots=1)
 
-    found_s = [boosts.of(length_class) for length_class in range(2)]
+    found_s = [boosts.of(length_decile) for length_decile in range(2)]
     assert work.growth(work.decay_rate(rate_rps), rate_rps, found_s) < 1.03
     assert found_s[0] > 1.0
 
@@ -139,8 +139,8 @@ def taught(boosts: Boosts, load: float = 0.9, shorter: float = 1.0, each: int = 
     """Teach equally many of each class, and how long requests wait at a load."""
     wait_s = SQUARE_S2 / (2 * MEAN_S * (1 - load))
     for _ in range(each):
-        for length_class, service_s in enumerate(SERVICE_S):
-            boosts.learn(length_class, service_s / shorter, wait_s / shorter)
+        for length_decile, service_s in enumerate(SERVICE_S):
+            boosts.learn(length_decile, service_s / shorter, wait_s / shorter)
     boosts.adapt(slots=1)
     return boosts
 

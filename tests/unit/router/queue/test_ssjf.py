@@ -18,7 +18,7 @@ from services.router.core.dispatch.decisions import Decision, Send
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, Limits, ModelRoutes, Request
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.boost import CLASSES
+from services.router.core.queue.boost import DECILES
 
 BOUND_S = 5.0
 INSTANCE = Instance("a:1", "a", "text", "v", 1.0, share=1.0, credits=1)
@@ -32,7 +32,7 @@ class Job:
 
     arrival_s: float
     service_s: float
-    length_class: int
+    length_decile: int
     delay_s: float = 0.0
 
 
@@ -50,7 +50,7 @@ jobs_of_any_kind = st.lists(
         Job,
         arrival_s=times,
         service_s=st.integers(1, 60).map(lambda tenths: tenths / 10),
-        length_class=st.integers(0, CLASSES - 1),
+        length_decile=st.integers(0, DECILES - 1),
         delay_s=st.one_of(st.just(0.0), st.just(inf), st.integers(0, 20).map(float)),
     ),
     max_size=40,
@@ -139,8 +139,8 @@ def test_what_answers_took_is_learned_and_short_ones_gain() -> None:
     now_s = 0.0
     for _ in range(4_000):
         now_s += rng.expovariate(0.9 / fmean(SERVICES_S))
-        true = rng.randrange(CLASSES)
-        told = true if rng.random() < 0.75 else rng.randrange(CLASSES)
+        true = rng.randrange(DECILES)
+        told = true if rng.random() < 0.75 else rng.randrange(DECILES)
         jobs.append(Job(now_s, SERVICES_S[true], told))
 
     in_turn = served(jobs, 1, discipline="fcfs", bound_s=200.0)
@@ -188,7 +188,7 @@ def served(
         elif kind == 1:
             decisions = core.offer(requests[number])
         else:
-            core.predict_length(requests[number], jobs[number].length_class)
+            core.predict_length(requests[number], jobs[number].length_decile)
         for sent in (each.pending.request.number for each in decisions if isinstance(each, Send)):
             course.starts_s[sent] = now_s - begin_s
             course.order.append(sent)
@@ -210,19 +210,19 @@ def serve(core: Dispatcher, numbers: range) -> None:
     """Serve jobs of all classes that came together, their lengths foretold."""
     for number in numbers:
         core.offer(made := request(number, core.now_s))
-        core.predict_length(made, number % CLASSES)
+        core.predict_length(made, number % DECILES)
     held = [number for number in numbers if number in core.states[INSTANCE.id].in_flight]
     while held:
         first = held.pop(0)
-        ended_s = core.now_s + SERVICES_S[first % CLASSES]
+        ended_s = core.now_s + SERVICES_S[first % DECILES]
         decisions = core.result(INSTANCE.id, first, refused=False, now_s=ended_s)
         held += [each.pending.request.number for each in decisions if isinstance(each, Send)]
 
 
-def boost_s(core: Dispatcher, length_class: int) -> float:
+def boost_s(core: Dispatcher, length_decile: int) -> float:
     """Return what a class would be boosted by now."""
     asked = request(-10_000, core.now_s)
-    core.predict_length(asked, length_class)
+    core.predict_length(asked, length_decile)
     return asked.boost_s
 
 

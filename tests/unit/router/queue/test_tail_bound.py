@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.queue.tail_bound import Work
+from services.router.core.queue.tail_bound import ServiceTimes
 from tests.support.router.single_server import served
 
 JOBS = 300_000
@@ -20,32 +20,34 @@ loads = st.floats(0.3, 0.99)
 
 
 @st.composite
-def works(draw: st.DrawFn) -> Work:
+def works(draw: st.DrawFn) -> ServiceTimes:
     """Requests of any lengths, told to be of any class."""
     services_s = sorted(draw(st.lists(lengths_s, min_size=6, max_size=6, unique=True)))
     classes = st.lists(counts, min_size=1, max_size=4).filter(lambda each: any(map(any, each)))
-    return Work(services_s, draw(classes))
+    return ServiceTimes(services_s, draw(classes))
 
 
 @st.composite
-def told_apart(draw: st.DrawFn) -> Work:
+def told_apart(draw: st.DrawFn) -> ServiceTimes:
     """Requests of lengths that their classes tell exactly."""
     services_s = sorted(draw(st.lists(lengths_s, min_size=3, max_size=3, unique=True)))
     seen = draw(st.lists(st.integers(1, 50).map(float), min_size=3, max_size=3))
-    return Work(services_s, [[seen[k] if k == of else 0.0 for k in range(3)] for of in range(3)])
+    return ServiceTimes(
+        services_s, [[seen[k] if k == of else 0.0 for k in range(3)] for of in range(3)]
+    )
 
 
 def test_the_decay_rate_is_the_known_one_where_lengths_are_exponential() -> None:
     """M/M/1: gamma is what can be served less what comes."""
     services_s = [0.01 * (each + 0.5) for each in range(3000)]
-    work = Work(services_s, [[exp(-service_s) for service_s in services_s]])
+    work = ServiceTimes(services_s, [[exp(-service_s) for service_s in services_s]])
 
     assert work.mean_s == pytest.approx(1.0, rel=1e-3)
     assert work.decay_rate(0.8) == pytest.approx(0.2, rel=1e-2)
 
 
 @given(works(), loads)
-def test_the_decay_rate_solves_its_equation(work: Work, load: float) -> None:
+def test_the_decay_rate_solves_its_equation(work: ServiceTimes, load: float) -> None:
     rate_rps = load / work.mean_s
 
     gamma = work.decay_rate(rate_rps)
@@ -59,7 +61,7 @@ def test_the_decay_rate_solves_its_equation(work: Work, load: float) -> None:
 
 
 @given(works(), st.floats(1e-3, 1.0))
-def test_boosts_fall_with_length_down_to_none(work: Work, theta: float) -> None:
+def test_boosts_fall_with_length_down_to_none(work: ServiceTimes, theta: float) -> None:
     boosts_s = work.boosts_s(theta)
 
     assert boosts_s == sorted(boosts_s, reverse=True)
@@ -68,7 +70,7 @@ def test_boosts_fall_with_length_down_to_none(work: Work, theta: float) -> None:
 
 @given(works(), loads)
 def test_without_boosts_the_tail_is_that_of_first_come_first_served(
-    work: Work, load: float
+    work: ServiceTimes, load: float
 ) -> None:
     rate_rps = load / work.mean_s
     gamma = work.decay_rate(rate_rps)
@@ -78,7 +80,7 @@ def test_without_boosts_the_tail_is_that_of_first_come_first_served(
 
 @given(told_apart(), loads, st.floats(0.1, 5.0))
 def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
-    work: Work, load: float, other: float
+    work: ServiceTimes, load: float, other: float
 ) -> None:
     """Theorem of Yu and Scully: neither larger nor smaller ones do, nor none."""
     rate_rps = load / work.mean_s
@@ -94,7 +96,7 @@ def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
 def test_the_tail_grows_by_as_much_as_is_foreseen(theta_over_gamma: float) -> None:
     """Of two lengths, at 70 % load: those that take longer than one in a thousand did in turn."""
     lengths, shares, load = (1.0, 6.0), (0.85, 0.15), 0.7
-    work = Work(lengths, [[shares[0], 0.0], [0.0, shares[1]]])
+    work = ServiceTimes(lengths, [[shares[0], 0.0], [0.0, shares[1]]])
     rate_rps = load / work.mean_s
     gamma = work.decay_rate(rate_rps)
     boosts_s = work.boosts_s(theta_over_gamma * gamma)
