@@ -27,8 +27,8 @@ from services.kit.operators.random_inputs import Sizes
 from services.local.demo import model_family
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
-from services.planner.core.partitioning.model import Objective
-from services.planner.core.partitioning.partition import THRESHOLD, Wanted, partition
+from services.planner.core.partitioning.model import StageObjective
+from services.planner.core.partitioning.partition import THRESHOLD, PartitionRequest, partition
 
 GPU: Final = Roofline.of(gpu_types.load("v100"))
 SIZES: Final = Sizes(batch=8, other=128)
@@ -84,9 +84,9 @@ def _network(
     model: onnx.ModelProto, graph: Graph, costs: Sequence[Cost]
 ) -> Iterator[Mapping[str, Any]]:
     large = sum(graph.constants.values()) > LARGE_BYTES
-    for stages, objective in product(STAGES[1:2] if large else STAGES, get_args(Objective)):
+    for stages, objective in product(STAGES[1:2] if large else STAGES, get_args(StageObjective)):
         try:
-            yield _row(model, graph, costs, Wanted(stages, objective))
+            yield _row(model, graph, costs, PartitionRequest(stages, objective))
         except FailedPrecondition as error:
             if error.reason == "STAGES_DIFFER":
                 raise
@@ -94,10 +94,12 @@ def _network(
 
 
 def _row(
-    model: onnx.ModelProto, graph: Graph, costs: Sequence[Cost], wanted: Wanted
+    model: onnx.ModelProto, graph: Graph, costs: Sequence[Cost], wanted: PartitionRequest
 ) -> Mapping[str, Any]:
     found, took_s = timed_s(partition, graph, costs, wanted)
-    single = partition(graph, costs, Wanted(wanted.stages, wanted.objective, threshold=0.0))
+    single = partition(
+        graph, costs, PartitionRequest(wanted.stages, wanted.objective, threshold=0.0)
+    )
     parts = [each.SerializeToString() for each in cut(model, found)]
     sizes = (Sizes(1, 20), Sizes(5, 33)) if graph.batches else (Sizes(),)
     agreement = verify(model, parts, sizes)

@@ -21,7 +21,7 @@ from benchmarks.muserve.study import SAMPLE, Study, compared
 from benchmarks.partitioning import GPU, SIZES, everything
 from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
-from services.planner.core.partitioning.partition import Wanted, partition
+from services.planner.core.partitioning.partition import PartitionRequest, partition
 
 BATCHES: Final = 64
 STAGES: Final = (4, 3, 2, 1)
@@ -49,12 +49,12 @@ def cut(name: str) -> tuple[Partition, ...]:
     costs = [GPU.cost(each) for each in graph.operators]
     for stages in STAGES[:-1]:
         try:
-            found = partition(graph, costs, Wanted(stages))
+            found = partition(graph, costs, PartitionRequest(stages))
         except FailedPrecondition:
             continue
         break
     else:
-        found = partition(graph, costs, Wanted(STAGES[-1]))
+        found = partition(graph, costs, PartitionRequest(STAGES[-1]))
     return partitions(found, batches=BATCHES, link_bytes_per_s=PCIE_BYTES_PER_S)
 
 

@@ -15,20 +15,20 @@ from services.kit.config import Deployment
 from services.kit.rpc import dial, serving
 from services.kit.telemetry import metrics
 from services.planner.adapters import carbon_client, mqtt
-from services.planner.adapters.agent_sessions import Agents
+from services.planner.adapters.agent_sessions import AgentSessions
 from services.planner.adapters.model_loader import load_models
-from services.planner.adapters.router_sessions import Routers
+from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store, open_store
-from services.planner.change_event import Notice
-from services.planner.control.account_reader import Hours
-from services.planner.control.accounting_writer import Books
+from services.planner.change_event import ChangeEvent
+from services.planner.control.account_reader import AccountReader
+from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
 from services.planner.control.live_environment import LiveEnvironment
-from services.planner.control.publisher import Announcer
-from services.planner.control.queries import Questions
+from services.planner.control.publisher import Publisher
+from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
-from services.planner.control.serving_policies import Policies
-from services.planner.core.accounting.fleet_sites import Sites
+from services.planner.control.serving_policies import ServingPolicies
+from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.cycle.cluster_state import ClusterState, aims
 from services.planner.core.model import Model
 from services.planner.servicer import PlannerServicer
@@ -63,7 +63,7 @@ async def run(
         dial(deployment.carbon.dial, deployment.tls) as channel,
     ):
         planner = _Planner(deployment, models, store)
-        broker = mqtt.conversation(deployment.mqtt, planner.announcer.board, RealClock())
+        broker = mqtt.broker_tasks(deployment.mqtt, planner.announcer.board, RealClock())
         await planner.reconciler.restore()
         with metrics.exposed(deployment.planner.metrics):
             async with serving(
@@ -89,19 +89,19 @@ class _Planner:
         settings, clock = deployment.planner, RealClock()
         self.zones = frozenset(node.zone for node in deployment.nodes.values())
         self.horizon = settings.horizon
-        self.changed = changed = Notice()
+        self.changed = changed = ChangeEvent()
         self.state = state = ClusterState.of(deployment, models, clock, changed)
         accounting = settings.accounting
-        sites = Sites(
+        sites = FleetSites(
             deployment.nodes, state.fleet, state.intensity_gco2e_per_kwh, accounting.embodied
         )
         retention = timedelta(days=accounting.retention_d)
-        self.books = Books(store, clock, sites, aims(deployment), retention)
+        self.books = AccountingWriter(store, clock, sites, aims(deployment), retention)
         self.counterfactual = Counterfactual(settings, state, self.books.rate)
-        policies = Policies(deployment, store)
-        self.announcer = Announcer(deployment, store, state.fleet, policies)
-        agents = Agents(state.fleet, self.books.read, state.tally, clock, changed)
-        routers = Routers(state)
+        policies = ServingPolicies(deployment, store)
+        self.announcer = Publisher(deployment, store, state.fleet, policies)
+        agents = AgentSessions(state.fleet, self.books.read, state.tally, clock, changed)
+        routers = RouterSessions(state)
         environment = LiveEnvironment(store, self.books, self.announcer, agents, routers)
         self.reconciler = Reconciler(
             settings, deployment.nodes, state, environment, self.books, self.announcer
@@ -116,8 +116,8 @@ class _Planner:
             agents=agents,
             routers=routers,
             reconciler=self.reconciler,
-            hours=Hours(store, self.books, clock),
-            questions=Questions(
+            hours=AccountReader(store, self.books, clock),
+            questions=Queries(
                 settings,
                 models,
                 state=state,

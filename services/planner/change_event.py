@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 
-class Notice:
+class ChangeEvent:
     """Wakes everybody who waits; each looks for itself at what has changed.
 
     Attributes:

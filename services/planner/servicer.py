@@ -13,8 +13,8 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
-from services.planner.adapters.agent_sessions import Agents, Session
-from services.planner.adapters.router_sessions import Link, Routers
+from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
+from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.adapters.wire.convert import changes_from, load_from, plan_to, routing_to
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
@@ -22,12 +22,12 @@ from services.planner.adapters.wire.paging import page_size, read_token, write_t
 from services.planner.adapters.wire.record_mapping import to_message
 from services.planner.adapters.wire.replay import without_gaps
 from services.planner.adapters.wire.streams import until
-from services.planner.control.account_reader import Hours
-from services.planner.control.accounting_writer import Books
-from services.planner.control.publisher import Announcer
-from services.planner.control.queries import Questions
+from services.planner.control.account_reader import AccountReader
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.publisher import Publisher
+from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
-from services.planner.control.serving_policies import Policies
+from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
 
@@ -41,14 +41,14 @@ class PlannerServicer(PlannerServiceServicer):
         *,
         state: ClusterState,
         store: Store,
-        books: Books,
-        announcer: Announcer,
-        policies: Policies,
-        agents: Agents,
-        routers: Routers,
+        books: AccountingWriter,
+        announcer: Publisher,
+        policies: ServingPolicies,
+        agents: AgentSessions,
+        routers: RouterSessions,
         reconciler: Reconciler,
-        questions: Questions,
-        hours: Hours,
+        questions: Queries,
+        hours: AccountReader,
     ) -> None:
         self._nodes = deployment.nodes
         self._percentiles: Mapping[str, float] = {
@@ -192,14 +192,14 @@ class PlannerServicer(PlannerServiceServicer):
         self, request_iterator: AsyncIterator[pb.ReportLoadRequest], context: Any
     ) -> pb.ReportLoadResponse:
         """Take a router's reports."""
-        link = Link()
+        link = RouterSession()
         try:
             await until(self._draining, self._read_load(link, request_iterator))
         finally:
             self._routers.leave(link)
         return pb.ReportLoadResponse()
 
-    async def _read(self, session: Session, requests: AsyncIterator[pb.JoinRequest]) -> None:
+    async def _read(self, session: AgentSession, requests: AsyncIterator[pb.JoinRequest]) -> None:
         try:
             async for request in requests:
                 self._agents.take(session, request)
@@ -208,7 +208,9 @@ class PlannerServicer(PlannerServiceServicer):
         finally:
             session.close()
 
-    async def _read_load(self, link: Link, requests: AsyncIterator[pb.ReportLoadRequest]) -> None:
+    async def _read_load(
+        self, link: RouterSession, requests: AsyncIterator[pb.ReportLoadRequest]
+    ) -> None:
         async for request in requests:
             report = load_from(request, self._percentiles)
             self._routers.report(link, report)

@@ -14,7 +14,7 @@ from services.kit.config import Node as NodeSettings
 from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType, Model, Variant
-from services.planner.core.online_search.counter_readings import Counters
+from services.planner.core.online_search.counter_readings import SegmentCounters
 from services.planner.core.placement.actions import (
     Action,
     CreateSlice,
@@ -99,12 +99,12 @@ class Nodes:
                 active_j[node, model] = active_j.get((node, model), 0.0) + used_j
         return Meters(idle_j, active_j)
 
-    def counters(self) -> Mapping[str, Mapping[str, Counters]]:
+    def counters(self) -> Mapping[str, Mapping[str, SegmentCounters]]:
         """Return what each segment has done since it began, by node and segment id."""
-        found: dict[str, dict[str, Counters]] = {}
+        found: dict[str, dict[str, SegmentCounters]] = {}
         for name, segment in self._segments.items():
             slots = [worker.slot for worker in segment.workers]
-            found.setdefault(self.devices[segment.spec.gpu_uuid].node, {})[name] = Counters(
+            found.setdefault(self.devices[segment.spec.gpu_uuid].node, {})[name] = SegmentCounters(
                 requests=sum(slot.requests for slot in slots),
                 batches=sum(slot.batches for slot in slots),
                 busy_s=sum(slot.busy_s for slot in slots),

@@ -24,7 +24,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import Told, routes
+from services.planner.core.routing_table import HardwareReport, routes
 from services.planner.core.triggers import Kind
 from services.simulator import routing_adapter
 from services.simulator.nodes import Nodes
@@ -224,7 +224,7 @@ class VirtualEnvironment:
         endpoints = {
             name: segment.endpoints for name, segment in fleet.segments().items() if segment.serves
         }
-        told = Told(idle_power_w=fleet.idle_power_w())
+        told = HardwareReport(idle_power_w=fleet.idle_power_w())
         found = routes(self._deployment, self._serving, endpoints, told=told)
         self._router.swap(
             routing_adapter.table(self._revision, plan_version, found, self._deployment)

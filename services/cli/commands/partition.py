@@ -53,9 +53,9 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     from services.kit.operators.random_inputs import Sizes
     from services.kit.units import BYTES_PER_MIB
     from services.planner.core.partitioning.model import CutRules
-    from services.planner.core.partitioning.partition import Wanted
+    from services.planner.core.partitioning.partition import PartitionRequest
 
-    wanted = Wanted(
+    wanted = PartitionRequest(
         stages,
         objective.value,
         threshold,

@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph
 from services.planner.adapters.onnx_stages.chain_verification import Agreement
-from services.planner.core.partitioning.model import Objective, Partition, Partitioning
+from services.planner.core.partitioning.model import StageObjective, Partition, Partitioning
 
 _LEAST_SHARE: Final = 1e-4
 """A stage that takes no time has a share, too: shares are > 0."""
@@ -21,7 +21,7 @@ def file_name(stage: Partition) -> str:
 
 
 def document(
-    found: Partitioning, study: Study, objective: Objective, agreement: Agreement, folder: Path
+    found: Partitioning, study: Study, objective: StageObjective, agreement: Agreement, folder: Path
 ) -> dict[str, Any]:
     """Return the document; times and sizes are of a batch, operations of an item.
 

@@ -26,7 +26,7 @@ from services.kit.operators.random_inputs import Sizes
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Partitioning
-from services.planner.core.partitioning.partition import Wanted
+from services.planner.core.partitioning.partition import PartitionRequest
 from services.planner.core.partitioning.partition import partition as partitioned
 
 _MOST_BYTES: Final = 2**31 - 1
@@ -38,7 +38,7 @@ class Request:
     """The command line. Attributes: file, wanted, gpu, sizes, database, out."""
 
     file: Path
-    wanted: Wanted
+    wanted: PartitionRequest
     gpu: str
     sizes: Sizes
     database: Path

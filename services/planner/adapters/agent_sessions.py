@@ -21,18 +21,18 @@ from services.kit.errors import (
 from services.kit.telemetry import logs
 from services.planner.adapters.wire.convert_energy import counters_from
 from services.planner.adapters.wire.convert_node import node_from
-from services.planner.change_event import Notice
+from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting import counters as energy
 from services.planner.core.fleet import Fleet
-from services.planner.core.online_search.counter_readings import Counters, Tally
+from services.planner.core.online_search.counter_readings import CounterReadings, SegmentCounters
 
 _log = logs.get("agents")
 
-RecordEnergy = Callable[[str, Mapping[str, energy.Counters]], None]
+RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 """Takes a node's name and the energy counters of its GPUs, by UUID."""
 
 
-class Session:
+class AgentSession:
     """One agent's stream, from its first report until either side ends it."""
 
     def __init__(self, node: str) -> None:
@@ -88,7 +88,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """The newest report of an agent, as it was sent.
 
     Attributes:
@@ -102,26 +102,31 @@ class Report:
     drifts: tuple[planner_pb2.ProfileDrift, ...] = ()
 
 
-class Agents:
+class AgentSessions:
     """Every agent's session and last report; feeds the fleet, the account and the online search."""
 
     def __init__(
-        self, fleet: Fleet, account: RecordEnergy, tally: Tally, clock: Clock, changed: Notice
+        self,
+        fleet: Fleet,
+        account: RecordEnergy,
+        tally: CounterReadings,
+        clock: Clock,
+        changed: ChangeEvent,
     ) -> None:
         self._fleet = fleet
         self._account = account
         self._tally = tally
         self._clock = clock
         self._changed = changed
-        self._sessions: dict[str, Session] = {}
-        self._reports: dict[str, Report] = {}
+        self._sessions: dict[str, AgentSession] = {}
+        self._reports: dict[str, AgentReport] = {}
 
     @property
-    def reports(self) -> Mapping[str, Report]:
+    def reports(self) -> Mapping[str, AgentReport]:
         """The last report of every node that joined since the start."""
         return self._reports
 
-    def join(self, first: planner_pb2.JoinRequest) -> Session:
+    def join(self, first: planner_pb2.JoinRequest) -> AgentSession:
         """Open a session with the first request of a stream; an older session of the node ends.
 
         Raises:
@@ -130,7 +135,7 @@ class Agents:
         """
         if not first.HasField("node"):
             raise InvalidArgument("node: required in the first request", field="node")
-        session = Session(first.node.name)
+        session = AgentSession(first.node.name)
         self._take_node(first.node)
         older = self._sessions.get(session.node)
         self._sessions[session.node] = session
@@ -140,7 +145,7 @@ class Agents:
         _log.info("node joined", node=session.node, again=older is not None)
         return session
 
-    def take(self, session: Session, request: planner_pb2.JoinRequest) -> None:
+    def take(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
         """Take in a later request of a stream.
 
         Raises:
@@ -157,7 +162,7 @@ class Agents:
             self._take_node(request.node)
         self._take_rest(session, request)
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: AgentSession) -> None:
         """A stream ended; harmless where a newer one has taken its place."""
         session.close()
         if self._sessions.get(session.node) is session:
@@ -193,10 +198,12 @@ class Agents:
     def _take_node(self, message: inventory_pb2.Node) -> None:
         self._fleet.report(node_from(message), self._clock.monotonic())
         known = self._reports.get(message.name)
-        self._reports[message.name] = replace(known, node=message) if known else Report(message)
+        self._reports[message.name] = (
+            replace(known, node=message) if known else AgentReport(message)
+        )
         self._changed.notify()
 
-    def _take_rest(self, session: Session, request: planner_pb2.JoinRequest) -> None:
+    def _take_rest(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
         if request.HasField("step_result"):
             session.resolve(request.step_result)
         if request.HasField("drifts"):
@@ -210,9 +217,9 @@ class Agents:
         self._reports[node] = replace(self._reports[node], **news)
 
 
-def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, Counters]:
+def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, SegmentCounters]:
     return {
-        each.segment_id: Counters(each.requests, each.batches, each.busy_s, each.active_j)
+        each.segment_id: SegmentCounters(each.requests, each.batches, each.busy_s, each.active_j)
         for gpu in energy
         for each in gpu.segments
     }

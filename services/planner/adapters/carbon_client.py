@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
 
 
-class Learner(Protocol):
+class IntensityListener(Protocol):
     """Who wants to know."""
 
     def update_intensity(
@@ -36,7 +36,7 @@ async def follow(
     carbon: CarbonServiceAsyncStub,
     zones: frozenset[str],
     horizon: Horizon,
-    learner: Learner,
+    learner: IntensityListener,
     clock: Clock,
 ) -> NoReturn:
     """Hand every new intensity to `learner`, after what is expected to follow, for ever.

@@ -13,7 +13,7 @@ from services.planner.adapters.mqtt_payload import record_of
 from services.planner.core.routing_table import Announcement
 
 
-def conversation(
+def broker_tasks(
     settings: Mqtt | None, board: Broadcast[Announcement], clock: Clock
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield the loops that talk with the broker, each with its name; none without a broker.

@@ -9,7 +9,7 @@ from services.planner.core.load_report import LoadReport
 
 
 @dataclass(slots=True, eq=False)
-class Link:
+class RouterSession:
     """One router's open stream.
 
     Attributes:
@@ -23,14 +23,14 @@ class Link:
     answers: dict[str, tuple[int, float]] = field(default_factory=dict)
 
 
-class Routers:
+class RouterSessions:
     """Open streams of routers."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self._links: set[Link] = set()
+        self._links: set[RouterSession] = set()
 
-    def report(self, link: Link, report: LoadReport) -> None:
+    def report(self, link: RouterSession, report: LoadReport) -> None:
         """Take in a report; the first one makes the router known."""
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
@@ -50,7 +50,7 @@ class Routers:
                 sums[model] = (known + count, weighted_s + count * latency_s)
         return {model: total_s / count for model, (count, total_s) in sums.items() if count}
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: RouterSession) -> None:
         """A stream ended. A router that has another one open keeps its load."""
         self._links.discard(link)
         if all(other.router_id != link.router_id for other in self._links):

@@ -9,23 +9,23 @@ from typing import Final
 from services.kit.clock import Clock
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.store import Store
-from services.planner.control.accounting_writer import Books
-from services.planner.core.accounting.entries import HOUR, Figures, Grouping, Key, hour_of
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.core.accounting.entries import HOUR, EntryKey, Figures, Grouping, hour_of
 
 _STRETCH: Final = timedelta(days=1)
 
 
-class Hours:
+class AccountReader:
     """The account by hour, with all that was drawn up to now."""
 
-    def __init__(self, store: Store, books: Books, clock: Clock) -> None:
+    def __init__(self, store: Store, books: AccountingWriter, clock: Clock) -> None:
         self._store = store
         self._books = books
         self._clock = clock
 
     async def read(
         self, since: datetime | None, until: datetime | None, by: Grouping
-    ) -> AsyncIterator[list[tuple[Key, Figures]]]:
+    ) -> AsyncIterator[list[tuple[EntryKey, Figures]]]:
         """Yield entries in order of hour, a day's at a time.
 
         Args:

@@ -14,13 +14,13 @@ from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
 from services.planner.core.accounting.account import Spent
 from services.planner.core.accounting.accountant import Accountant, Page
-from services.planner.core.accounting.baseline import Rates
-from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.baseline import BaselineRates
+from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import hour_of
-from services.planner.core.accounting.fleet_sites import Sites
+from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan
-from services.planner.core.service_level import Aim
+from services.planner.core.service_level import ServiceTarget
 
 _log = logs.get("books")
 
@@ -36,15 +36,15 @@ class _Sheet:
     outcome: Outcome
 
 
-class Books:
+class AccountingWriter:
     """Totals of the fleet and of the active plan, and the account by hour."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        sites: Sites,
-        aims: Mapping[str, Aim],
+        sites: FleetSites,
+        aims: Mapping[str, ServiceTarget],
         retention: timedelta = timedelta(days=400),
     ) -> None:
         self._store = store
@@ -83,7 +83,7 @@ class Books:
             self._version, self._outcome = active.version, active.outcome
             prometheus.PLAN_VERSION.set(active.version)
 
-    def read(self, node: str, told: Mapping[str, Counters]) -> None:
+    def read(self, node: str, told: Mapping[str, EnergyCounters]) -> None:
         """Take in the counters of a node's GPUs, by UUID.
 
         Before the zone's intensity is known nothing is booked: the counters keep it for later.
@@ -97,7 +97,7 @@ class Books:
             carbon_gco2e=self._outcome.carbon_gco2e + spent.carbon_gco2e,
         )
 
-    def rate(self, rates: Rates) -> None:
+    def rate(self, rates: BaselineRates) -> None:
         """Take in what BASE draws for a request from now on."""
         self._accountant.rate(rates)
 
@@ -152,7 +152,9 @@ class Books:
         self._unwritten, self._purged = None, hour
 
 
-def _with_answers(outcome: Outcome, report: LoadReport, aims: Mapping[str, Aim]) -> Outcome:
+def _with_answers(
+    outcome: Outcome, report: LoadReport, aims: Mapping[str, ServiceTarget]
+) -> Outcome:
     """Return the outcome after a router's report."""
     accuracy, answered = dict(outcome.accuracy), dict(outcome.answered)
     for model, by_variant in report.by_variant.items():

@@ -10,7 +10,7 @@ from typing import Final
 from services.kit import config
 from services.kit.errors import ServiceError
 from services.kit.telemetry import logs
-from services.planner.core.accounting.baseline import Rates, rates
+from services.planner.core.accounting.baseline import BaselineRates, baseline_rates
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.model import Problem
 
@@ -32,7 +32,7 @@ class Counterfactual:
         self,
         settings: config.Planner,
         state: ClusterState,
-        tell: Callable[[Rates], None],
+        tell: Callable[[BaselineRates], None],
     ) -> None:
         self._settings = settings
         self._state = state
@@ -53,7 +53,7 @@ class Counterfactual:
 
     async def _find(self, problem: Problem) -> None:
         try:
-            found = await asyncio.to_thread(rates, problem)
+            found = await asyncio.to_thread(baseline_rates, problem)
         except ServiceError as error:
             _log.warning("BASE cannot be told", why=error.message)
             found = {}

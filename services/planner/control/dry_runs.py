@@ -13,7 +13,7 @@ from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
 
 LIFETIME_S = 600.0
-MOST = 256
+MAX_DRY_RUNS = 256
 """The oldest go first: plans of large fleets take megabytes."""
 
 
@@ -40,23 +40,23 @@ class Basis:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredPlan:
     plan: Plan
     basis: Basis
     until_s: float
 
 
-class Proposals:
+class DryRuns:
     """Proposed plans by id, each for LIFETIME_S."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}  # in order of time, as all live equally long
+        self._kept: dict[str, _StoredPlan] = {}  # in order of time, as all live equally long
 
     def keep(self, plan: Plan, basis: Basis) -> str:
         """Keep a plan; return the id that asks for it."""
         proposal_id = uuid.uuid4().hex
-        self._kept[proposal_id] = _Kept(plan, basis, self._clock.monotonic() + LIFETIME_S)
+        self._kept[proposal_id] = _StoredPlan(plan, basis, self._clock.monotonic() + LIFETIME_S)
         self._forget()
         return proposal_id
 
@@ -89,7 +89,7 @@ class Proposals:
     def _forget(self) -> None:
         now_s = self._clock.monotonic()
         for proposal_id, kept in list(self._kept.items()):
-            if kept.until_s > now_s and len(self._kept) <= MOST:
+            if kept.until_s > now_s and len(self._kept) <= MAX_DRY_RUNS:
                 break
             del self._kept[proposal_id]
 

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 from services.kit.errors import ServiceError, Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
-from services.planner.adapters.agent_sessions import Agents
-from services.planner.adapters.router_sessions import Routers
+from services.planner.adapters.agent_sessions import AgentSessions
+from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.adapters.wire.convert_node import change_to, step_to
-from services.planner.control.accounting_writer import Books
-from services.planner.control.publisher import Announcer
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.publisher import Publisher
 from services.planner.core.cycle.environment import Draft, NodeChange
 from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.triggers import Kind
@@ -35,7 +35,12 @@ class LiveEnvironment:
     """
 
     def __init__(
-        self, store: Store, books: Books, announcer: Announcer, agents: Agents, routers: Routers
+        self,
+        store: Store,
+        books: AccountingWriter,
+        announcer: Publisher,
+        agents: AgentSessions,
+        routers: RouterSessions,
     ) -> None:
         self.store = store
         self.log = _log

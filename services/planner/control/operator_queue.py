@@ -19,7 +19,7 @@ Begin = Callable[[], Awaitable[tuple[T, Work | None]]]
 """Carries an order out as far as its caller waits for it."""
 
 
-class Order(Generic[T]):
+class OperatorCommand(Generic[T]):
     """One order, and who waits for it."""
 
     def __init__(self, begin: Begin[T]) -> None:
@@ -59,12 +59,12 @@ class Order(Generic[T]):
             self.answer.set_exception(error)
 
 
-class Orders:
+class OperatorQueue:
     """Orders that wait for their turn. Attributes: changed (notified when one comes)."""
 
     def __init__(self, changed: ChangeEvent) -> None:
         self.changed = changed
-        self._waiting: deque[Order[object]] = deque()
+        self._waiting: deque[OperatorCommand[object]] = deque()
         self._closed = False
 
     def __len__(self) -> int:
@@ -78,12 +78,12 @@ class Orders:
         """
         if self._closed:
             raise Unavailable("the planner stops")
-        order = Order(begin)
+        order = OperatorCommand(begin)
         self._waiting.append(order)  # type: ignore[arg-type]  # who waits knows the type
         self.changed.notify()
         return await order.answer
 
-    def take(self) -> Order[object] | None:
+    def take(self) -> OperatorCommand[object] | None:
         """Return the order whose turn it is."""
         return self._waiting.popleft() if self._waiting else None
 

@@ -13,20 +13,20 @@ from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
-from services.planner.change_event import Notice
-from services.planner.control.serving_policies import Policies
+from services.planner.change_event import ChangeEvent
+from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import Announcement, RoutingTable, Told, routes
+from services.planner.core.routing_table import Announcement, HardwareReport, RoutingTable, routes
 
 _log = logs.get("announcer")
 
 
-class Announcer:
+class Publisher:
     """The one writer of the routing table. A table is on the disk before anybody reads it."""
 
     def __init__(
-        self, deployment: Deployment, store: Store, fleet: Fleet, policies: Policies
+        self, deployment: Deployment, store: Store, fleet: Fleet, policies: ServingPolicies
     ) -> None:
         self._deployment = deployment
         self._policies = policies
@@ -35,7 +35,7 @@ class Announcer:
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
-        self._told_before = Told()
+        self._told_before = HardwareReport()
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}))
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
@@ -107,7 +107,7 @@ class Announcer:
                 self.board.publish(replace(self.board.value, routing=table))
             return table.revision
 
-    async def follow(self, changed: Notice) -> None:
+    async def follow(self, changed: ChangeEvent) -> None:
         """Keep the table up to date, for ever."""
         backoff = Backoff()
         while True:
@@ -136,12 +136,12 @@ class Announcer:
                 found[segment_id] = segment.endpoints
         return found
 
-    def _told(self) -> Told:
+    def _told(self) -> HardwareReport:
         """Return what agents told; of nodes that have not come back since a restart, before it."""
         fleet, before = self._fleet, self._told_before
         away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
         pues = {name: fleet.pue(name) for name in self._deployment.nodes}
-        return Told({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
+        return HardwareReport({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
 
 
 def _note(plan: Plan) -> None:
@@ -151,7 +151,7 @@ def _note(plan: Plan) -> None:
         prometheus.PARKED_POWER.set(plan.prediction.parked_power_w)
 
 
-def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> Told:
+def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:
     """Return what agents had told when a table was made.
 
     Args:
@@ -164,7 +164,7 @@ def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> Told
         for instance in model.instances
         if instance.segment_id in planned
     ]
-    return Told(
+    return HardwareReport(
         {segment.node: instance.pue for segment, instance in known},
         {
             segment.spec.gpu_uuid: instance.gpu_idle_power_w

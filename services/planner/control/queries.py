@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from services.kit.config import Planner as Settings
 from services.planner.adapters.store import Store
-from services.planner.control.accounting_writer import Books
-from services.planner.control.dry_runs import Basis, Proposals
+from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.dry_runs import Basis, DryRuns
 from services.planner.control.reconciler import Reconciler
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import Snapshot, configuration_of, pose
-from services.planner.core.explain.explain import Decided, explain
+from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Explanation, PlanDiff
 from services.planner.core.explain.plan_diff import diff
 from services.planner.core.model import Model
@@ -40,7 +40,7 @@ class Answer:
     proposal_id: str
 
 
-class Questions:
+class Queries:
     """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
 
     def __init__(  # noqa: PLR0913  # one argument per collaborator, all made in app.py
@@ -50,7 +50,7 @@ class Questions:
         *,
         state: ClusterState,
         store: Store,
-        books: Books,
+        books: AccountingWriter,
         reconciler: Reconciler,
     ) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Questions:
         self._store = store
         self._books = books
         self._reconciler = reconciler
-        self._proposals = Proposals(state.clock)
+        self._proposals = DryRuns(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
     async def dry_run(self, changes: Changes) -> Answer:
@@ -133,8 +133,8 @@ def _elsewhere(changes: Changes) -> bool:
     )
 
 
-def _decided(proposal: Proposal) -> Decided:
-    return Decided(
+def _decided(proposal: Proposal) -> DecidedPlan:
+    return DecidedPlan(
         version=0,
         problem=proposal.problem,
         configuration=proposal.decision.configuration,
@@ -147,7 +147,7 @@ def _explain(plan: Plan, snapshot: Snapshot, settings: Settings) -> Explanation:
     segments = feasibility.resumed(plan, snapshot.gpus, snapshot.models)
     decided = configuration_of(segments, problem)
     return explain(
-        Decided(
+        DecidedPlan(
             version=plan.version,
             problem=problem,
             configuration=replace(decided, gap=plan.prediction.gap),

@@ -12,10 +12,10 @@ from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
-from services.planner.control.accounting_writer import Books
+from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.live_environment import LiveEnvironment
-from services.planner.control.operator_queue import Orders, Work
-from services.planner.control.publisher import Announcer
+from services.planner.control.operator_queue import OperatorQueue, Work
+from services.planner.control.publisher import Publisher
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
@@ -46,15 +46,15 @@ class Reconciler:
         nodes: Mapping[str, Node],
         state: ClusterState,
         environment: LiveEnvironment,
-        books: Books,
-        announcer: Announcer,
+        books: AccountingWriter,
+        announcer: Publisher,
     ) -> None:
         self._nodes = nodes
         self._state = state
         self._store: Store = environment.store
         self._books = books
         self._announcer = announcer
-        self._orders = Orders(state.changed)
+        self._orders = OperatorQueue(state.changed)
         self._cycle = DecisionCycle(settings, state, environment, self._orders)
         self._standing = self._cycle.standing
         self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count

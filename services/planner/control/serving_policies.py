@@ -10,7 +10,7 @@ from services.kit.config.models import THRESHOLDS
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound, ServiceError
 from services.kit.telemetry import logs
 from services.planner.adapters.store import Store
-from services.planner.core.routing_table import Policy
+from services.planner.core.routing_table import ServingPolicy
 
 _log = logs.get("policies")
 
@@ -18,11 +18,11 @@ _DISCIPLINES: Mapping[str, Discipline] = {name: name for name in get_args(Discip
 _CHOICES: Mapping[str, InstanceChoice] = {name: name for name in get_args(InstanceChoice)}
 
 
-class Policies:
+class ServingPolicies:
     """Orders by model; they outlive a restart. Attributes: ordered (by model)."""
 
     def __init__(self, deployment: Deployment, store: Store) -> None:
-        self.ordered: dict[str, Policy] = {}
+        self.ordered: dict[str, ServingPolicy] = {}
         self._deployment = deployment
         self._store = store
 
@@ -31,7 +31,7 @@ class Policies:
         for model, (discipline, choice, threshold) in (await self._store.policies()).items():
             if model not in self._deployment.models:
                 continue
-            said = Policy.of(self._deployment.models[model])
+            said = ServingPolicy.of(self._deployment.models[model])
             try:
                 self.ordered[model] = self._checked(
                     discipline, choice, threshold or said.intensity_threshold
@@ -47,7 +47,7 @@ class Policies:
         intensity_threshold: float | None = None,
         *,
         reset: bool,
-    ) -> Policy:
+    ) -> ServingPolicy:
         """Change how a model is served; return how it is by now.
 
         Args:
@@ -65,7 +65,7 @@ class Policies:
         if model not in self._deployment.models:
             known = ", ".join(sorted(self._deployment.models))
             raise NotFound(f"model: no model {model!r}; models are {known}", field="model")
-        said = Policy.of(self._deployment.models[model])
+        said = ServingPolicy.of(self._deployment.models[model])
         now = said if reset else self.ordered.get(model, said)
         wanted = self._checked(
             discipline or now.discipline,
@@ -91,7 +91,9 @@ class Policies:
         )
         return wanted
 
-    def _checked(self, discipline: str, instance_choice: str, intensity_threshold: float) -> Policy:
+    def _checked(
+        self, discipline: str, instance_choice: str, intensity_threshold: float
+    ) -> ServingPolicy:
         if discipline == "ssjf" and self._deployment.predictor is None:
             raise FailedPrecondition(
                 "discipline: ssjf orders by what a predictor foretells, and the deployment has"
@@ -101,7 +103,7 @@ class Policies:
         return _policy(discipline, instance_choice, intensity_threshold)
 
 
-def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -> Policy:
+def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -> ServingPolicy:
     if discipline not in _DISCIPLINES:
         raise InvalidArgument(
             f"discipline: must be one of {', '.join(_DISCIPLINES)}, got {discipline!r}",
@@ -118,4 +120,4 @@ def _policy(discipline: str, instance_choice: str, intensity_threshold: float) -
             f"intensity_threshold: must be within {least:g}..{most:g}, got {intensity_threshold:g}",
             field="intensity_threshold",
         )
-    return Policy(_DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold)
+    return ServingPolicy(_DISCIPLINES[discipline], _CHOICES[instance_choice], intensity_threshold)

@@ -42,7 +42,7 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ServingPolicy:
     """How a model's requests are served.
 
     Attributes:
@@ -56,16 +56,16 @@ class Policy:
     intensity_threshold: float = 1.0
 
     @staticmethod
-    def of(model: Model) -> Policy:
+    def of(model: Model) -> ServingPolicy:
         """Return what the deployment says of a model."""
-        return Policy(model.discipline, model.instance_choice, model.intensity_threshold)
+        return ServingPolicy(model.discipline, model.instance_choice, model.intensity_threshold)
 
 
-_FROM_FILE: Mapping[str, Policy] = MappingProxyType({})
+_FROM_FILE: Mapping[str, ServingPolicy] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HardwareReport:
     """What agents reported of their hardware.
 
     Attributes:
@@ -77,7 +77,7 @@ class Told:
     idle_power_w: Mapping[str, float] = field(default_factory=dict)
 
 
-_NOTHING_TOLD = Told()
+_NOTHING_TOLD = HardwareReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ def routes(
     deployment: Deployment,
     segments: Iterable[PlannedSegment],
     endpoints: Mapping[str, Sequence[str]],
-    policies: Mapping[str, Policy] = _FROM_FILE,
-    told: Told = _NOTHING_TOLD,
+    policies: Mapping[str, ServingPolicy] = _FROM_FILE,
+    told: HardwareReport = _NOTHING_TOLD,
 ) -> tuple[ModelRoutes, ...]:
     """Return the routes of every model of the deployment.
 
@@ -164,7 +164,9 @@ def routes(
         told: What agents reported.
     """
     segments = tuple(segments)
-    found = {name: Policy.of(model) for name, model in deployment.models.items()} | {**policies}
+    found = {name: ServingPolicy.of(model) for name, model in deployment.models.items()} | {
+        **policies
+    }
     return tuple(
         ModelRoutes(
             model=name,
@@ -194,7 +196,7 @@ def _instances(
     deployment: Deployment,
     segment: PlannedSegment,
     endpoints: Sequence[str],
-    told: Told,
+    told: HardwareReport,
 ) -> Iterable[Instance]:
     spec, node = segment.spec, deployment.nodes[segment.node]
     variant = deployment.models[spec.model].variants[spec.variant]

@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 _TIME_CONSTANT_S = 30.0
-_LEAST_ANSWERS = 50.0
+_MIN_ANSWERS = 50.0
 _SIGMAS = 3.0  # by chance alone, one window in 700 is as bad
 _HEADROOM_STEP = 1.25
-_MOST_HEADROOM = 2.0
+_MAX_HEADROOM = 2.0
 _WEARS_OFF_S = 900.0
 _TOLERANCE = 0.002  # of accuracy, relative
-_FIRST_PATIENCE_S = 60.0
-_MOST_PATIENCE_S = 3600.0
+_FIRST_DELAY_S = 60.0
+_MAX_DELAY_S = 3600.0
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class ServiceTarget:
     """What a model's requests were promised.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Seen:
 class ServiceLevel:
     """What requests got, by model, and what follows from it. Times are monotonic seconds."""
 
-    aims: Mapping[str, Aim]
+    aims: Mapping[str, ServiceTarget]
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _seen_s: float = 0.0
     _short: dict[str, str] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class ServiceLevel:
         late = tuple(
             Violation(model, (seen.late + seen.refused) / asked, allowed, _why(seen, asked, model))
             for model, seen in sorted(self._seen.items())
-            if (asked := seen.answered + seen.refused) >= _LEAST_ANSWERS
+            if (asked := seen.answered + seen.refused) >= _MIN_ANSWERS
             and seen.late + seen.refused
             > (allowed := self.aims[model].late_share) * asked
             + _SIGMAS * math.sqrt(asked * allowed * (1 - allowed))
@@ -153,7 +153,7 @@ class ServiceLevel:
         return tuple(
             Violation(model, seen_share, floor)
             for model, seen in sorted(self._seen.items())
-            if seen.answered >= _LEAST_ANSWERS
+            if seen.answered >= _MIN_ANSWERS
             and (seen_share := seen.accuracy_sum / seen.answered / self.aims[model].best)
             < floor - _TOLERANCE
         )
@@ -172,7 +172,7 @@ class ServiceLevel:
         if not inaccurate:
             self._patience = (0.0, 0.0)
         elif not changed:
-            length_s = min(max(2 * self._patience[0], _FIRST_PATIENCE_S), _MOST_PATIENCE_S)
+            length_s = min(max(2 * self._patience[0], _FIRST_DELAY_S), _MAX_DELAY_S)
             self._patience = (length_s, now_s + length_s)
 
     def bears(self, now_s: float) -> bool:
@@ -183,7 +183,7 @@ class ServiceLevel:
         """Raise the requirements on the next plan where an SLO or the floor is violated now."""
         for violation in self.late():
             raised = self._factor(violation.model, now_s) * _HEADROOM_STEP
-            self._headroom[violation.model] = (min(raised, _MOST_HEADROOM), now_s)
+            self._headroom[violation.model] = (min(raised, _MAX_HEADROOM), now_s)
         missing = [each.promised - each.seen for each in self.inaccurate(floor)]
         if missing:
             self._lift = (self.floor_lift(now_s) + max(missing), now_s)

@@ -15,9 +15,9 @@ from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Model
 
 _FIRST_S = 600.0
-_MOST_S = 14_400.0
+_MAX_S = 14_400.0
 
-Name = tuple[str, str]
+VariantName = tuple[str, str]
 """Model and variant."""
 
 
@@ -29,10 +29,10 @@ class _Failure:
 
 
 @dataclass(slots=True)
-class Distrust:
+class VariantBlocklist:
     """What failed, and how long it is left out: ten minutes, doubled each time, at most 4 h."""
 
-    _failures: dict[Name, _Failure] = field(default_factory=dict)
+    _failures: dict[VariantName, _Failure] = field(default_factory=dict)
 
     def learn(self, segments: Iterable[RunningSegment], now_s: float) -> None:
         """Take in what runs; each quarantined segment counts once."""
@@ -45,15 +45,17 @@ class Distrust:
                 continue
             known.segments.add(each.spec.segment_id)
             if known.until_s <= now_s:
-                known.pause_s = min(2 * known.pause_s, _MOST_S)
+                known.pause_s = min(2 * known.pause_s, _MAX_S)
                 known.until_s = now_s + known.pause_s
 
-    def names(self, now_s: float) -> frozenset[Name]:
+    def names(self, now_s: float) -> frozenset[VariantName]:
         """Return the variants that are left out now."""
         return frozenset(name for name, each in self._failures.items() if each.until_s > now_s)
 
 
-def trusted(models: Iterable[Model], distrusted: frozenset[Name]) -> tuple[Model, ...]:
+def without_blocked(
+    models: Iterable[Model], distrusted: frozenset[VariantName]
+) -> tuple[Model, ...]:
     """Return models without the variants named; one that would have none left keeps all."""
     return tuple(
         replace(

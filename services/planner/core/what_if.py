@@ -19,7 +19,7 @@ from services.planner.core.decide import STRATEGIES, Decision, Snapshot
 from services.planner.core.model import Gpu, Pool, Problem
 from services.planner.core.plan import Plan
 
-MOST_ADDED_GPUS = 100_000
+MAX_ADDED_GPUS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ def _pool(
         raise _wrong(
             f"{path}.node", f"must be one of {', '.join(sorted(nodes))}, got {added.node!r}"
         )
-    if not 1 <= added.count <= MOST_ADDED_GPUS:
-        raise _wrong(f"{path}.count", f"must be 1..{MOST_ADDED_GPUS}, got {added.count}")
+    if not 1 <= added.count <= MAX_ADDED_GPUS:
+        raise _wrong(f"{path}.count", f"must be 1..{MAX_ADDED_GPUS}, got {added.count}")
     node = nodes[added.node]
     if node.zone not in intensity:
         raise _wrong(

@@ -14,19 +14,19 @@ from sqlalchemy import create_engine, text
 from services.planner.adapters.store import Store, open_store, opening
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.accountant import Page
-from services.planner.core.accounting.counters import Counters
-from services.planner.core.accounting.entries import Figures, Key
+from services.planner.core.accounting.counters import EnergyCounters
+from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.plan import Outcome
 
 HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NEXT = HOUR + timedelta(hours=1)
 ENTRIES = {
-    Key(HOUR, "Z", "a", ""): Figures(energy_j=5.0, idle_j=4.0, unattributed_j=1.0),
-    Key(HOUR, "Z", "a", "m"): Figures(energy_j=10.0, base_energy_j=30.0, requests=7),
-    Key(HOUR, "Z", "b", "m"): Figures(energy_j=1.5, requests=2),
-    Key(HOUR, "Y", "c", "n"): Figures(energy_j=2.5, embodied_gco2e=0.25),
-    Key(HOUR, "", "", "m"): Figures(input_tokens=2**40, output_tokens=3),
-    Key(NEXT, "Y", "c", "n"): Figures(energy_j=100.0),
+    EntryKey(HOUR, "Z", "a", ""): Figures(energy_j=5.0, idle_j=4.0, unattributed_j=1.0),
+    EntryKey(HOUR, "Z", "a", "m"): Figures(energy_j=10.0, base_energy_j=30.0, requests=7),
+    EntryKey(HOUR, "Z", "b", "m"): Figures(energy_j=1.5, requests=2),
+    EntryKey(HOUR, "Y", "c", "n"): Figures(energy_j=2.5, embodied_gco2e=0.25),
+    EntryKey(HOUR, "", "", "m"): Figures(input_tokens=2**40, output_tokens=3),
+    EntryKey(NEXT, "Y", "c", "n"): Figures(energy_j=100.0),
 }
 OUTCOME = Outcome(HOUR)
 
@@ -69,16 +69,16 @@ async def test_hours_are_added_up_by_model_node_or_zone(store: Store) -> None:
     by_zone = dict(await store.pages.read(HOUR, NEXT, "zone"))
 
     assert by_model == {
-        Key(HOUR, "", "", ""): ENTRIES[Key(HOUR, "Z", "a", "")],
-        Key(HOUR, "", "", "m"): Figures(
+        EntryKey(HOUR, "", "", ""): ENTRIES[EntryKey(HOUR, "Z", "a", "")],
+        EntryKey(HOUR, "", "", "m"): Figures(
             energy_j=11.5, base_energy_j=30.0, requests=9, input_tokens=2**40, output_tokens=3
         ),
-        Key(HOUR, "", "", "n"): ENTRIES[Key(HOUR, "Y", "c", "n")],
+        EntryKey(HOUR, "", "", "n"): ENTRIES[EntryKey(HOUR, "Y", "c", "n")],
     }
     assert {key: each.energy_j for key, each in by_node.items()} == {
-        Key(HOUR, "Z", "a", ""): 15.0,
-        Key(HOUR, "Z", "b", ""): 1.5,
-        Key(HOUR, "Y", "c", ""): 2.5,
+        EntryKey(HOUR, "Z", "a", ""): 15.0,
+        EntryKey(HOUR, "Z", "b", ""): 1.5,
+        EntryKey(HOUR, "Y", "c", ""): 2.5,
     }
     assert {key.zone: each.energy_j for key, each in by_zone.items()} == {"Y": 2.5, "Z": 16.5}
 
@@ -116,5 +116,5 @@ async def test_a_database_of_before_hours_keeps_its_total(tmp_path: Path) -> Non
         await store.pages.save(page(1), 0, OUTCOME)
         found = await store.pages.read(HOUR, NEXT)
 
-    assert before == Account(Spent(5.0, 1.0), {"GPU-a": Counters(0.0, 0.0, 9.0, models=None)})
+    assert before == Account(Spent(5.0, 1.0), {"GPU-a": EnergyCounters(0.0, 0.0, 9.0, models=None)})
     assert len(found) == 5

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from services.planner.change_event import Notice
+from services.planner.change_event import ChangeEvent
 
 
 async def test_until_looks_again_after_each_change() -> None:
-    notice, values = Notice(), []
+    notice, values = ChangeEvent(), []
 
     async def change() -> None:
         for value in range(3):
@@ -22,12 +22,12 @@ async def test_until_looks_again_after_each_change() -> None:
 
 
 async def test_until_gives_up_when_time_is_over() -> None:
-    assert not await Notice().until(lambda: False, 0.01)
+    assert not await ChangeEvent().until(lambda: False, 0.01)
 
 
 async def test_a_change_before_the_wait_counts() -> None:
     """Who looks, works a while and then waits must not sleep through what happened meanwhile."""
-    notice = Notice()
+    notice = ChangeEvent()
     seen = notice.count
     notice.notify()
 

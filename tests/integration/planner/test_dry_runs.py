@@ -9,7 +9,7 @@ import pytest
 from services.kit.errors import NotFound
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
-from services.planner.control.dry_runs import LIFETIME_S, Basis, Proposals
+from services.planner.control.dry_runs import LIFETIME_S, Basis, DryRuns
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock
 
@@ -21,7 +21,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 async def test_a_proposal_ends_after_ten_minutes() -> None:
     clock = VirtualClock(START)
-    proposals = Proposals(clock)
+    proposals = DryRuns(clock)
     proposal_id = proposals.keep(PLAN, NOW)
     await clock.advance(LIFETIME_S - 1)
     assert proposals.plan(proposal_id, NOW) == PLAN

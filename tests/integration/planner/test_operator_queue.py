@@ -8,15 +8,15 @@ from functools import partial
 import pytest
 
 from services.kit.errors import NotFound, Unavailable
-from services.planner.change_event import Notice
-from services.planner.control.operator_queue import Orders, Work
+from services.planner.change_event import ChangeEvent
+from services.planner.control.operator_queue import OperatorQueue, Work
 
 
 async def done(name: str) -> tuple[str, Work | None]:
     return name, None
 
 
-async def serve(orders: Orders, count: int) -> None:
+async def serve(orders: OperatorQueue, count: int) -> None:
     """Take `count` orders, as the reconciler does."""
     for _ in range(count):
         await orders.changed.until(lambda: bool(orders))
@@ -26,7 +26,7 @@ async def serve(orders: Orders, count: int) -> None:
 
 
 async def test_orders_are_taken_in_the_order_they_came() -> None:
-    orders = Orders(Notice())
+    orders = OperatorQueue(ChangeEvent())
     begun: list[str] = []
 
     async def note(name: str) -> tuple[str, None]:
@@ -42,8 +42,8 @@ async def test_orders_are_taken_in_the_order_they_came() -> None:
 
 
 async def test_an_order_wakes_who_waits_for_news() -> None:
-    changed = Notice()
-    orders = Orders(changed)
+    changed = ChangeEvent()
+    orders = OperatorQueue(changed)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(orders.give(lambda: done("a")))
         await changed.after(0, 1.0)
@@ -53,7 +53,7 @@ async def test_an_order_wakes_who_waits_for_news() -> None:
 
 
 async def test_what_is_wrong_with_an_order_goes_to_who_gave_it_and_not_to_the_loop() -> None:
-    orders = Orders(Notice())
+    orders = OperatorQueue(ChangeEvent())
 
     async def refuse() -> tuple[str, None]:
         raise NotFound("no plan has version 7")
@@ -65,7 +65,7 @@ async def test_what_is_wrong_with_an_order_goes_to_who_gave_it_and_not_to_the_lo
 
 
 async def test_an_order_whose_giver_has_gone_is_not_begun() -> None:
-    orders = Orders(Notice())
+    orders = OperatorQueue(ChangeEvent())
     begun: list[str] = []
 
     async def note() -> tuple[None, None]:
@@ -83,7 +83,7 @@ async def test_an_order_whose_giver_has_gone_is_not_begun() -> None:
 
 
 async def test_nobody_waits_for_a_loop_that_has_ended() -> None:
-    orders = Orders(Notice())
+    orders = OperatorQueue(ChangeEvent())
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(_refused(orders))
         await asyncio.sleep(0)
@@ -94,7 +94,7 @@ async def test_nobody_waits_for_a_loop_that_has_ended() -> None:
 
 
 async def test_a_loop_that_crashes_in_an_order_answers_it_first() -> None:
-    orders = Orders(Notice())
+    orders = OperatorQueue(ChangeEvent())
 
     async def crash() -> tuple[None, None]:
         raise ZeroDivisionError
@@ -114,7 +114,7 @@ async def test_a_loop_that_crashes_in_an_order_answers_it_first() -> None:
     assert crashed.result() == "crashed"
 
 
-async def _refused(orders: Orders) -> str:
+async def _refused(orders: OperatorQueue) -> str:
     with pytest.raises(Unavailable) as caught:
         await orders.give(lambda: done("a"))
     return caught.value.message

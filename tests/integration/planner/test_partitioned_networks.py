@@ -19,7 +19,7 @@ from services.local.demo import convnet
 from services.planner.adapters.onnx_stages.chain_verification import verify
 from services.planner.adapters.onnx_stages.stage_writer import cut
 from services.planner.core.partitioning.model import Partitioning
-from services.planner.core.partitioning.partition import Wanted, partition
+from services.planner.core.partitioning.partition import PartitionRequest, partition
 
 V100 = Roofline.of(gpu_types.load("v100"))
 
@@ -33,7 +33,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 def parted(model: onnx.ModelProto, stages: int) -> Partitioning:
     graph = read(model, "network", Sizes(batch=2, other=12))
-    return partition(graph, [V100.cost(each) for each in graph.operators], Wanted(stages))
+    return partition(graph, [V100.cost(each) for each in graph.operators], PartitionRequest(stages))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

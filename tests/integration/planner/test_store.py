@@ -19,7 +19,7 @@ from services.kit.segment import SegmentState
 from services.planner.adapters.store import Store, open_store
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
-from services.planner.core.accounting.counters import Counters, Used
+from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Period
@@ -103,7 +103,7 @@ async def test_outcome_and_account_are_written_together(store: Store) -> None:
     await store.add(PLAN, GPUS)
     await store.activate(1, NOW)
     outcome = Outcome(NOW, 12.5, 700, 1500.0, 0.09, {"digits": 0.08})
-    counters = Counters(7.5, 8.25, 9000.0, 100.0, {"digits": Used(50.0, 2.0, 7)})
+    counters = EnergyCounters(7.5, 8.25, 9000.0, 100.0, {"digits": ModelEnergy(50.0, 2.0, 7)})
     account = Account(Spent(2500.0, 0.15), {"GPU-a": counters}, {"r-1": {"chat": Tokens(3, 4)}}, 1)
 
     await store.pages.save(Page(account), 1, outcome)

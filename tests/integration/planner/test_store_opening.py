@@ -17,7 +17,7 @@ from services.planner.adapters.store.address import address, shown
 from services.planner.adapters.store.tables import metadata
 from services.planner.adapters.wire.convert import plan_to, routing_to
 from services.planner.core.accounting.account import Account, Spent
-from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.plan import Outcome, PlanState
 from services.planner.core.routing_table import RoutingTable
 from tests.support.planner.stored_plans import GPUS, PLAN
@@ -92,7 +92,9 @@ async def test_a_file_from_before_migrations_is_taken_over(old_file: Path) -> No
     assert active.outcome == Outcome(since, 12.5, 7, 100.0, 0.5, {"digits": 0.25})
     assert added.version == 3
     assert routing == RoutingTable(41, 2, ())
-    assert account == Account(Spent(5.0, 1.0), {"GPU-a": Counters(0.0, 0.0, 9.0, models=None)})
+    assert account == Account(
+        Spent(5.0, 1.0), {"GPU-a": EnergyCounters(0.0, 0.0, 9.0, models=None)}
+    )
     assert gpus == GPUS
 
 

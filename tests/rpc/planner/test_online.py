@@ -27,7 +27,7 @@ from services.planner.adapters.wire.convert_node import node_from
 from services.planner.core import feasibility
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.model import Configuration, Gpu, Pool, Score, Segment
-from services.planner.core.online_search.counter_readings import Counters
+from services.planner.core.online_search.counter_readings import SegmentCounters
 from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.candidates import breaks_sla
@@ -109,7 +109,7 @@ class Day:
 
     truth: Truth
     stub: PlannerServiceAsyncStub
-    counters: dict[str, Counters] = field(default_factory=dict)
+    counters: dict[str, SegmentCounters] = field(default_factory=dict)
     now: Plan | None = None
 
     async def live(self) -> None:
@@ -137,14 +137,14 @@ class Day:
         for segment in self.truth.placed(self.now):
             seen = told.observed[segment.kind]
             part = PACE * TICK_S / SPAN_S / seen.segments
-            done = Counters(
+            done = SegmentCounters(
                 round(seen.requests * part),
                 round(seen.batches * part),
                 seen.busy_s * part,
                 seen.energy_j * part,
             )
             name = segment.segment_id
-            self.counters[name] = self.counters.get(name, Counters()).plus(done)
+            self.counters[name] = self.counters.get(name, SegmentCounters()).plus(done)
         energy = inventory_pb2.GpuEnergy(gpu_uuid=self.truth.agent.gpus[0], total_j=1.0)
         for name, count in self.counters.items():
             energy.segments.add(

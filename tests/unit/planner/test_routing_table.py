@@ -23,7 +23,7 @@ from services.kit.config import (
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core.plan import PlannedSegment
-from services.planner.core.routing_table import RoutingTable, Told, by_capacity, routes
+from services.planner.core.routing_table import HardwareReport, RoutingTable, by_capacity, routes
 
 PROFILE = AnalyticProfile(kind="analytic", gmacs_per_item=1.0)
 DEPLOYMENT = Deployment(
@@ -70,7 +70,7 @@ def test_a_worker_is_described_in_full() -> None:
 
 
 def test_what_agents_told_of_their_hardware_goes_to_routers() -> None:
-    told = Told(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
+    told = HardwareReport(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
 
     (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, told=told)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from services.kit.config import Triggers
-from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Observation, cause
 
 WHY = "digits takes 247 % of its objective since 5 s on GPU-1"
@@ -13,7 +13,7 @@ SEEN = Observation({"Z": 1.0}, {"digits": 60.0}, {}, frozenset(), "exact", 0.5)
 
 
 def level() -> ServiceLevel:
-    return ServiceLevel({"digits": Aim(late_share=0.05, accuracies={"small": 0.9})})
+    return ServiceLevel({"digits": ServiceTarget(late_share=0.05, accuracies={"small": 0.9})})
 
 
 def test_a_gpu_without_slack_is_told_as_the_agent_told_it() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
 
-AIM = Aim(late_share=0.05, accuracies={"small": 90.0, "large": 100.0})
+AIM = ServiceTarget(late_share=0.05, accuracies={"small": 90.0, "large": 100.0})
 
 
 def level() -> ServiceLevel:

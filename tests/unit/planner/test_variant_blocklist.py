@@ -12,7 +12,7 @@ from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.triggers import Kind, Observation, cause
-from services.planner.core.variant_blocklist import Distrust, trusted
+from services.planner.core.variant_blocklist import VariantBlocklist, without_blocked
 from tests.support.planner.fleets import model
 
 BEST = ("vision", "v3")
@@ -25,7 +25,7 @@ def running(segment_id: str, state: SegmentState = SegmentState.QUARANTINED) -> 
 
 
 def test_a_quarantined_variant_is_left_out_for_ten_minutes() -> None:
-    distrust = Distrust()
+    distrust = VariantBlocklist()
     distrust.learn([running("s-1")], now_s=100.0)
 
     assert distrust.names(699.0) == {BEST}
@@ -33,7 +33,7 @@ def test_a_quarantined_variant_is_left_out_for_ten_minutes() -> None:
 
 
 def test_the_same_segment_reported_again_does_not_make_it_longer() -> None:
-    distrust = Distrust()
+    distrust = VariantBlocklist()
     for now_s in (100.0, 400.0, 800.0):
         distrust.learn([running("s-1")], now_s)
 
@@ -41,7 +41,7 @@ def test_the_same_segment_reported_again_does_not_make_it_longer() -> None:
 
 
 def test_a_variant_that_fails_again_is_left_out_twice_as_long() -> None:
-    distrust = Distrust()
+    distrust = VariantBlocklist()
     distrust.learn([running("s-1")], now_s=0.0)
     distrust.learn([running("s-2")], now_s=1000.0)
 
@@ -50,7 +50,7 @@ def test_a_variant_that_fails_again_is_left_out_twice_as_long() -> None:
 
 
 def test_segments_that_work_are_no_cause_for_distrust() -> None:
-    distrust = Distrust()
+    distrust = VariantBlocklist()
     distrust.learn([running(str(state), state) for state in SegmentState if state < 5], 0.0)
 
     assert distrust.names(0.0) == frozenset()
@@ -62,7 +62,7 @@ def test_a_model_never_loses_its_last_variant(failed: set[int]) -> None:
     whole = model()
     names = [variant.name for variant in whole.variants]
 
-    (left,) = trusted([whole], frozenset((whole.name, names[index]) for index in failed))
+    (left,) = without_blocked([whole], frozenset((whole.name, names[index]) for index in failed))
 
     kept = {names[index] for index in range(4)} - {names[index] for index in failed}
     assert {variant.name for variant in left.variants} == (kept or set(names))

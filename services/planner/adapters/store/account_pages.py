@@ -11,15 +11,15 @@ from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.planner.adapters.store import rows
-from services.planner.adapters.store.connection import Line, whole
+from services.planner.adapters.store.connection import SharedConnection, retried_whole
 from services.planner.adapters.store.tables import account_hours, meta
 from services.planner.adapters.store.upsert import insert_into, put, put_outcome
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
-from services.planner.core.accounting.entries import NAMES, Figures, Grouping, Key, values
+from services.planner.core.accounting.entries import NAMES, EntryKey, Figures, Grouping, values
 from services.planner.core.plan import Outcome
 
-_KEY: Final = Key._fields
+_KEY: Final = EntryKey._fields
 _TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {
     "": ("zone", "node", "model"),
     "model": ("model",),
@@ -28,24 +28,24 @@ _TOLD: Final[Mapping[Grouping, tuple[str, ...]]] = {
 }
 
 
-class Pages:
+class AccountPages:
     """What is written of the account. Every method may raise Unavailable: the database is away.
 
     Attributes:
         line: The connection.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: SharedConnection) -> None:
         self.line = line
 
-    @whole
+    @retried_whole
     async def account(self) -> Account:
         """Return the account as last written; an empty one where there is none."""
         async with self.line.transaction() as connection:
             value = await _value(connection, "account")
         return Account() if value is None else rows.account_of(value)
 
-    @whole
+    @retried_whole
     async def save(
         self, page: Page, version: int, outcome: Outcome, keep_from: datetime | None = None
     ) -> None:
@@ -73,17 +73,17 @@ class Pages:
             await put(connection, "account", rows.account_bytes(page.account))
             await put(connection, "page", json.dumps(page.account.page).encode())
 
-    @whole
+    @retried_whole
     async def oldest(self) -> datetime | None:
         """Return the oldest hour that is kept, if there is any."""
         async with self.line.transaction() as connection:
             hour: datetime | None = await connection.scalar(select(func.min(account_hours.c.hour)))
         return hour
 
-    @whole
+    @retried_whole
     async def read(
         self, since: datetime, until: datetime, by: Grouping = ""
-    ) -> list[tuple[Key, Figures]]:
+    ) -> list[tuple[EntryKey, Figures]]:
         """Return the entries of the hours from `since` on and before `until`, in order of keys.
 
         Args:
@@ -108,7 +108,7 @@ class Pages:
             query = query.where(account_hours.c.node != "")
         async with self.line.transaction() as connection:
             found = (await connection.execute(query)).all()
-        return [(Key(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
+        return [(EntryKey(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
 
 
 async def _value(connection: AsyncConnection, key: str) -> bytes | None:
@@ -116,7 +116,7 @@ async def _value(connection: AsyncConnection, key: str) -> bytes | None:
     return value
 
 
-async def _add(connection: AsyncConnection, entries: Mapping[Key, Figures]) -> None:
+async def _add(connection: AsyncConnection, entries: Mapping[EntryKey, Figures]) -> None:
     """Add entries to what is written already."""
     if not entries:
         return

@@ -24,7 +24,7 @@ _log = logs.get("store")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-H = TypeVar("H", bound="HasLine")
+H = TypeVar("H", bound="HasConnection")
 
 _CONNECT_S: Final = 10.0
 _SESSION: Final = {
@@ -40,7 +40,7 @@ Prepare = Callable[[AsyncConnection], Awaitable[None]]
 """Makes a new connection ready to use."""
 
 
-class Line:
+class SharedConnection:
     """A connection that heals."""
 
     def __init__(self, engine: AsyncEngine, prepare: Prepare) -> None:
@@ -74,7 +74,7 @@ class Line:
             await line._drop()
             await engine.dispose()
 
-    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def retried_whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even where the caller is cancelled meanwhile.
 
         A statement that is cancelled leaves a connection in the middle of something, and closing
@@ -128,13 +128,13 @@ class Line:
                 await connection.close()
 
 
-class HasLine(Protocol):
+class HasConnection(Protocol):
     """What works over a connection. Attributes: line (it)."""
 
-    line: Line
+    line: SharedConnection
 
 
-def whole(
+def retried_whole(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
     """Have a method done to its end, even where its caller is cancelled meanwhile."""

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
 from services.planner.adapters.store.address import address, shown
-from services.planner.adapters.store.connection import Line
+from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.store import Store
 
 _log = logs.get("store")
@@ -58,7 +58,7 @@ async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncI
     async with AsyncExitStack() as held:
         if url.get_backend_name() == "sqlite":
             await held.enter_async_context(_only_user(Path(url.database or ""), patience_s))
-        line = await held.enter_async_context(Line.opened(url, prepare))
+        line = await held.enter_async_context(SharedConnection.opened(url, prepare))
         _log.info("database", address=shown(url))
         yield Store(line)
 

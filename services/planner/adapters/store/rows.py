@@ -15,7 +15,7 @@ from cinquefoil.planner.v1 import plan_pb2
 from services.kit.config import Objective
 from services.planner.adapters.wire.convert import plan_from, plan_to
 from services.planner.core.accounting.account import Account, Spent
-from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Model, Period
@@ -84,7 +84,7 @@ def account_of(value: bytes) -> Account:
     data = json.loads(value)
     if "meters_j" not in data:
         return _ACCOUNT.validate_json(value)
-    gpus = {gpu: Counters(0.0, 0.0, j, models=None) for gpu, j in data["meters_j"].items()}
+    gpus = {gpu: EnergyCounters(0.0, 0.0, j, models=None) for gpu, j in data["meters_j"].items()}
     return Account(Spent(data["energy_j"], data["carbon_gco2e"]), gpus)
 
 
@@ -103,7 +103,7 @@ def beliefs_of(value: bytes) -> Beliefs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _StoredSnapshot:
     """A snapshot without the models' profiles, which the deployment has."""
 
     gpus: tuple[Gpu, ...]
@@ -115,12 +115,12 @@ class _Kept:
     forecast: tuple[Period, ...]
 
 
-_KEPT = TypeAdapter(_Kept)
+_KEPT = TypeAdapter(_StoredSnapshot)
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
     """Return a snapshot as it is written: JSON, compressed; GPUs repeat themselves a lot."""
-    kept = _Kept(
+    kept = _StoredSnapshot(
         gpus=snapshot.gpus,
         demand_rps={model.name: model.demand_rps for model in snapshot.models},
         running=snapshot.running,

@@ -12,10 +12,10 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
 from services.planner.adapters.wire.record_mapping import to_message
-from services.planner.core.accounting.counters import Counters, Used
-from services.planner.core.accounting.entries import Figures, Grouping, Key
+from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
+from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
 
-_MOST_ENTRIES = 500
+_MAX_ENTRIES = 500
 
 _GROUPINGS: dict[int, Grouping] = {
     planner_pb2.ACCOUNT_GROUPING_UNSPECIFIED: "",
@@ -25,7 +25,9 @@ _GROUPINGS: dict[int, Grouping] = {
 }
 
 
-def counters_from(energy: Iterable[inventory_pb2.GpuEnergy], now: datetime) -> dict[str, Counters]:
+def counters_from(
+    energy: Iterable[inventory_pb2.GpuEnergy], now: datetime
+) -> dict[str, EnergyCounters]:
     """Return what an agent counted, by GPU.
 
     Raises:
@@ -62,7 +64,7 @@ def instant(request: planner_pb2.ReadAccountRequest, name: str) -> datetime | No
 
 
 def messages(
-    entries: Iterable[tuple[Key, Figures]],
+    entries: Iterable[tuple[EntryKey, Figures]],
 ) -> Iterator[planner_pb2.ReadAccountResponse]:
     """Yield entries, as many in one message as it may have."""
     response = planner_pb2.ReadAccountResponse()
@@ -71,22 +73,22 @@ def messages(
         entry.hour.FromDatetime(key.hour)
         entry.zone, entry.node, entry.model = key.zone, key.node, key.model
         response.entries.append(entry)
-        if len(response.entries) == _MOST_ENTRIES:
+        if len(response.entries) == _MAX_ENTRIES:
             yield response
             response = planner_pb2.ReadAccountResponse()
     if response.entries:
         yield response
 
 
-def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> Counters:
-    models: dict[str, Used] = {}
+def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> EnergyCounters:
+    models: dict[str, ModelEnergy] = {}
     for each in message.segments:
         # A request passes all stages of a pipeline; it is counted where it comes in.
         requests = 0 if each.stage else each.requests
-        used = Used(each.active_j, each.idle_share_j, requests)
-        models[each.model] = models.get(each.model, Used()) + used
+        used = ModelEnergy(each.active_j, each.idle_share_j, requests)
+        models[each.model] = models.get(each.model, ModelEnergy()) + used
     since_s = message.since.ToNanoseconds() / 1e9
-    found = Counters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
+    found = EnergyCounters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
     reported = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
     if not all(math.isfinite(joules) and joules >= 0 for joules in reported):
         raise InvalidArgument(

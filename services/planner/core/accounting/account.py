@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from services.planner.core.accounting.counters import Counters
+from services.planner.core.accounting.counters import EnergyCounters
 
-_MOST_ROUTERS = 256
+_MAX_ROUTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class Account:
     """
 
     total: Spent = Spent()
-    gpus: Mapping[str, Counters] = field(default_factory=dict)
+    gpus: Mapping[str, EnergyCounters] = field(default_factory=dict)
     routers: Mapping[str, Mapping[str, Tokens]] = field(default_factory=dict)
     page: int = 0
 
-    def spend(self, spent: Spent, gpus: Mapping[str, Counters]) -> Account:
+    def spend(self, spent: Spent, gpus: Mapping[str, EnergyCounters]) -> Account:
         """Return the account after some GPUs' reports."""
         return replace(self, total=self.total + spent, gpus={**self.gpus, **gpus})
 
@@ -60,7 +60,7 @@ class Account:
         """
         known = self.routers.get(router)
         others = {name: each for name, each in self.routers.items() if name != router}
-        kept = dict(list(others.items())[1 - _MOST_ROUTERS :])  # the latest that reported
+        kept = dict(list(others.items())[1 - _MAX_ROUTERS :])  # the latest that reported
         after = replace(self, routers={**kept, router: {**(known or {}), **counted}})
         if known is None:
             return after, {}

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from services.planner.core.accounting.account import Account, Spent, Tokens
-from services.planner.core.accounting.baseline import Rates, against
-from services.planner.core.accounting.counters import Counters, advance
-from services.planner.core.accounting.entries import Figures, Key, hour_of
-from services.planner.core.accounting.hourly_entries import NO_MODEL, answered, booked
-from services.planner.core.accounting.site import Board, Site
+from services.planner.core.accounting.baseline import BaselineRates, baseline_entries
+from services.planner.core.accounting.counters import EnergyCounters, advance
+from services.planner.core.accounting.entries import EntryKey, Figures, hour_of
+from services.planner.core.accounting.hourly_entries import NO_MODEL, energy_entries, token_entries
+from services.planner.core.accounting.site import EmbodiedCarbon, Site
 
-_NO_BOARD = Board()
+_NO_BOARD = EmbodiedCarbon()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Page:
     """
 
     account: Account
-    entries: Mapping[Key, Figures] = field(default_factory=dict)
+    entries: Mapping[EntryKey, Figures] = field(default_factory=dict)
 
 
 class Accountant:
@@ -40,11 +40,11 @@ class Accountant:
     def __init__(self, site: Callable[[str], Site | None], account: Account | None = None) -> None:
         self.account = account or Account()
         self._site = site
-        self._entries: dict[Key, Figures] = {}
-        self._rates: Rates | None = None
-        self._unrated: dict[Key, Figures] = {}
+        self._entries: dict[EntryKey, Figures] = {}
+        self._rates: BaselineRates | None = None
+        self._unrated: dict[EntryKey, Figures] = {}
 
-    def read(self, node: str, told: Mapping[str, Counters]) -> Spent:
+    def read(self, node: str, told: Mapping[str, EnergyCounters]) -> Spent:
         """Take in the counters of a node's GPUs, by UUID; return what was spent since the last.
 
         Before the intensity of its zone is known nothing is booked: the counters keep it.
@@ -57,7 +57,7 @@ class Accountant:
             gpus[gpu], drawn = advance(self.account.gpus.get(gpu), counters)
             if drawn is None:
                 continue
-            for key, figures in booked(drawn, site, site.boards.get(gpu, _NO_BOARD)):
+            for key, figures in energy_entries(drawn, site, site.boards.get(gpu, _NO_BOARD)):
                 self._book(key, figures)
                 spent += Spent(figures.energy_j, figures.carbon_gco2e)
         self.account = self.account.spend(spent, gpus)
@@ -67,10 +67,10 @@ class Accountant:
         """Take in the tokens that a router has counted since it started, by model."""
         self.account, new = self.account.count(router, told)
         tokens = {model: (each.input, each.output) for model, each in new.items()}
-        for key, figures in answered(hour_of(now), tokens):
+        for key, figures in token_entries(hour_of(now), tokens):
             self._add(key, figures)
 
-    def rate(self, rates: Rates) -> None:
+    def rate(self, rates: BaselineRates) -> None:
         """Take in what BASE draws for a request from now on."""
         self._rates = rates
         unrated, self._unrated = self._unrated, {}
@@ -83,7 +83,7 @@ class Accountant:
         self.account = replace(self.account, page=self.account.page + 1)
         return Page(self.account, entries)
 
-    def _book(self, key: Key, figures: Figures) -> None:
+    def _book(self, key: EntryKey, figures: Figures) -> None:
         self._add(key, figures)
         if key.model == NO_MODEL:
             return
@@ -92,10 +92,10 @@ class Accountant:
         else:
             self._rate(key, figures)
 
-    def _rate(self, key: Key, figures: Figures) -> None:
-        for where, instead in against(key, figures, self._rates or {}, self._site):
+    def _rate(self, key: EntryKey, figures: Figures) -> None:
+        for where, instead in baseline_entries(key, figures, self._rates or {}, self._site):
             self._add(where, instead)
 
-    def _add(self, key: Key, figures: Figures) -> None:
+    def _add(self, key: EntryKey, figures: Figures) -> None:
         if figures != Figures():
             self._entries[key] = self._entries.get(key, Figures()) + figures

@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from services.planner.core.accounting.entries import Figures, Key
+from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.accounting.site import Site
 from services.planner.core.model import Model, Problem, SegmentKind
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.strategies.base import base
 
-_LEAST_RPS = 1e-3
+_MIN_RPS = 1e-3
 """Demand that a model without any is given: BASE hosts it, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class BaselineRate:
     """Active energy that a request of a model would have drawn on one node.
 
     Attributes:
@@ -36,11 +36,11 @@ class Rate:
     share: float
 
 
-Rates = Mapping[str, tuple[Rate, ...]]
+BaselineRates = Mapping[str, tuple[BaselineRate, ...]]
 """By model; none: BASE has no place for it."""
 
 
-def rates(problem: Problem) -> Rates:
+def baseline_rates(problem: Problem) -> BaselineRates:
     """Return what a request of each model would have drawn, and where.
 
     Args:
@@ -49,7 +49,7 @@ def rates(problem: Problem) -> Rates:
     problem = replace(
         problem,
         models=tuple(
-            replace(model, demand_rps=max(model.demand_rps, _LEAST_RPS)) for model in problem.models
+            replace(model, demand_rps=max(model.demand_rps, _MIN_RPS)) for model in problem.models
         ),
         catalog=(),
         running=(),
@@ -62,9 +62,9 @@ def rates(problem: Problem) -> Rates:
     return found
 
 
-def against(
-    key: Key, figures: Figures, known: Rates, site: Callable[[str], Site | None]
-) -> Iterator[tuple[Key, Figures]]:
+def baseline_entries(
+    key: EntryKey, figures: Figures, known: BaselineRates, site: Callable[[str], Site | None]
+) -> Iterator[tuple[EntryKey, Figures]]:
     """Yield what BASE would have drawn instead of a model's entry.
 
     Where BASE has no place for the model, or its node is gone, it is said to draw what was drawn:
@@ -85,7 +85,7 @@ def against(
     for rate, where in places:
         energy_j = figures.requests * rate.energy_j / reached
         entry = Figures(base_energy_j=energy_j, base_carbon_gco2e=where.carbon_gco2e(energy_j))
-        yield Key(key.hour, where.zone, where.node, key.model), entry
+        yield EntryKey(key.hour, where.zone, where.node, key.model), entry
 
 
 def _alone(problem: Problem, model: Model) -> dict[SegmentKind, float]:
@@ -99,15 +99,15 @@ def _alone(problem: Problem, model: Model) -> dict[SegmentKind, float]:
     return {}
 
 
-def _rates(problem: Problem, load_rps: Mapping[SegmentKind, float]) -> Iterator[Rate]:
+def _rates(problem: Problem, load_rps: Mapping[SegmentKind, float]) -> Iterator[BaselineRate]:
     """Yield a rate per node; of the GPUs of a pool, BASE prefers none."""
     total_rps = sum(load_rps.values())
-    found: dict[str, Rate] = {}
+    found: dict[str, BaselineRate] = {}
     for kind, rps in load_rps.items():
         own = [gpu for gpu in problem.gpus if gpu.pool == kind.pool]
         for gpu in own:
             share = rps / total_rps / len(own)
-            known = found.get(gpu.node, Rate(gpu.node, 0.0, 0.0))
+            known = found.get(gpu.node, BaselineRate(gpu.node, 0.0, 0.0))
             energy_j = known.energy_j + kind.energy_j * share
-            found[gpu.node] = Rate(gpu.node, energy_j, known.share + share)
+            found[gpu.node] = BaselineRate(gpu.node, energy_j, known.share + share)
     yield from found.values()

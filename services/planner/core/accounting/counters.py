@@ -8,7 +8,7 @@ from math import fsum
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class ModelEnergy:
     """What a model used on a GPU.
 
     Attributes:
@@ -21,16 +21,16 @@ class Used:
     idle_share_j: float = 0.0
     requests: int = 0
 
-    def __add__(self, other: Used) -> Used:
-        return Used(
+    def __add__(self, other: ModelEnergy) -> ModelEnergy:
+        return ModelEnergy(
             self.active_j + other.active_j,
             self.idle_share_j + other.idle_share_j,
             self.requests + other.requests,
         )
 
-    def beyond(self, last: Used) -> Used:
+    def beyond(self, last: ModelEnergy) -> ModelEnergy:
         """Return what was used since `last`; a counter that is lower adds nothing."""
-        return Used(
+        return ModelEnergy(
             max(self.active_j - last.active_j, 0.0),
             max(self.idle_share_j - last.idle_share_j, 0.0),
             max(self.requests - last.requests, 0),
@@ -38,7 +38,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class EnergyCounters:
     """A GPU's counters, as its agent reported them.
 
     By model, not by segment: agents merge the entries of segments that ended long ago, and a sum
@@ -56,11 +56,11 @@ class Counters:
     at_s: float
     total_j: float
     idle_j: float = 0.0
-    models: Mapping[str, Used] | None = field(default_factory=dict)
+    models: Mapping[str, ModelEnergy] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class EnergyDrawn:
     """What a GPU drew in a stretch of time.
 
     Attributes:
@@ -74,7 +74,7 @@ class Drawn:
     end_s: float
     total_j: float
     idle_j: float
-    models: Mapping[str, Used]
+    models: Mapping[str, ModelEnergy]
 
     @property
     def unattributed_j(self) -> float:
@@ -82,7 +82,9 @@ class Drawn:
         return self.total_j - fsum((self.idle_j, *(used.active_j for used in self.models.values())))
 
 
-def advance(last: Counters | None, reported: Counters) -> tuple[Counters, Drawn | None]:
+def advance(
+    last: EnergyCounters | None, reported: EnergyCounters
+) -> tuple[EnergyCounters, EnergyDrawn | None]:
     """Return the counters after a report, and what was drawn since the one before.
 
     Args:
@@ -102,14 +104,16 @@ def advance(last: Counters | None, reported: Counters) -> tuple[Counters, Drawn 
     if _is_new(last, reported):
         last = replace(last, total_j=0.0, idle_j=0.0, models={})
     if reported.models is None or last.models is None:
-        drawn = Drawn(last.at_s, reported.at_s, max(reported.total_j - last.total_j, 0.0), 0.0, {})
+        drawn = EnergyDrawn(
+            last.at_s, reported.at_s, max(reported.total_j - last.total_j, 0.0), 0.0, {}
+        )
         return reported, drawn
-    unused = Used()
+    unused = ModelEnergy()
     models = {
         model: used.beyond(last.models.get(model, unused))
         for model, used in reported.models.items()
     }
-    drawn = Drawn(
+    drawn = EnergyDrawn(
         start_s=last.at_s,
         end_s=reported.at_s,
         total_j=max(reported.total_j - last.total_j, 0.0),
@@ -128,7 +132,7 @@ def advance(last: Counters | None, reported: Counters) -> tuple[Counters, Drawn 
     )
 
 
-def _is_new(last: Counters, reported: Counters) -> bool:
+def _is_new(last: EnergyCounters, reported: EnergyCounters) -> bool:
     """Return whether the agent has begun a new account.
 
     Where the start of one of the two is unknown, a lower total is taken as a new account.

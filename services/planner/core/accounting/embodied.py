@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.kit.mig import Placement
-from services.planner.core.accounting.site import Board
+from services.planner.core.accounting.site import EmbodiedCarbon
 from services.planner.core.model import GpuType
 
 PUBLISHED_KGCO2E: Final[Mapping[str, float]] = {
@@ -25,7 +25,7 @@ _S_PER_YEAR: Final = 365.25 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class ManufacturingCarbon:
     """What making GPUs cost.
 
     Attributes:
@@ -36,7 +36,7 @@ class Making:
     lifetime_y: float
     kgco2e: Mapping[str, float] = field(default_factory=dict)
 
-    def board(self, gpu: GpuType, slices: Iterable[tuple[str, Placement]]) -> Board:
+    def board(self, gpu: GpuType, slices: Iterable[tuple[str, Placement]]) -> EmbodiedCarbon:
         """Return what a GPU costs over time, and who holds how much of it.
 
         Args:
@@ -50,7 +50,7 @@ class Making:
             share = gpu.geometry.kind(place.profile).sm_count / gpu.sm_count
             held[model] = held.get(model, 0.0) + share
         most = max(sum(held.values()), 1.0)
-        return Board(
+        return EmbodiedCarbon(
             embodied_gco2e_per_s=1e3 * kgco2e / (self.lifetime_y * _S_PER_YEAR),
             held={model: share / most for model, share in held.items()},
         )

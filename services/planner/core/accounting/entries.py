@@ -13,11 +13,11 @@ HOUR = timedelta(hours=1)
 Grouping = Literal["", "model", "node", "zone"]
 """Column by which the entries of an hour are summed; "": entries stay apart."""
 
-_MOST_HOURS = 31 * 24
+_MAX_HOURS = 31 * 24
 """Longest stretch that one entry is spread over; what is older is put into its first hour."""
 
 
-class Key(NamedTuple):
+class EntryKey(NamedTuple):
     """What an entry is of.
 
     Attributes:
@@ -86,7 +86,7 @@ def hours(start_s: float, end_s: float) -> Iterator[tuple[datetime, float]]:
         end_s: Likewise; not after `start_s`: all of it is in the hour of `end_s`.
     """
     last = hour_of(datetime.fromtimestamp(end_s, UTC))
-    start_s = max(start_s, (last - _MOST_HOURS * HOUR).timestamp())
+    start_s = max(start_s, (last - _MAX_HOURS * HOUR).timestamp())
     hour = hour_of(datetime.fromtimestamp(min(start_s, end_s), UTC))
     while hour < last:
         following = hour + HOUR

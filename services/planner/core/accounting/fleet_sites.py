@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.kit import config
-from services.planner.core.accounting.embodied import Making
-from services.planner.core.accounting.site import Board, Site
+from services.planner.core.accounting.embodied import ManufacturingCarbon
+from services.planner.core.accounting.site import EmbodiedCarbon, Site
 from services.planner.core.fleet import Fleet
 
 
-class Sites:
+class FleetSites:
     """Looks nodes up as they are now.
 
     Args:
@@ -31,7 +31,9 @@ class Sites:
         self._fleet = fleet
         self._intensity = intensity_gco2e_per_kwh
         self._making = (
-            embodied if embodied is None else Making(embodied.lifetime_y, embodied.kgco2e)
+            embodied
+            if embodied is None
+            else ManufacturingCarbon(embodied.lifetime_y, embodied.kgco2e)
         )
 
     def __call__(self, node: str) -> Site | None:
@@ -42,7 +44,7 @@ class Sites:
             return None
         return Site(node, settings.zone, self._fleet.pue(node), intensity, self._boards(node))
 
-    def _boards(self, name: str) -> dict[str, Board]:
+    def _boards(self, name: str) -> dict[str, EmbodiedCarbon]:
         node = self._fleet.node(name)
         if self._making is None or node is None:
             return {}

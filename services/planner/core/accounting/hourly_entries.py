@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from services.planner.core.accounting.counters import Drawn, Used
-from services.planner.core.accounting.entries import Figures, Key, hours
-from services.planner.core.accounting.site import Board, Site
+from services.planner.core.accounting.counters import EnergyDrawn, ModelEnergy
+from services.planner.core.accounting.entries import EntryKey, Figures, hours
+from services.planner.core.accounting.site import EmbodiedCarbon, Site
 
 NO_MODEL = ""
 """Model of the entries of idle and unattributed energy."""
 
 
-def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figures]]:
+def energy_entries(
+    drawn: EnergyDrawn, site: Site, board: EmbodiedCarbon
+) -> Iterator[tuple[EntryKey, Figures]]:
     """Yield the entries of what one GPU drew, without what BASE would have drawn for models.
 
     A stretch over several hours is spread evenly. Its carbon is at the intensity in force at its
@@ -32,7 +34,7 @@ def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figure
         idle_j, unattributed_j = drawn.idle_j * share, drawn.unattributed_j * share
         other_j = idle_j + unattributed_j
         yield (
-            Key(hour, site.zone, site.node, NO_MODEL),
+            EntryKey(hour, site.zone, site.node, NO_MODEL),
             Figures(
                 energy_j=other_j,
                 idle_j=idle_j,
@@ -46,10 +48,10 @@ def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figure
             ),
         )
         for model in drawn.models.keys() | board.held.keys():
-            used = drawn.models.get(model, Used())
+            used = drawn.models.get(model, ModelEnergy())
             held_gco2e = embodied_gco2e * board.held.get(model, 0.0)
             yield (
-                Key(hour, site.zone, site.node, model),
+                EntryKey(hour, site.zone, site.node, model),
                 Figures(
                     energy_j=used.active_j * share,
                     carbon_gco2e=site.carbon_gco2e(used.active_j * share),
@@ -62,10 +64,10 @@ def booked(drawn: Drawn, site: Site, board: Board) -> Iterator[tuple[Key, Figure
             )
 
 
-def answered(
+def token_entries(
     hour: datetime, tokens: Mapping[str, tuple[int, int]]
-) -> Iterator[tuple[Key, Figures]]:
+) -> Iterator[tuple[EntryKey, Figures]]:
     """Yield the entries of tokens, (input, output) by model; their place is not known."""
     for model, (input_tokens, output_tokens) in tokens.items():
         figures = Figures(input_tokens=input_tokens, output_tokens=output_tokens)
-        yield Key(hour, "", "", model), figures
+        yield EntryKey(hour, "", "", model), figures

@@ -9,7 +9,7 @@ from services.kit.units import carbon_gco2e
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class EmbodiedCarbon:
     """What a GPU is, to its embodied carbon.
 
     Attributes:
@@ -36,7 +36,7 @@ class Site:
     zone: str
     pue: float
     intensity_gco2e_per_kwh: float
-    boards: Mapping[str, Board] = field(default_factory=dict)
+    boards: Mapping[str, EmbodiedCarbon] = field(default_factory=dict)
 
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the operational carbon of device energy drawn here."""

@@ -14,11 +14,11 @@ from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period
-from services.planner.core.online_search.counter_readings import Reading, Tally
+from services.planner.core.online_search.counter_readings import CounterReadings, Reading
 from services.planner.core.plan import LoadForecast
-from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
-from services.planner.core.variant_blocklist import Distrust, trusted
+from services.planner.core.variant_blocklist import VariantBlocklist, without_blocked
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class ClusterState:
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
     signal: GridSignal = field(default_factory=GridSignal)
     forecast: tuple[Period, ...] = ()
-    blocklist: Distrust = field(default_factory=Distrust)
-    tally: Tally = field(default_factory=Tally)
+    blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
+    tally: CounterReadings = field(default_factory=CounterReadings)
 
     @classmethod
     def of(
@@ -166,7 +166,7 @@ class ClusterState:
             leaving=self.fleet.leaving(known, now_s),
             models=tuple(
                 replace(model, demand_rps=demand_rps[model.name])
-                for model in trusted(self.models, blocked)
+                for model in without_blocked(self.models, blocked)
             ),
             running=running,
             shares=shares,
@@ -239,10 +239,10 @@ class ClusterState:
         )
 
 
-def aims(deployment: Deployment) -> dict[str, Aim]:
+def aims(deployment: Deployment) -> dict[str, ServiceTarget]:
     """Return what the deployment promises of each model."""
     return {
-        name: Aim(
+        name: ServiceTarget(
             late_share=1 - model.slo.percentile / 100,
             accuracies={variant: each.accuracy for variant, each in model.variants.items()},
         )

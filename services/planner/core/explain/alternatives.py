@@ -25,11 +25,11 @@ Edge = tuple[str, str, Pool, str, int]
 Solve = Callable[[Problem], Configuration]
 
 MAX_SOLVES = 4
-MOST_NEIGHBOURS = 64
+MAX_NEIGHBOURS = 64
 SOLVE_S = 1.0
 """Longest that one solve for a runner-up may take, s."""
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def alternatives(problem: Problem, chosen: Configuration, solve: Solve) -> Itera
     for found in (
         with_load(known, Counter(running_kinds(problem))),
         *_solved(quick(problem), chosen, solve),
-        *islice(_neighbours(known, chosen.segments), MOST_NEIGHBOURS),
+        *islice(_neighbours(known, chosen.segments), MAX_NEIGHBOURS),
     ):
         if graph(found.segments) not in (own, Counter()):
             judged = judge(known, found)
@@ -99,7 +99,7 @@ def difference(chosen: Judged, other: Judged) -> str:
     def names(counts: Counter[Edge]) -> str:
         named = [
             f"{f'{count} x ' if count > 1 else ''}{_name(edge, models=models, pools=pools)}"
-            for edge, count in counts.most_common(_MOST_NAMED)
+            for edge, count in counts.most_common(_MAX_NAMED)
         ]
         more = [f"{len(counts) - len(named)} more"] if len(counts) > len(named) else []
         return " + ".join(named + more)

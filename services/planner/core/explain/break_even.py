@@ -15,14 +15,16 @@ _WORTH_TELLING = 5e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BreakEven:
     """A carbon weight (CLOVER's lambda) at which `other` is worth as much as what was chosen."""
 
     carbon_weight: float
     other: Judged
 
 
-def turning_points(problem: Problem, chosen: Judged, others: Sequence[Judged]) -> Iterator[Turn]:
+def break_even_points(
+    problem: Problem, chosen: Judged, others: Sequence[Judged]
+) -> Iterator[BreakEven]:
     """Yield the nearest break-even point below the present carbon weight and the nearest above.
 
     The objective is linear in the carbon weight, so that its values at 0 and at 1 determine where
@@ -33,12 +35,12 @@ def turning_points(problem: Problem, chosen: Judged, others: Sequence[Judged]) -
         return
     ends = [_with_weight(problem, weight) for weight in (0.0, 1.0)]
     mine = [_objective(known, chosen) for known in ends]
-    turns: list[Turn] = []
+    turns: list[BreakEven] = []
     for other in others:
         low, high = (_objective(known, other) - own for known, own in zip(ends, mine, strict=True))
         turns_over = min(low, high) < 0 and max(low, high) > _WORTH_TELLING
         if turns_over and other.score.shortage == chosen.score.shortage:
-            turns.append(Turn(low / (low - high), other))
+            turns.append(BreakEven(low / (low - high), other))
     now = problem.objective.carbon_weight
     below = [turn for turn in turns if turn.carbon_weight < now]
     above = [turn for turn in turns if turn.carbon_weight > now]
@@ -48,7 +50,7 @@ def turning_points(problem: Problem, chosen: Judged, others: Sequence[Judged]) -
         yield min(above, key=_weight)
 
 
-def _weight(turn: Turn) -> float:
+def _weight(turn: BreakEven) -> float:
     return turn.carbon_weight
 
 

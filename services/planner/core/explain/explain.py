@@ -17,7 +17,7 @@ from services.planner.core.explain.alternatives import (
 )
 from services.planner.core.explain.binding_constraints import bindings
 from services.planner.core.explain.explanation import Alternative, Binding, Explanation
-from services.planner.core.explain.sentences import Case, sentences
+from services.planner.core.explain.sentences import ExplainedCase, sentences
 from services.planner.core.model import Configuration, Problem
 from services.planner.core.plan import Prediction
 from services.planner.core.problem.pricing import prices
@@ -29,7 +29,7 @@ _TINY = 1e-9  # keeps a relative gap finite where the objective is 0, points
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedPlan:
     """What is to be explained.
 
     Attributes:
@@ -45,7 +45,7 @@ class Decided:
     solve_s: float
 
 
-def explain(decided: Decided) -> Explanation:
+def explain(decided: DecidedPlan) -> Explanation:
     """Return why a plan is as it is.
 
     Raises:
@@ -59,7 +59,7 @@ def explain(decided: Decided) -> Explanation:
     if optimum is not None and optimum.graph != chosen.graph:
         others.append(optimum)
     base = judge(known, REGISTRY["base"](problem))
-    case = Case(
+    case = ExplainedCase(
         problem=problem,
         chosen=chosen,
         gap=_gap(chosen, optimum),

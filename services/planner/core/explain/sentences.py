@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from services.planner.core.explain.alternatives import Judged, difference
-from services.planner.core.explain.break_even import turning_points
+from services.planner.core.explain.break_even import break_even_points
 from services.planner.core.explain.explanation import percent
 from services.planner.core.model import Problem, Score
 
 _OPTIMAL_GAP = 1e-6
-_MOST_MODELS = 5
+_MAX_MODELS = 5
 _SAME_POINTS = 5e-3  # what rounds to 0.00
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ExplainedCase:
     """A plan and what it is compared with.
 
     Attributes:
@@ -36,7 +36,7 @@ class Case:
     others: tuple[Judged, ...]
 
 
-def sentences(case: Case) -> Iterator[str]:
+def sentences(case: ExplainedCase) -> Iterator[str]:
     """Yield the explanation, the most important first."""
     yield _promise(case)
     yield from _unserved("The plan", case.chosen.score)
@@ -46,13 +46,13 @@ def sentences(case: Case) -> Iterator[str]:
     yield from _turning_points(case)
 
 
-def _promise(case: Case) -> str:
+def _promise(case: ExplainedCase) -> str:
     promised = case.chosen.score
     models = [model for model in case.problem.models if model.name in promised.latency_s]
     told = [
         f"{model.name}: p{model.slo_percentile:g} {promised.latency_s[model.name] * 1e3:.0f} of "
         f"{model.slo_latency_s * 1e3:.0f} ms, accuracy {promised.accuracy[model.name]:.4g}"
-        for model in models[:_MOST_MODELS]
+        for model in models[:_MAX_MODELS]
     ]
     more = [f"{len(models) - len(told)} other models"] if len(models) > len(told) else []
     fleet = (
@@ -68,7 +68,7 @@ def _unserved(who: str, promised: Score) -> Iterator[str]:
             yield f"{who} leaves {rps:.1f} req/s of {model} unserved."
 
 
-def _proof(case: Case) -> str:
+def _proof(case: ExplainedCase) -> str:
     if case.gap is None:
         return "How far it is from the best is not proven."
     if case.gap <= _OPTIMAL_GAP:
@@ -76,7 +76,7 @@ def _proof(case: Case) -> str:
     return f"It is proven to be within {percent(case.gap, 2)} of the best there is."
 
 
-def _against_base(case: Case) -> Iterator[str]:
+def _against_base(case: ExplainedCase) -> Iterator[str]:
     if case.base is None:
         idle = not any(model.demand_rps for model in case.problem.models)
         yield "Without load BASE runs nothing." if idle else "BASE does not fit on this fleet."
@@ -87,7 +87,7 @@ def _against_base(case: Case) -> Iterator[str]:
         yield from _unserved("BASE", case.base.score)
 
 
-def _against_others(case: Case) -> Iterator[str]:
+def _against_others(case: ExplainedCase) -> Iterator[str]:
     """Yield what the runner-up is; a heuristic's plan may be worse than it, and says so."""
     if case.runner_up is None:
         yield "Nothing else fits on this fleet."
@@ -100,16 +100,16 @@ def _against_others(case: Case) -> Iterator[str]:
             yield f"The best that makes a difference is {_verdict(case, other)}."
 
 
-def _as_good(case: Case, other: Judged) -> bool:
+def _as_good(case: ExplainedCase, other: Judged) -> bool:
     ours, theirs = case.chosen.score, other.score
     return theirs.shortage == ours.shortage and abs(_loses(case, other)) < _SAME_POINTS
 
 
-def _loses(case: Case, other: Judged) -> float:
+def _loses(case: ExplainedCase, other: Judged) -> float:
     return case.chosen.score.objective - other.score.objective
 
 
-def _verdict(case: Case, other: Judged) -> str:
+def _verdict(case: ExplainedCase, other: Judged) -> str:
     what, loses = difference(case.chosen, other), _loses(case, other)
     if _as_good(case, other):
         return f"{what}, which is as good"
@@ -122,9 +122,9 @@ def _verdict(case: Case, other: Judged) -> str:
     return f"{what}, which {verdict}; against it the plan has {_versus(case, other)}"
 
 
-def _turning_points(case: Case) -> Iterator[str]:
+def _turning_points(case: ExplainedCase) -> Iterator[str]:
     now = case.problem.objective.carbon_weight
-    for turn in turning_points(case.problem, case.chosen, case.others):
+    for turn in break_even_points(case.problem, case.chosen, case.others):
         side = "below" if turn.carbon_weight < now else "above"
         yield (
             f"With a carbon weight {side} {turn.carbon_weight:.2f} (now {now:g}), better would be "
@@ -132,7 +132,7 @@ def _turning_points(case: Case) -> Iterator[str]:
         )
 
 
-def _versus(case: Case, other: Judged) -> str:
+def _versus(case: ExplainedCase, other: Judged) -> str:
     ours, theirs = case.chosen.score, other.score
     carbon = _relative(ours.carbon_gco2e_per_h, theirs.carbon_gco2e_per_h)
     points = round(_quality(case.problem, ours) - _quality(case.problem, theirs), 2) + 0.0

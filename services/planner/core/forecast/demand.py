@@ -21,7 +21,7 @@ LATE_S = 2.0
 END = 1 / 6
 """Part of an interval that counts as its end."""
 
-LEAST_SEEN = 0.5
+MIN_SEEN = 0.5
 """Part of an interval that must have been reported; less is a hole in the record."""
 
 
@@ -157,7 +157,7 @@ class Demand:
         self._open = max(self._open, self._index(min(now_s, max(reported_s, now_s - LATE_S))))
         for index in sorted(index for index in self._records if index < self._open):
             record = self._records.pop(index)
-            if len(record.seconds) >= LEAST_SEEN * self._interval_s:
+            if len(record.seconds) >= MIN_SEEN * self._interval_s:
                 for model, forecaster in self._forecasters.items():
                     start_s = index * self._interval_s
                     forecaster.observe(record.interval(model, start_s, self._interval_s))

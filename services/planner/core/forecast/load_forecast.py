@@ -40,7 +40,7 @@ MARGIN = 1.1
 MEMORY = 10_080
 """Intervals remembered: a week of minutes, 0.7 MB."""
 
-LEAST_KNOWN = 30
+MIN_KNOWN = 30
 """Intervals from which analogues are better than the margin."""
 
 SEASON_S = 3600.0
@@ -181,7 +181,7 @@ class Forecaster:
         start_s = last.start_s + self._interval_s
         slot = int(start_s % SEASON_S // self._interval_s) % len(self._errors)
         situation = _situation(self._recent)
-        if len(self._known) < LEAST_KNOWN:
+        if len(self._known) < MIN_KNOWN:
             most_rps = last.max_rps
             guess = Forecast(
                 start_s, most_rps, most_rps / MARGIN, most_rps * MARGIN, self._coverage

@@ -10,7 +10,7 @@ from services.planner.core.online_search.measurement import Measurement, Observe
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class SegmentCounters:
     """What one segment has done since it began, as its agent meters it.
 
     Attributes:
@@ -25,19 +25,21 @@ class Counters:
     busy_s: float = 0.0
     energy_j: float = 0.0
 
-    def since(self, before: Counters) -> Counters:
+    def since(self, before: SegmentCounters) -> SegmentCounters:
         """Return what was done since; nothing where a counter went back: its agent lost it."""
-        done = Counters(
+        done = SegmentCounters(
             self.requests - before.requests,
             self.batches - before.batches,
             self.busy_s - before.busy_s,
             self.energy_j - before.energy_j,
         )
-        return done if min(done.requests, done.batches, done.busy_s, done.energy_j) >= 0 else NONE
+        return (
+            done if min(done.requests, done.batches, done.busy_s, done.energy_j) >= 0 else NO_COUNTS
+        )
 
-    def plus(self, other: Counters) -> Counters:
+    def plus(self, other: SegmentCounters) -> SegmentCounters:
         """Return both together."""
-        return Counters(
+        return SegmentCounters(
             self.requests + other.requests,
             self.batches + other.batches,
             self.busy_s + other.busy_s,
@@ -45,7 +47,7 @@ class Counters:
         )
 
 
-NONE = Counters()
+NO_COUNTS = SegmentCounters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +82,18 @@ class Reading:
     """
 
     at_s: float
-    segments: Mapping[str, Counters] = field(default_factory=dict)
+    segments: Mapping[str, SegmentCounters] = field(default_factory=dict)
     answers: Mapping[str, Answers] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Tally:
+class CounterReadings:
     """All counters, as last reported."""
 
-    _segments: dict[str, Mapping[str, Counters]] = field(default_factory=dict)
+    _segments: dict[str, Mapping[str, SegmentCounters]] = field(default_factory=dict)
     _answers: dict[str, Answers] = field(default_factory=dict)
 
-    def metered(self, node: str, counters: Mapping[str, Counters]) -> None:
+    def metered(self, node: str, counters: Mapping[str, SegmentCounters]) -> None:
         """Take in the counters of all segments of a node, by segment id."""
         self._segments[node] = counters
 
@@ -118,12 +120,12 @@ def measured(before: Reading, after: Reading, segments: Iterable[Segment]) -> Me
         Models that got no answer meanwhile have no latency.
     """
     counts: dict[SegmentKind, int] = {}
-    done: dict[SegmentKind, Counters] = {}
+    done: dict[SegmentKind, SegmentCounters] = {}
     for segment in segments:
         kind, name = segment.kind, segment.segment_id
-        was, now = before.segments.get(name, NONE), after.segments.get(name, NONE)
+        was, now = before.segments.get(name, NO_COUNTS), after.segments.get(name, NO_COUNTS)
         counts[kind] = counts.get(kind, 0) + 1
-        done[kind] = done.get(kind, NONE).plus(now.since(was))
+        done[kind] = done.get(kind, NO_COUNTS).plus(now.since(was))
     return Measurement(
         span_s=after.at_s - before.at_s,
         observed={

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.planner.core.model import Problem, SegmentKind
 
-LEAST_BATCHES = 20
+MIN_BATCHES = 20
 """Fewer say nothing."""
 
 
@@ -75,7 +75,7 @@ def ratios(
         ),
         None,
     )
-    if profile is None or observed.batches < LEAST_BATCHES or observed.busy_s <= 0:
+    if profile is None or observed.batches < MIN_BATCHES or observed.busy_s <= 0:
         return None
     busy = min(1.0, observed.busy_s / (span_s * observed.segments * kind.processes))
     processes = round(1 + (kind.processes - 1) * busy)

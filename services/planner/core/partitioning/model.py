@@ -9,7 +9,7 @@ from services.kit.operators.core.clock_sensitivity import Cost
 from services.kit.operators.core.graph import Graph
 from services.kit.units import BYTES_PER_MIB
 
-Objective = Literal["latency", "throughput"]
+StageObjective = Literal["latency", "throughput"]
 
 
 @dataclass(frozen=True, slots=True)

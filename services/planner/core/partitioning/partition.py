@@ -17,10 +17,10 @@ from services.planner.core.partitioning.model import (
     CUT_RULES,
     Cluster,
     CutRules,
-    Objective,
     Partition,
     Partitioning,
     Span,
+    StageObjective,
 )
 from services.planner.core.partitioning.stages import Units, choose
 
@@ -31,7 +31,7 @@ _FINEST: Final = 1 / 64
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartitionRequest:
     """What to cut a model into.
 
     Attributes:
@@ -44,7 +44,7 @@ class Wanted:
     """
 
     stages: int
-    objective: Objective = "throughput"
+    objective: StageObjective = "throughput"
     threshold: float = THRESHOLD
     max_memory_bytes: int | None = None
     rules: CutRules = CUT_RULES
@@ -58,7 +58,7 @@ class Wanted:
             )
 
 
-def partition(graph: Graph, costs: Sequence[Cost], wanted: Wanted) -> Partitioning:
+def partition(graph: Graph, costs: Sequence[Cost], wanted: PartitionRequest) -> Partitioning:
     """Cut a model into stages.
 
     Args:
@@ -91,7 +91,7 @@ def partition(graph: Graph, costs: Sequence[Cost], wanted: Wanted) -> Partitioni
 
 
 def _clusters(
-    cuts: Cuts, costs: Sequence[Cost], wanted: Wanted
+    cuts: Cuts, costs: Sequence[Cost], wanted: PartitionRequest
 ) -> tuple[float, tuple[Cluster, ...]]:
     atoms = cuts.atoms()
     threshold = wanted.threshold

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from services.kit.errors import FailedPrecondition
 from services.kit.units import BYTES_PER_MIB
-from services.planner.core.partitioning.model import Objective
+from services.planner.core.partitioning.model import StageObjective
 
 Key = TypeVar("Key")
 
@@ -59,7 +59,7 @@ class Units:
         )
 
 
-def choose(units: Units, count: int, objective: Objective) -> tuple[int, ...]:
+def choose(units: Units, count: int, objective: StageObjective) -> tuple[int, ...]:
     """Return where the stages begin, the first at 0.
 
     Args:

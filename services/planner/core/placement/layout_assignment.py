@@ -26,7 +26,7 @@ Running = Mapping[str, Mapping[Placement, Row]]
 """What runs where: by GPU uuid and placement."""
 
 
-Site = tuple[Layout, int]
+LayoutAtClock = tuple[Layout, int]
 """What becomes of a GPU: its slices, and its SM clock in MHz (0: not lowered)."""
 
 
@@ -52,7 +52,7 @@ class _Option:
         reclocked: Whether the GPU changes its clock.
     """
 
-    site: Site
+    site: LayoutAtClock
     slices: Counter[str]
     existing: Counter[str]
     kept: Counter[Row]
@@ -60,7 +60,7 @@ class _Option:
     reclocked: bool
 
     @classmethod
-    def of(cls, site: Site, state: _State) -> _Option:
+    def of(cls, site: LayoutAtClock, state: _State) -> _Option:
         """Say what `site` would keep of `state`."""
         layout, clock_mhz = site
         return cls(
@@ -83,9 +83,9 @@ Options = Mapping[int, _Option]
 """By column: how many GPUs take it."""
 
 
-def choose_sites(
+def assign_layouts(
     gpus: Iterable[Gpu], running: Running, wanted: Mapping[SegmentKind, int], *, most_gpus: int
-) -> dict[str, Site]:
+) -> dict[str, LayoutAtClock]:
     """Return layouts and clocks that together hold `wanted`, by GPU uuid.
 
     GPUs left out stay unused.
@@ -119,7 +119,7 @@ def choose_sites(
     solution = program.minimise(searched, time_limit_s=TIME_LIMIT_S)
     if solution is None:
         raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")
-    chosen: dict[str, Site] = {}
+    chosen: dict[str, LayoutAtClock] = {}
     for alike, column_list in groups:
         taken = [options[c].site for c in column_list for _ in range(solution.count(c))]
         chosen |= {gpu.uuid: site for gpu, site in zip(alike, taken, strict=False)}

@@ -9,8 +9,13 @@ from services.kit.config import Objective
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.planner.core.model import Configuration, Gpu, Problem, Queue, Segment, SegmentKind
-from services.planner.core.placement.layout_assignment import Running, Site, choose_sites
-from services.planner.core.placement.power_aware import Sensitivities, Spot, assign, sensitivities
+from services.planner.core.placement.layout_assignment import LayoutAtClock, Running, assign_layouts
+from services.planner.core.placement.power_aware import (
+    Sensitivities,
+    SlicePlace,
+    assign,
+    sensitivities,
+)
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.pricing import Row, row
 
@@ -41,12 +46,12 @@ def place(
         raise FailedPrecondition("the configuration's slices do not fit on the fleet")
     running = _running(problem)
     known = sensitivities(problem) if problem.placement == "power_aware" else None
-    spots: dict[Spot, SegmentKind] = {}
+    spots: dict[SlicePlace, SegmentKind] = {}
     for pool, fewest in needed.items():
         gpus = {gpu.uuid: gpu for gpu in problem.gpus if gpu.pool == pool}
         wanted = {kind: n for kind, n in configuration.segments.items() if kind.pool == pool}
         most = fewest if _gathers(problem.objective) else len(gpus)
-        sites = choose_sites(gpus.values(), running, wanted, most_gpus=most)
+        sites = assign_layouts(gpus.values(), running, wanted, most_gpus=most)
         spots |= _fill(sites, gpus, running, wanted, known)
     return tuple(_segments(problem, configuration, spots, new_id))
 
@@ -69,17 +74,17 @@ def _running(problem: Problem) -> Running:
 
 
 def _fill(
-    sites: Mapping[str, Site],
+    sites: Mapping[str, LayoutAtClock],
     gpus: Mapping[str, Gpu],
     running: Running,
     wanted: Mapping[SegmentKind, int],
     known: Sensitivities | None,
-) -> dict[Spot, SegmentKind]:
+) -> dict[SlicePlace, SegmentKind]:
     rows: dict[tuple[Row | None, int], SegmentKind] = {}
     rows |= {(row(kind), kind.clock_mhz): kind for kind in wanted}
     left = Counter(wanted)
-    spots: dict[Spot, SegmentKind] = {}
-    free: list[Spot] = []
+    spots: dict[SlicePlace, SegmentKind] = {}
+    free: list[SlicePlace] = []
     for spot in ((uuid, slot) for uuid, (layout, _) in sites.items() for slot in layout):
         stays = rows.get((_at(running, spot), sites[spot[0]][1]))
         if stays is not None and left[stays]:
@@ -96,15 +101,15 @@ def _fill(
 
 
 def _least_change(
-    free: Iterable[Spot],
+    free: Iterable[SlicePlace],
     left: Counter[SegmentKind],
-    sites: Mapping[str, Site],
+    sites: Mapping[str, LayoutAtClock],
     running: Running,
-) -> dict[Spot, SegmentKind]:
+) -> dict[SlicePlace, SegmentKind]:
     stock: dict[tuple[str, int], list[SegmentKind]] = {}
     for kind in left.elements():
         stock.setdefault((kind.profile, kind.clock_mhz), []).append(kind)
-    spots: dict[Spot, SegmentKind] = {}
+    spots: dict[SlicePlace, SegmentKind] = {}
     for spot in free:
         kinds = stock.get((spot[1].profile, sites[spot[0]][1]))
         if kinds:
@@ -123,7 +128,7 @@ def _effort(
     return placement not in gpu.slices, crowded, not in_use
 
 
-def _at(running: Running, spot: Spot) -> Row | None:
+def _at(running: Running, spot: SlicePlace) -> Row | None:
     uuid, placement = spot
     return running.get(uuid, {}).get(placement)
 
@@ -131,7 +136,7 @@ def _at(running: Running, spot: Spot) -> Row | None:
 def _segments(
     problem: Problem,
     configuration: Configuration,
-    spots: Mapping[Spot, SegmentKind],
+    spots: Mapping[SlicePlace, SegmentKind],
     new_id: Callable[[], str],
 ) -> Iterator[Segment]:
     ids = {

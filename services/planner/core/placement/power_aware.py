@@ -13,7 +13,7 @@ from services.kit.mig import Placement
 from services.planner.core.model import Problem, SegmentKind
 from services.planner.core.placement.clock_similarity import fitting_score
 
-Spot = tuple[str, Placement]
+SlicePlace = tuple[str, Placement]
 """A place for a segment: GPU uuid and slice."""
 
 _Mix = tuple[float, int]
@@ -35,11 +35,11 @@ def sensitivities(problem: Problem) -> Sensitivities:
 
 
 def assign(
-    free: Mapping[Spot, int],
+    free: Mapping[SlicePlace, int],
     kinds: Sequence[SegmentKind],
-    held: Mapping[Spot, SegmentKind],
+    held: Mapping[SlicePlace, SegmentKind],
     known: Sensitivities,
-) -> dict[Spot, SegmentKind]:
+) -> dict[SlicePlace, SegmentKind]:
     """Return where segments go, each where it suits best those on the GPU already.
 
     Args:
@@ -51,7 +51,7 @@ def assign(
     beside: dict[str, _Mix] = {}
     for (uuid, _), kind in held.items():
         beside[uuid] = _joined(beside.get(uuid, _EMPTY), _sensitivity(kind, known))
-    open_to: defaultdict[tuple[str, int], list[Spot]] = defaultdict(list)
+    open_to: defaultdict[tuple[str, int], list[SlicePlace]] = defaultdict(list)
     for spot, clock_mhz in free.items():
         open_to[spot[1].profile, clock_mhz].append(spot)
     placed = {}

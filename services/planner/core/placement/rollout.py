@@ -22,9 +22,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from services.planner.core.model import Gpu, Model, Queue, Segment, queue_of
 from services.planner.core.placement.actions import LockClock, Rollout, Stage
 from services.planner.core.placement.placement import clocks
-from services.planner.core.placement.segment_changes import Change, ordered, sort_changes, starts
+from services.planner.core.placement.segment_changes import (
+    SegmentChange,
+    ordered,
+    sort_changes,
+    starts,
+)
 
-Rates = Mapping[Queue, float]
+QueueRates = Mapping[Queue, float]
 """Throughput over the model's demand, by queue."""
 
 ROUNDING = 1e-9
@@ -56,9 +61,9 @@ def plan_rollout(
     rates = _rates((s for s in serving.values() if s.segment_id not in relieved), models)
     least = dict.fromkeys(rates, math.inf)
     for change in (
-        Change(stop=tuple(changes.relieved)),
+        SegmentChange(stop=tuple(changes.relieved)),
         *_batches(changes.rebuild, rates, models),
-        Change(stop=tuple(changes.surplus)),
+        SegmentChange(stop=tuple(changes.surplus)),
     ):
         for segment in change.stop:
             del serving[segment.segment_id]
@@ -97,11 +102,13 @@ def _raised(
             yield segment
 
 
-def _least(one: Rates, other: Rates) -> dict[Queue, float]:
+def _least(one: QueueRates, other: QueueRates) -> dict[Queue, float]:
     return {name: min(one[name], rate) for name, rate in other.items()}
 
 
-def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -> Iterator[Change]:
+def _batches(
+    rebuild: Sequence[SegmentChange], rates: QueueRates, models: Sequence[Model]
+) -> Iterator[SegmentChange]:
     """Yield the changes in the order in which they shall happen, joined where that is safe."""
     losses = {change: _rates(change.stop, models) for change in rebuild}
     gains = {change: _rates(change.start, models) for change in rebuild}
@@ -110,7 +117,7 @@ def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -
     while left:
         left.sort(key=lambda each: _urgency(now, losses[each], gains[each]), reverse=True)
         during = dict(now)
-        batch: list[Change] = []
+        batch: list[SegmentChange] = []
         for change in left:
             after = {name: during[name] - lost for name, lost in losses[change].items()}
             if not batch or all(after[name] >= min(1.0, during[name]) - ROUNDING for name in after):
@@ -121,10 +128,10 @@ def _batches(rebuild: Sequence[Change], rates: Rates, models: Sequence[Model]) -
         for change in batch:
             for name in now:
                 now[name] += gains[change].get(name, 0.0) - losses[change].get(name, 0.0)
-        yield sum(batch, start=Change())
+        yield sum(batch, start=SegmentChange())
 
 
-def _urgency(now: Rates, loss: Rates, gain: Rates) -> tuple[float, float, float]:
+def _urgency(now: QueueRates, loss: QueueRates, gain: QueueRates) -> tuple[float, float, float]:
     """Prefer what leaves every model its demand, then what helps the tightest, then what adds most.
 
     Args:

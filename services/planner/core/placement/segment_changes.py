@@ -17,7 +17,7 @@ from services.planner.core.placement.actions import (
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SegmentChange:
     """What must happen together. Attributes: segments out, slices out, slices in, segments in."""
 
     stop: tuple[Segment, ...] = ()
@@ -25,8 +25,8 @@ class Change:
     create: tuple[CreateSlice, ...] = ()
     start: tuple[Segment, ...] = ()
 
-    def __add__(self, other: Change) -> Change:
-        return Change(
+    def __add__(self, other: SegmentChange) -> SegmentChange:
+        return SegmentChange(
             self.stop + other.stop,
             self.destroy + other.destroy,
             self.create + other.create,
@@ -40,7 +40,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Changes:
+class SegmentChanges:
     """All changes.
 
     Attributes:
@@ -54,7 +54,7 @@ class Changes:
     create: list[CreateSlice] = field(default_factory=list)
     warm: list[Segment] = field(default_factory=list)
     relieved: list[Segment] = field(default_factory=list)
-    rebuild: list[Change] = field(default_factory=list)
+    rebuild: list[SegmentChange] = field(default_factory=list)
     surplus: list[Segment] = field(default_factory=list)
 
 
@@ -63,9 +63,9 @@ def sort_changes(
     running: Sequence[Segment],
     target: Sequence[Segment],
     models: Sequence[Model],
-) -> Changes:
+) -> SegmentChanges:
     """Compare GPU by GPU; the arguments are those of `rollout.plan_rollout`."""
-    changes = Changes()
+    changes = SegmentChanges()
     kept = {segment.segment_id for segment in running} & {each.segment_id for each in target}
     leaving = _by_gpu(segment for segment in running if segment.segment_id not in kept)
     coming = _by_gpu(segment for segment in target if segment.segment_id not in kept)
@@ -93,7 +93,7 @@ class _Site:
     leaving: tuple[Segment, ...]
     coming: tuple[Segment, ...]
 
-    def sort(self, changes: Changes, models: Sequence[Model]) -> None:
+    def sort(self, changes: SegmentChanges, models: Sequence[Model]) -> None:
         """Add this GPU's changes."""
         overlapped: set[Placement] = set()
         for create, destroy in self._components():
@@ -120,10 +120,10 @@ class _Site:
                 yield create, slots - missing
 
     def _add_component(
-        self, changes: Changes, create: set[Placement], destroy: set[Placement]
+        self, changes: SegmentChanges, create: set[Placement], destroy: set[Placement]
     ) -> None:
         uuid = self.gpu.uuid
-        change = Change(
+        change = SegmentChange(
             stop=tuple(segment for segment in self.leaving if segment.placement in destroy),
             destroy=tuple(DestroySlice(uuid, slot) for slot in sorted(destroy)),
             create=tuple(CreateSlice(uuid, slot) for slot in sorted(create)),
@@ -137,7 +137,7 @@ class _Site:
 
 
 def _add_slice(
-    changes: Changes, old: list[Segment], new: list[Segment], models: Sequence[Model]
+    changes: SegmentChanges, old: list[Segment], new: list[Segment], models: Sequence[Model]
 ) -> None:
     served = {segment.kind.queue for segment in new}
     if not new:
@@ -146,7 +146,7 @@ def _add_slice(
         changes.warm += new
         changes.relieved += old
     else:
-        changes.rebuild.append(Change(stop=tuple(old), start=tuple(new)))
+        changes.rebuild.append(SegmentChange(stop=tuple(old), start=tuple(new)))
 
 
 def _fit_together(segments: Sequence[Segment], models: Sequence[Model]) -> bool:

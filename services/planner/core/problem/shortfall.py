@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from services.planner.core.model import Model, Problem, Score
 
-_LEAST_RPS = 1e-6
-_LEAST_VIOLATION = 1e-6
+_MIN_RPS = 1e-6
+_MIN_VIOLATION = 1e-6
 
 
 def shortfall(problem: Problem, score: Score) -> str:
@@ -24,7 +24,7 @@ def _unserved(problem: Problem, score: Score) -> Iterator[str]:
     possible = {kind.model for kind in problem.catalog}
     for model in problem.models:
         missing_rps = score.unserved_rps.get(model.name, 0.0)
-        if missing_rps <= _LEAST_RPS:
+        if missing_rps <= _MIN_RPS:
             continue
         if model.name not in possible:
             yield f"{model.name}: {_no_kind(problem, model)}"
@@ -42,7 +42,7 @@ def _no_kind(problem: Problem, model: Model) -> str:
 
 
 def _floor(problem: Problem, score: Score) -> Iterator[str]:
-    if score.floor_violation > _LEAST_VIOLATION:
+    if score.floor_violation > _MIN_VIOLATION:
         yield (
             f"accuracy: the floor of {problem.objective.accuracy_floor:.1%} of the best variants' "
             f"is missed by {score.floor_violation:.2%}"

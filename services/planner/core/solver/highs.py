@@ -34,7 +34,7 @@ SKETCH = 0.1
 SKETCH_NODES = 50
 """Nodes of the search tree after which such a start is good enough."""
 
-LEAST_TIME_S = 0.01
+MIN_TIME_S = 0.01
 """What a search gets whose time is over, so that it can at least take over a start, s."""
 
 _AGGREGATOR = 1 << 12  # HighsPresolve's kPresolveRuleAggregator
@@ -55,7 +55,7 @@ proven (`test_exact_finds_the_optimum_where_presolve_misled_the_solver`).
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class GoalOutcome:
     """What became of one goal.
 
     Attributes:
@@ -68,7 +68,7 @@ class Outcome:
     distance: float
 
     @classmethod
-    def of(cls, value: float, bound: float) -> Outcome:
+    def of(cls, value: float, bound: float) -> GoalOutcome:
         """Return the outcome of a value whose optimum is at least `bound`."""
         return cls(value, value - bound if value - bound > ABSOLUTE_GAP else 0.0)
 
@@ -90,7 +90,7 @@ class Goal:
     absolute: float = 0.0
     nodes: int = 0
 
-    def met(self, outcome: Outcome) -> bool:
+    def met(self, outcome: GoalOutcome) -> bool:
         """Return whether an answer is good enough for later goals to be looked at."""
         allowed = max(self.absolute, self.tolerance * abs(outcome.value))
         return self.nodes > 0 or outcome.distance <= allowed
@@ -110,7 +110,7 @@ class Solution:
     """
 
     values: Values
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[GoalOutcome, ...]
 
     def or_better(self, other: Solution | None, goal: Goal) -> Solution:
         """Return the better of two answers to `goal`, which this one alone was made for."""
@@ -118,12 +118,12 @@ class Solution:
         if other is None or goal.value(other.values) >= outcome.value:
             return self
         bound = outcome.value - outcome.distance
-        return Solution(other.values, (Outcome.of(goal.value(other.values), bound),))
+        return Solution(other.values, (GoalOutcome.of(goal.value(other.values), bound),))
 
     def above(self, bound: float) -> Solution:
         """Return the same answer to one goal, whose optimum is `bound` at least."""
         value = self.outcomes[0].value
-        return Solution(self.values, (Outcome.of(value, bound),))
+        return Solution(self.values, (GoalOutcome.of(value, bound),))
 
     def count(self, column: int) -> int:
         """Return the value of an integer column."""
@@ -163,7 +163,7 @@ class Solver:
         nothing = np.zeros(len(columns))
         self._highs.changeColsBounds(len(columns), columns, nothing, self._upper[columns])
 
-    def hold(self, goal: Goal, outcome: Outcome) -> None:
+    def hold(self, goal: Goal, outcome: GoalOutcome) -> None:
         """Let no later search worsen `goal`."""
         counted = {column: weight for column, weight in goal.terms.items() if weight}
         columns = np.array(list(counted), dtype=np.int32)
@@ -232,7 +232,7 @@ class Solver:
         highs.setOptionValue("mip_rel_gap", goal.tolerance)
         highs.setOptionValue("mip_abs_gap", max(goal.absolute, ABSOLUTE_GAP))
         highs.setOptionValue("mip_max_nodes", goal.nodes or highspy.kHighsIInf)
-        highs.setOptionValue("time_limit", max(time_limit_s - self.run_time_s, LEAST_TIME_S))
+        highs.setOptionValue("time_limit", max(time_limit_s - self.run_time_s, MIN_TIME_S))
         highs.run()
         info = highs.getInfo()
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -241,4 +241,4 @@ class Solver:
         proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
         if proven and not math.isfinite(bound):  # a relaxation by itself has no such bound
             bound = value
-        return Solution(np.array(highs.getSolution().col_value), (Outcome.of(value, bound),))
+        return Solution(np.array(highs.getSolution().col_value), (GoalOutcome.of(value, bound),))

@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from services.planner.core.solver.highs import (
     SLACK,
     Goal,
+    GoalOutcome,
     Numbers,
-    Outcome,
     Solution,
     Solver,
     Terms,
     Values,
 )
 
-__all__ = ["Goal", "Numbers", "Outcome", "Program", "Solution", "Terms"]
+__all__ = ["Goal", "GoalOutcome", "Numbers", "Program", "Solution", "Terms"]
 
 HOPE = 0.2
 """Share of the time for hoping; mostly a small part of it is needed."""
@@ -125,7 +125,7 @@ class Program:
         if found is None:
             solver.free(columns)
             return None
-        met = Solution(found.values, (Outcome(0.0, 0.0),) * len(zeros))
+        met = Solution(found.values, (GoalOutcome(0.0, 0.0),) * len(zeros))
         if goal.met(found.outcomes[0]):
             met = Solution(found.values, met.outcomes + found.outcomes)
             solver.hold(goal, found.outcomes[0])
@@ -138,7 +138,7 @@ class Program:
         if answer is None:
             return solver.search(goal, time_limit_s)
         if _is_zero(goal, answer):
-            return Solution(answer.values, (*answer.outcomes, Outcome(0.0, 0.0)))
+            return Solution(answer.values, (*answer.outcomes, GoalOutcome(0.0, 0.0)))
         if solver.run_time_s >= time_limit_s:
             return None
         found = solver.search(goal, time_limit_s, answer)

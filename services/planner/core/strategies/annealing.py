@@ -37,7 +37,7 @@ TRIES = 50
 SMALL = 10
 """Fleet, in GPUs times models, on which a schedule's evaluations are meant."""
 
-LEAST = 5
+MIN_EVALUATIONS = 5
 """Evaluations that even the largest fleet gets: the paper's patience."""
 
 
@@ -59,7 +59,7 @@ class Schedule:
     def evaluations_for(self, problem: Problem) -> int:
         """Return the most evaluations for a problem, beside where it starts; at least LEAST."""
         size = len(problem.gpus) * len(problem.models)
-        return max(LEAST, self.evaluations * SMALL // max(SMALL, size))
+        return max(MIN_EVALUATIONS, self.evaluations * SMALL // max(SMALL, size))
 
 
 PAPER = Schedule(patience=5, walks=1, evaluations=1000)

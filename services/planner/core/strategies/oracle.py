@@ -27,7 +27,7 @@ from services.planner.core.problem.load_split import apportion, with_load
 from services.planner.core.problem.pricing import prices
 from services.planner.core.strategies.candidates import Judge, distinct
 
-MOST = 10_000
+MAX_CONFIGURATIONS = 10_000
 """Configurations tried at most per model and pool, for models of very many variants."""
 
 PASSES = 4
@@ -76,7 +76,7 @@ def _best(judge: Judge, kinds: Sequence[SegmentKind], pods: Mapping[Pool, int]) 
         for pool, gpus in pods.items():
             own = [kind for kind in kinds if kind.pool == pool]
             rest = _union(segments for other, segments in chosen.items() if other != pool)
-            for one in islice(_one_gpu(pool, own), MOST):
+            for one in islice(_one_gpu(pool, own), MAX_CONFIGURATIONS):
                 for count in _numbers(judge.problem, gpus, one):
                     segments = {kind: n * count for kind, n in one.items()}
                     met = judge(_union([rest, segments]))

@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Accountant
-from services.planner.core.accounting.counters import Counters, Used, advance
+from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy, advance
 from services.planner.core.accounting.entries import Figures, hours
 from services.planner.core.accounting.site import Site
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
-def told(total_j: float, *, at_s: float = START_S, since_s: float = 1.0) -> dict[str, Counters]:
-    return {"GPU-a": Counters(since_s, at_s, total_j)}
+def told(
+    total_j: float, *, at_s: float = START_S, since_s: float = 1.0
+) -> dict[str, EnergyCounters]:
+    return {"GPU-a": EnergyCounters(since_s, at_s, total_j)}
 
 
 def booked(accountant: Accountant) -> Figures:
@@ -75,7 +77,7 @@ def test_an_account_that_began_anew_counts_from_zero_and_its_predecessors_words_
 def test_an_agent_that_does_not_say_when_its_account_began_began_anew_where_it_stands_lower() -> (
     None
 ):
-    _, drawn = advance(Counters(0.0, 0.0, 100.0), Counters(0.0, 1.0, 30.0))
+    _, drawn = advance(EnergyCounters(0.0, 0.0, 100.0), EnergyCounters(0.0, 1.0, 30.0))
 
     assert drawn is not None
     assert drawn.total_j == 30.0
@@ -83,16 +85,16 @@ def test_an_agent_that_does_not_say_when_its_account_began_began_anew_where_it_s
 
 def test_an_account_of_totals_only_goes_on_with_parts() -> None:
     """What an older planner had not told apart stays unattributed; then parts are known."""
-    before = Counters(0.0, START_S, 100.0, models=None)
-    now = Counters(1.0, START_S, 160.0, 90.0, {"m": Used(60.0, 0.0, 7)})
+    before = EnergyCounters(0.0, START_S, 100.0, models=None)
+    now = EnergyCounters(1.0, START_S, 160.0, 90.0, {"m": ModelEnergy(60.0, 0.0, 7)})
 
     after, drawn = advance(before, now)
-    _, later = advance(after, replace(now, total_j=170.0, models={"m": Used(65.0, 0.0, 8)}))
+    _, later = advance(after, replace(now, total_j=170.0, models={"m": ModelEnergy(65.0, 0.0, 8)}))
 
     assert drawn is not None
     assert (drawn.total_j, drawn.unattributed_j, drawn.models) == (60.0, 60.0, {})
     assert later is not None
-    assert (later.models, later.unattributed_j) == ({"m": Used(5.0, 0.0, 1)}, 5.0)
+    assert (later.models, later.unattributed_j) == ({"m": ModelEnergy(5.0, 0.0, 1)}, 5.0)
 
 
 # ---- hours -----------------------------------------------------------------------------------
@@ -123,7 +125,9 @@ def test_base_draws_what_it_would_have_drawn_for_the_same_requests_where_it_woul
     accountant = Accountant(SITES.get)
     accountant.rate(RATES)
     accountant.read("b", told(0.0))
-    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 30.0, 5.0, {"m": Used(20.0, 0.0, 10)})})
+    accountant.read(
+        "b", {"GPU-a": EnergyCounters(1.0, START_S, 30.0, 5.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
+    )
 
     entries = {(key.node, key.model): each for key, each in accountant.page().entries.items()}
 
@@ -139,7 +143,9 @@ def test_base_draws_what_it_would_have_drawn_for_the_same_requests_where_it_woul
 def test_requests_answered_before_base_is_known_are_compared_once_it_is() -> None:
     accountant = Accountant(SITES.get)
     accountant.read("b", told(0.0))
-    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 20.0, 0.0, {"m": Used(20.0, 0.0, 10)})})
+    accountant.read(
+        "b", {"GPU-a": EnergyCounters(1.0, START_S, 20.0, 0.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
+    )
     before = booked(accountant)
     accountant.rate(RATES)
     accountant.rate(RATES)
@@ -151,7 +157,9 @@ def test_where_base_has_no_place_for_a_model_nothing_is_claimed_to_be_saved() ->
     accountant = Accountant(SITES.get)
     accountant.rate({})
     accountant.read("b", told(0.0))
-    accountant.read("b", {"GPU-a": Counters(1.0, START_S, 20.0, 0.0, {"m": Used(20.0, 0.0, 10)})})
+    accountant.read(
+        "b", {"GPU-a": EnergyCounters(1.0, START_S, 20.0, 0.0, {"m": ModelEnergy(20.0, 0.0, 10)})}
+    )
 
     found = booked(accountant)
 

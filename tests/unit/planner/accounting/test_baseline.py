@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from services.kit.mig import Placement
-from services.planner.core.accounting.baseline import rates
-from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, Making
+from services.planner.core.accounting.baseline import baseline_rates
+from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, ManufacturingCarbon
 from services.planner.core.model import Problem
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.base import base
@@ -20,7 +20,7 @@ def test_it_is_what_the_planner_says_that_base_draws() -> None:
     posed = problem(fleet((pool(), 4), (pool("v100"), 2)), [model(demand_rps=40.0)])
     told = score(posed, base(posed))
 
-    (name, found) = next(iter(rates(posed).items()))
+    (name, found) = next(iter(baseline_rates(posed).items()))
 
     assert name == "vision"
     assert sum(rate.share for rate in found) == pytest.approx(1)
@@ -31,7 +31,7 @@ def test_requests_go_where_base_hosts_the_model() -> None:
     """A node's part is as large as its part of the pool that serves."""
     both = pool()
     gpus = (*fleet((both, 1)), *fleet((both, 3), (both, 3))[3:])
-    found = rates(problem(gpus, [model(demand_rps=10.0)]))["vision"]
+    found = baseline_rates(problem(gpus, [model(demand_rps=10.0)]))["vision"]
 
     assert {rate.node: rate.share for rate in found} == pytest.approx(
         {"node-0": 0.25, "node-1": 0.75}
@@ -40,24 +40,24 @@ def test_requests_go_where_base_hosts_the_model() -> None:
 
 def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
     models = [model(name, demand_rps=rps) for name, rps in (("big", 50.0), ("small", 0.0))]
-    found = rates(problem(fleet((pool(), 1)), models))
+    found = baseline_rates(problem(fleet((pool(), 1)), models))
 
     assert found["small"][0].energy_j == pytest.approx(found["big"][0].energy_j)
 
 
 def test_without_a_gpu_nobody_can_say() -> None:
-    assert rates(Problem((), (model(),), (), problem((), ()).objective)) == {"vision": ()}
+    assert baseline_rates(Problem((), (model(),), (), problem((), ()).objective)) == {"vision": ()}
 
 
 def test_a_gpus_making_is_spread_over_its_lifetime() -> None:
-    board = Making(lifetime_y=5.0, kgco2e={"v100": 100.0}).board(gpu_type("v100"), ())
+    board = ManufacturingCarbon(lifetime_y=5.0, kgco2e={"v100": 100.0}).board(gpu_type("v100"), ())
 
     assert board.embodied_gco2e_per_s * 5 * YEAR_S == pytest.approx(100e3)
     assert board.held == {}
 
 
 def test_published_figures_hold_where_none_is_given() -> None:
-    making = Making(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
+    making = ManufacturingCarbon(lifetime_y=1.0, kgco2e={"a100-40gb": 7.0})
     found = {
         name: making.board(gpu_type(name), ()).embodied_gco2e_per_s * YEAR_S / 1e3
         for name in ("a100-40gb", "h100-80gb", "t4")
@@ -75,6 +75,6 @@ def test_models_hold_their_slices_part_of_the_multiprocessors() -> None:
         ("m", Placement("1g.5gb", 1)),
         ("n", Placement("3g.20gb", 4)),
     ]
-    board = Making(4.0).board(gpu_type(), slices)
+    board = ManufacturingCarbon(4.0).board(gpu_type(), slices)
 
     assert board.held == pytest.approx({"m": 28 / 108, "n": 42 / 108})

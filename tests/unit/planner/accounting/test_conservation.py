@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.planner.core.accounting.accountant import Accountant
-from services.planner.core.accounting.counters import Counters, Used
-from services.planner.core.accounting.entries import NAMES, Figures, Key
+from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
+from services.planner.core.accounting.entries import NAMES, EntryKey, Figures
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
 
@@ -21,7 +21,7 @@ class Step(NamedTuple):
 
     whose: int
     idle_j: float
-    used: Mapping[str, Used]
+    used: Mapping[str, ModelEnergy]
     rest_j: float
     passed_s: float
     report: str
@@ -41,25 +41,25 @@ class Meter:
 
     node: str
     uuid: str
-    now: Counters = field(default_factory=lambda: Counters(1.0, START_S, 0.0))
+    now: EnergyCounters = field(default_factory=lambda: EnergyCounters(1.0, START_S, 0.0))
     total_j: float = 0.0
     untold_j: float = 0.0
     lost_j: float = 0.0
-    used: dict[str, Used] = field(default_factory=dict)
+    used: dict[str, ModelEnergy] = field(default_factory=dict)
 
     def begin_anew(self) -> None:
-        self.now = Counters(self.now.since_s + 1, self.now.at_s, 0.0)
+        self.now = EnergyCounters(self.now.since_s + 1, self.now.at_s, 0.0)
         self.lost_j, self.untold_j = self.lost_j + self.untold_j, 0.0
 
     def draw(self, step: Step) -> None:
         models = dict(self.now.models or {})
         for model, each in step.used.items():
-            models[model] = models.get(model, Used()) + each
-            self.used[model] = self.used.get(model, Used()) + each
+            models[model] = models.get(model, ModelEnergy()) + each
+            self.used[model] = self.used.get(model, ModelEnergy()) + each
         drawn_j = step.idle_j + step.rest_j + sum(each.active_j for each in step.used.values())
         self.total_j += drawn_j
         self.untold_j += drawn_j
-        self.now = Counters(
+        self.now = EnergyCounters(
             self.now.since_s,
             self.now.at_s + step.passed_s,
             self.now.total_j + drawn_j,
@@ -74,13 +74,13 @@ class World:
     def __init__(self) -> None:
         places = (("a", "GPU-a"), ("a", "GPU-b"), ("b", "GPU-c"), ("c", "GPU-d"))
         self.meters = [Meter(*place) for place in places]
-        self.entries: list[tuple[Key, Figures]] = []
+        self.entries: list[tuple[EntryKey, Figures]] = []
         self.accountant = Accountant(SITES.get)
         self.accountant.rate(RATES)
         for meter in self.meters:
             self.tell(meter, meter.now)
 
-    def tell(self, meter: Meter, counters: Counters) -> None:
+    def tell(self, meter: Meter, counters: EnergyCounters) -> None:
         self.accountant.read(meter.node, {meter.uuid: counters})
 
     def take(self, step: Step) -> None:
@@ -125,7 +125,7 @@ class World:
 
 
 JOULES = st.floats(0, 1e6)
-USED = st.builds(Used, JOULES, st.floats(0, 10), st.integers(0, 1000))
+USED = st.builds(ModelEnergy, JOULES, st.floats(0, 10), st.integers(0, 1000))
 REPORTS = ("told", "told twice", "late", "lost", "anew", "planner anew")
 STEPS = st.lists(
     st.builds(
@@ -163,7 +163,9 @@ def test_what_nodes_drew_is_booked_once(steps: list[Step]) -> None:
         assert world.sum(node=node).energy_j == pytest.approx(true_j, abs=1e-3)
     if not any(meter.lost_j for meter in world.meters):
         for model in "mn":
-            true = sum((meter.used.get(model, Used()) for meter in world.meters), Used())
+            true = sum(
+                (meter.used.get(model, ModelEnergy()) for meter in world.meters), ModelEnergy()
+            )
             found = world.sum(model=model)
             assert found.energy_j == pytest.approx(true.active_j, abs=1e-3)
             assert found.requests == true.requests

@@ -6,14 +6,14 @@ import pytest
 
 from services.kit.clock import RealClock
 from services.kit.config import Objective
-from services.planner.adapters.router_sessions import Link, Routers
-from services.planner.change_event import Notice
+from services.planner.adapters.router_sessions import RouterSession, RouterSessions
+from services.planner.change_event import ChangeEvent
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.load_report import LoadReport
-from services.planner.core.online_search.counter_readings import Tally
-from services.planner.core.service_level import Aim, ServiceLevel
+from services.planner.core.online_search.counter_readings import CounterReadings
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
 
 NOW_S = 1000.5
 
@@ -23,11 +23,11 @@ class Planner:
 
     def __init__(self) -> None:
         self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
-        self.level = ServiceLevel({"m": Aim(0.05, {"v": 0.9})})
-        self.tally = Tally()
+        self.level = ServiceLevel({"m": ServiceTarget(0.05, {"v": 0.9})})
+        self.tally = CounterReadings()
         state = ClusterState(
             RealClock(),
-            Notice(),
+            ChangeEvent(),
             (),
             Fleet({}, 0.0),
             self.demand,
@@ -36,7 +36,7 @@ class Planner:
             "exact",
             tally=self.tally,
         )
-        self.routers = Routers(state)
+        self.routers = RouterSessions(state)
 
 
 def report(name: str, answered: int, *, latency_s: float = 0.1, late: int = 0) -> LoadReport:
@@ -56,8 +56,8 @@ def test_counts_of_several_routers_are_those_of_one_that_saw_it_all() -> None:
     """Load, late answers and latency: three parts of one window against the whole."""
     parts, whole = Planner(), Planner()
     for name, answered, late in (("a", 60, 12), ("b", 30, 6), ("c", 10, 2)):
-        parts.routers.report(Link(), report(name, answered, late=late))
-    whole.routers.report(Link(), report("a", 100, late=20))
+        parts.routers.report(RouterSession(), report(name, answered, late=late))
+    whole.routers.report(RouterSession(), report("a", 100, late=20))
 
     assert parts.demand.rates_rps() == pytest.approx(whole.demand.rates_rps())
     (violation,), (same,) = parts.level.late(), whole.level.late()
@@ -67,7 +67,7 @@ def test_counts_of_several_routers_are_those_of_one_that_saw_it_all() -> None:
 
 
 def test_latency_is_the_mean_of_the_newest_windows_weighted_by_answers() -> None:
-    routers, busy, idle = Planner().routers, Link(), Link()
+    routers, busy, idle = Planner().routers, RouterSession(), RouterSession()
     routers.report(busy, report("busy", 90, latency_s=0.2))
     routers.report(busy, report("busy", 90, latency_s=0.1))
     routers.report(idle, report("idle", 10, latency_s=1.1))
@@ -79,5 +79,5 @@ def test_latency_is_the_mean_of_the_newest_windows_weighted_by_answers() -> None
 
 def test_a_router_without_answers_says_nothing_of_latency() -> None:
     routers = Planner().routers
-    routers.report(Link(), report("idle", 0))
+    routers.report(RouterSession(), report("idle", 0))
     assert routers.latency_s() == {}

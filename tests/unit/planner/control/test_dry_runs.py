@@ -10,7 +10,7 @@ import pytest
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
-from services.planner.control.dry_runs import MOST, Basis, Proposals
+from services.planner.control.dry_runs import MAX_DRY_RUNS, Basis, DryRuns
 from tests.support.planner.plans import plan
 from tests.support.virtual_clock import VirtualClock
 
@@ -21,7 +21,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_a_proposal_is_given_back_as_often_as_asked() -> None:
-    proposals = Proposals(VirtualClock(START))
+    proposals = DryRuns(VirtualClock(START))
     proposal_id = proposals.keep(PLAN, NOW)
 
     assert [proposals.plan(proposal_id, NOW) for _ in range(2)] == [PLAN, PLAN]
@@ -29,17 +29,19 @@ def test_a_proposal_is_given_back_as_often_as_asked() -> None:
 
 def test_an_id_that_was_never_given_out_is_not_found() -> None:
     with pytest.raises(NotFound, match="no proposal 'made-up'"):
-        Proposals(VirtualClock(START)).plan("made-up", NOW)
+        DryRuns(VirtualClock(START)).plan("made-up", NOW)
 
 
 def test_the_oldest_make_room_for_the_newest() -> None:
-    proposals = Proposals(VirtualClock(START))
-    ids = [proposals.keep(plan(0, [], reason=str(number)), NOW) for number in range(MOST + 1)]
+    proposals = DryRuns(VirtualClock(START))
+    ids = [
+        proposals.keep(plan(0, [], reason=str(number)), NOW) for number in range(MAX_DRY_RUNS + 1)
+    ]
 
     with pytest.raises(NotFound):
         proposals.plan(ids[0], NOW)
     kept = [proposals.plan(each, NOW).reason for each in ids[1:]]
-    assert kept == [str(number) for number in range(1, MOST + 1)]
+    assert kept == [str(number) for number in range(1, MAX_DRY_RUNS + 1)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +53,7 @@ def test_the_oldest_make_room_for_the_newest() -> None:
     ],
 )
 def test_a_proposal_for_what_is_no_more_is_refused_with_the_reason(now: Basis, change: str) -> None:
-    proposals = Proposals(VirtualClock(START))
+    proposals = DryRuns(VirtualClock(START))
     proposal_id = proposals.keep(PLAN, NOW)
 
     with pytest.raises(FailedPrecondition, match=f"{change} since the dry run"):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from services.kit.config import Goals, Objective
 from services.planner.core.decide import configuration_of
 from services.planner.core.explain.alternatives import alternatives, graph, judge
-from services.planner.core.explain.break_even import turning_points
-from services.planner.core.explain.explain import Decided, explain
+from services.planner.core.explain.break_even import break_even_points
+from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Binding, Explanation
 from services.planner.core.model import Configuration, Problem, Segment
 from services.planner.core.placement.placement import place
@@ -33,7 +33,7 @@ def asked(problem: Problem, strategy: str = "exact") -> Explanation:
 
 
 def explained(problem: Problem, chosen: Configuration) -> Explanation:
-    return explain(Decided(3, problem, chosen, 0.5))
+    return explain(DecidedPlan(3, problem, chosen, 0.5))
 
 
 def bound(explanation: Explanation) -> Mapping[tuple[str, str], Binding]:
@@ -266,7 +266,7 @@ def test_at_a_turning_point_the_other_one_becomes_better(
     assert mine is not None
     others = list(alternatives(posed, chosen, exact))
 
-    for turn in turning_points(posed, mine, others):
+    for turn in break_even_points(posed, mine, others):
         away = 1 if turn.carbon_weight > carbon_weight else -1
         assert advantage(posed, turn.carbon_weight, turn.other.configuration, chosen) == (
             pytest.approx(0.0, abs=1e-6)
@@ -289,7 +289,7 @@ def test_without_clovers_goal_there_is_no_carbon_weight_to_turn() -> None:
     chosen = judge(prices(posed), exact(posed))
     assert chosen is not None
 
-    assert list(turning_points(posed, chosen, [chosen])) == []
+    assert list(break_even_points(posed, chosen, [chosen])) == []
 
 
 # ---- what cannot be ----------------------------------------------------------------------------

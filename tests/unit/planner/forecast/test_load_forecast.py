@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
 from services.planner.core.forecast.load_forecast import (
-    LEAST_KNOWN,
     MARGIN,
+    MIN_KNOWN,
     Forecast,
     Forecaster,
     Interval,
@@ -61,7 +61,7 @@ def test_bounds_are_in_order_finite_and_not_negative_for_any_load(
 
 @given(st.floats(0.1, 1e5))
 def test_a_constant_load_is_forecast_as_it_is(load_rps: float) -> None:
-    *_, (forecast, _) = replayed([load_rps] * (3 * LEAST_KNOWN))
+    *_, (forecast, _) = replayed([load_rps] * (3 * MIN_KNOWN))
 
     assert forecast.expected_rps == pytest.approx(load_rps, rel=1e-9)
     assert forecast.high_rps == pytest.approx(load_rps, rel=0.02)
@@ -76,7 +76,7 @@ def test_the_bounds_cover_what_they_promise_even_where_the_load_changes_its_natu
     calm = 100 * np.exp(0.05 * draw.standard_normal(700))
     wild = 100 * np.exp(0.4 * draw.standard_normal(700))
     larger = 200 * np.exp(0.1 * draw.standard_normal(700))
-    seen = list(replayed(np.concatenate([calm, wild, larger]), coverage))[LEAST_KNOWN:]
+    seen = list(replayed(np.concatenate([calm, wild, larger]), coverage))[MIN_KNOWN:]
 
     above = np.mean([most > forecast.high_rps for forecast, most in seen])
     below = np.mean([most < forecast.low_rps for forecast, most in seen])

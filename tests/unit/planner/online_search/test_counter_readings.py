@@ -10,8 +10,8 @@ from services.kit.mig import Placement
 from services.planner.core.model import Segment, SegmentKind
 from services.planner.core.online_search.counter_readings import (
     Answers,
-    Counters,
     Reading,
+    SegmentCounters,
     measured,
 )
 from services.planner.core.online_search.measurement import Observed
@@ -26,14 +26,14 @@ def segment(name: str, kind: SegmentKind = KIND) -> Segment:
 
 
 def test_segments_of_one_kind_are_measured_together() -> None:
-    before = Reading(10.0, {"a": Counters(5, 2, 0.5, 50.0)})
+    before = Reading(10.0, {"a": SegmentCounters(5, 2, 0.5, 50.0)})
     after = Reading(
         40.0,
         {
-            "a": Counters(15, 6, 1.5, 90.0),
-            "b": Counters(4, 4, 0.5, 10.0),  # it began meanwhile
-            "c": Counters(7, 1, 0.25, 3.0),
-            "gone": Counters(100, 100, 100.0, 100.0),
+            "a": SegmentCounters(15, 6, 1.5, 90.0),
+            "b": SegmentCounters(4, 4, 0.5, 10.0),  # it began meanwhile
+            "c": SegmentCounters(7, 1, 0.25, 3.0),
+            "gone": SegmentCounters(100, 100, 100.0, 100.0),
         },
     )
     told = measured(before, after, [segment("a"), segment("b"), segment("c", OTHER)])
@@ -48,8 +48,10 @@ def test_segments_of_one_kind_are_measured_together() -> None:
 
 def test_a_segment_whose_account_was_lost_says_nothing() -> None:
     """Its agent began anew, or its node is away: it counts as there, and as having done nothing."""
-    before = Reading(0.0, {"a": Counters(5, 5, 5.0, 5.0), "b": Counters(5, 5, 5.0, 5.0)})
-    after = Reading(9.0, {"a": Counters(9, 9, 1.0, 9.0)})
+    before = Reading(
+        0.0, {"a": SegmentCounters(5, 5, 5.0, 5.0), "b": SegmentCounters(5, 5, 5.0, 5.0)}
+    )
+    after = Reading(9.0, {"a": SegmentCounters(9, 9, 1.0, 9.0)})
     told = measured(before, after, [segment("a"), segment("b")])
 
     assert told.observed == {KIND: Observed(2, 0, 0, 0.0, 0.0)}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchmarks.clover.live import World
 from services.planner.core.model import Configuration, SegmentKind
-from services.planner.core.online_search.measurement import LEAST_BATCHES, Observed, ratios
+from services.planner.core.online_search.measurement import MIN_BATCHES, Observed, ratios
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
 from tests.support.planner import fleets
 
@@ -74,5 +74,5 @@ def test_partial_batches_and_idle_processes_do_not_look_like_a_wrong_profile(
 
 def test_a_few_batches_say_nothing() -> None:
     kind = PROBLEM.catalog[0]
-    seen = Observed(1, LEAST_BATCHES - 1, LEAST_BATCHES - 1, 1.0, 1.0)
+    seen = Observed(1, MIN_BATCHES - 1, MIN_BATCHES - 1, 1.0, 1.0)
     assert ratios(PROBLEM, kind, seen, 60.0) is None

@@ -18,8 +18,8 @@ from services.kit.operators.core.graph import Graph, Operator, Tensor, Work
 from services.planner.core.partitioning.clusters import clusters
 from services.planner.core.partitioning.cuts import Cuts
 from services.planner.core.partitioning.memory import Memory
-from services.planner.core.partitioning.model import CutRules, Objective, Span
-from services.planner.core.partitioning.partition import Wanted, partition
+from services.planner.core.partitioning.model import CutRules, Span, StageObjective
+from services.planner.core.partitioning.partition import PartitionRequest, partition
 from services.planner.core.partitioning.stages import Units, choose
 
 KERNEL, VIEW = Work(1.0, 1.0), Work(0.0, 0.0)
@@ -172,7 +172,7 @@ def units(draw: st.DrawFn) -> Units:
     return Units([float(each) for each in latencies], transfers, lambda i, j: sum(sizes[i:j]), most)
 
 
-def key(made: Units, starts: tuple[int, ...], objective: Objective) -> tuple[float, float]:
+def key(made: Units, starts: tuple[int, ...], objective: StageObjective) -> tuple[float, float]:
     bounds = [*starts, len(made.latencies_s)]
     longest = max(made.latency_s(*pair) for pair in pairwise(bounds))
     moved = sum(made.received_bytes(start) for start in starts)
@@ -181,7 +181,7 @@ def key(made: Units, starts: tuple[int, ...], objective: Objective) -> tuple[flo
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @given(made=units(), count=st.integers(1, 5))
-def test_no_other_stages_are_better(made: Units, count: int, objective: Objective) -> None:
+def test_no_other_stages_are_better(made: Units, count: int, objective: StageObjective) -> None:
     """Against every way to cut, and none is found exactly where there is none."""
     length = len(made.latencies_s)
     ways = [
@@ -204,11 +204,11 @@ def test_no_other_stages_are_better(made: Units, count: int, objective: Objectiv
 
 @given(graphs(), st.integers(1, 3), st.sampled_from(["latency", "throughput"]))
 def test_stages_chain_and_together_are_the_model(
-    graph: Graph, stages: int, objective: Objective
+    graph: Graph, stages: int, objective: StageObjective
 ) -> None:
     costs = costs_of(graph)
     try:
-        found = partition(graph, costs, Wanted(stages, objective)).stages
+        found = partition(graph, costs, PartitionRequest(stages, objective)).stages
     except FailedPrecondition as error:
         assert "can be cut into at most" in error.message  # noqa: PT017 - the other half of it
         return
@@ -242,7 +242,7 @@ def test_the_threshold_falls_until_there_are_enough_clusters() -> None:
     body = tuple(operator(name, [taken]) for taken, name in pairwise("xabcd"))
     graph = Graph("net", 1, True, body, {n: tensor(n) for n in "xabcd"}, {}, ("x",), ("d",))
 
-    found = partition(graph, scored(1.0, 1.1, 1.2, 1.3), Wanted(4, threshold=1.0))
+    found = partition(graph, scored(1.0, 1.1, 1.2, 1.3), PartitionRequest(4, threshold=1.0))
 
     assert found.threshold < 0.1
     assert len(found.stages) == 4
@@ -253,13 +253,13 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
     graph = Graph("net", 1, True, body, {n: tensor(n) for n in "xab"}, {}, ("x",), ("b",))
 
     with pytest.raises(FailedPrecondition, match="at most 2 stages"):
-        partition(graph, costs_of(graph), Wanted(3))
+        partition(graph, costs_of(graph), PartitionRequest(3))
     with pytest.raises(FailedPrecondition, match=r"no 2 stages keep within .* MiB each"):
-        partition(graph, costs_of(graph), Wanted(2, max_memory_bytes=4))
+        partition(graph, costs_of(graph), PartitionRequest(2, max_memory_bytes=4))
     with pytest.raises(InvalidArgument, match="stages must be >= 1"):
-        Wanted(0)
+        PartitionRequest(0)
     with pytest.raises(InvalidArgument, match="threshold"):
-        Wanted(2, threshold=3.0)
+        PartitionRequest(2, threshold=3.0)
 
 
 @given(graphs(), st.integers(1, 3))
@@ -267,7 +267,7 @@ def test_placement_is_told_of_stages_what_they_are(graph: Graph, stages: int) ->
     """Nothing is lost on the way: times sum to the network's, sensitivities are the file's."""
     costs = [each if each is FREE else Cost(1.0, 1.5) for each in costs_of(graph)]
     try:
-        found = partition(graph, costs, Wanted(stages, threshold=0.0))
+        found = partition(graph, costs, PartitionRequest(stages, threshold=0.0))
     except FailedPrecondition:
         return
     assume(all(stage.latency_s for stage in found.stages))  # only shapes: nothing to place

@@ -16,7 +16,7 @@ from services.planner.core.problem.configuration_graph import NEIGHBOURHOOD, edi
 from services.planner.core.problem.packing import gpus_needed
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.annealing import (
-    LEAST,
+    MIN_EVALUATIONS,
     PAPER,
     THOROUGH,
     annealing,
@@ -106,7 +106,7 @@ def test_a_large_fleet_gets_fewer_evaluations_but_always_a_walk() -> None:
         [fleets.model(f"model-{index}", demand_rps=9000.0) for index in range(20)],
     )
     assert THOROUGH.evaluations_for(PROBLEM) == THOROUGH.evaluations
-    assert THOROUGH.evaluations_for(large) == LEAST
+    assert THOROUGH.evaluations_for(large) == MIN_EVALUATIONS
     met = list(search(large, PAPER))
     assert len(met) == PAPER.patience + 1
     assert max(each.score.worth for each in met) >= met[0].score.worth
