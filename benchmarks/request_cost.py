@@ -33,6 +33,7 @@ from services.router.core.model import Instance, ModelRoutes, Request, RoutingTa
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.wire import read_head
 from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 
@@ -134,13 +135,16 @@ class _Context:
 
 
 async def _whole() -> list[dict[str, Any]]:
+    callers = Callers()
     executor = DecisionExecutor(
         ModelRegistry(RoutingTable(1, 1, (_ROUTES,)), {}),
         _Echo,
         open_account=lambda routes: Account(routes, {"z": 200.0}.get),
+        end=callers.end,
+        call_later=call_later,
         clock=RealClock(),
     )
-    engine = Engine(executor, clock=RealClock(), default_timeout_s=30.0)
+    engine = Engine(executor, callers, clock=RealClock(), default_timeout_s=30.0)
     engine.swap(RoutingTable(2, 1, (_ROUTES,)))
 
     async def answered(body: bytes, _: Any) -> bytes:

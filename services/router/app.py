@@ -32,6 +32,7 @@ from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.frontend.messages import transport_limit
+from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from services.router.runtime.processes import run_several
@@ -111,15 +112,19 @@ class _Router:
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
         )
+        callers = Callers()
         executor = DecisionExecutor(
             registry,
             self.streams.connect,
             open_account=self._account,
+            end=callers.end,
+            call_later=call_later,
             clock=self._clock,
         )
         self._predictor = self._predictor_client(deployment)
         self._engine = Engine(
             executor,
+            callers,
             lengths=self._predictor,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,

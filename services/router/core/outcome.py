@@ -19,9 +19,11 @@ class Outcome(NamedTuple):
     result: Result
 
 
-def outcome(
-    account: Account, pending: PendingRequest, instance: Instance, result: Result
-) -> Outcome | ServiceError:
+Ended = Outcome | ServiceError
+"""How a request ended."""
+
+
+def outcome(account: Account, pending: PendingRequest, instance: Instance, result: Result) -> Ended:
     """Return what the caller is given for a request's last result; an error carries its cost."""
     receiver = pending.receiver
     if result.status:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from services.kit.errors import ServiceError
-from services.router.core.outcome import Outcome
+from services.router.core.outcome import Ended
 
-Ended = Outcome | ServiceError
-"""How a request ended."""
+
+def call_later(delay_s: float, call: Callable[[str], None], argument: str) -> None:
+    """Call a function of the event loop's in `delay_s` seconds."""
+    asyncio.get_running_loop().call_later(delay_s, call, argument)
 
 
 class Callers:

@@ -1,16 +1,14 @@
 """Executes the core's decisions, and reports the workers' events to it.
 
-Everything runs on one event loop, and no method here waits.
+No method here waits: the router runs them on its event loop, the simulator in virtual time.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Container, Iterable
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from services.kit.clock import Clock
 from services.kit.errors import ServiceError, Unavailable
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.decisions import (
@@ -27,10 +25,9 @@ from services.router.core.dispatch.decisions import (
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Instance, InstanceId, ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.outcome import Outcome, outcome
+from services.router.core.outcome import Ended, Outcome, outcome
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
-from services.router.runtime.callers import Callers, Ended
 from services.router.runtime.stage_metadata import StageMetadata
 
 
@@ -41,6 +38,18 @@ class _OpenStream(NamedTuple):
     dispatcher: Dispatcher
 
 
+class Monotonic(Protocol):
+    """Tells the time."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+
+CallLater = Callable[[float, Callable[[str], None], str], None]
+"""Calls a function with an argument after a delay, s."""
+
+
 class DecisionExecutor:
     """The side of the workers: their streams, and the accounts of what they did.
 
@@ -48,29 +57,34 @@ class DecisionExecutor:
         registry: The core.
         connect: Opens a stream to a worker.
         open_account: Opens the account of a model that is new in the table.
+        end: Gives the caller of a request, by its number, the end of it, once; tells whether the
+            caller still waited.
+        call_later: Calls a function later.
         clock: Time.
 
     Attributes:
         registry: The core.
-        callers: The callers of open requests; each is given its end once.
         accounts: By model; kept when a model leaves the table.
         hellos: The newest hello of any worker, by model.
         numbers: Numbers of requests, of clients and of later stages.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # two collaborators, and what the loop or virtual time gives
         self,
         registry: ModelRegistry,
         connect: Connect,
         *,
         open_account: Callable[[ModelRoutes], Account],
-        clock: Clock,
+        end: Callable[[int, Ended], bool],
+        call_later: CallLater,
+        clock: Monotonic,
     ) -> None:
         self.accounts: dict[str, Account] = {}
         self.hellos: dict[str, Hello] = {}
         self.numbers = count(1)
         self.registry = registry
-        self.callers = Callers()
+        self._end_caller = end
+        self._call_later = call_later
         self._connect = connect
         self._open_account = open_account
         self._clock = clock
@@ -218,12 +232,12 @@ class DecisionExecutor:
             self.execute([*dispatcher.cancel(pending), Fail(pending, error)])
 
     def _end(self, pending: PendingRequest, ended: Ended) -> None:
-        if not self.callers.end(pending.order, ended):
+        if not self._end_caller(pending.order, ended):
             self.count_unclaimed(pending.request.model, ended)
 
     def _reconsider_at(self, model: str, at_s: float) -> None:
         wait_s = max(at_s - self._clock.monotonic(), 0.0)
-        asyncio.get_running_loop().call_later(wait_s, self._reconsider, model)
+        self._call_later(wait_s, self._reconsider, model)
 
     def _reconsider(self, model: str) -> None:
         """Have a model's dispatcher decide again; nothing happens where the model is gone."""

@@ -18,10 +18,11 @@ from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.length_port import LengthPort
 from services.router.core.model import Request, ResponseReceiver, RoutingTable
 from services.router.core.model_registry import ModelRegistry
+from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello
-from services.router.runtime.callers import Ended
+from services.router.runtime.callers import Callers
 from services.router.runtime.deadline_timer import DeadlineTimer
 from services.router.runtime.decision_executor import DecisionExecutor
 
@@ -33,6 +34,7 @@ class Engine:
 
     Args:
         executor: Executes the decisions of the core.
+        callers: The callers of open requests, whom the executor gives the end.
         lengths: Predicts lengths of answers; None: they are not predicted.
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
@@ -41,6 +43,7 @@ class Engine:
     def __init__(
         self,
         executor: DecisionExecutor,
+        callers: Callers,
         *,
         lengths: LengthPort | None = None,
         clock: Clock,
@@ -48,7 +51,7 @@ class Engine:
     ) -> None:
         self.registry: ModelRegistry = executor.registry
         self._executor = executor
-        self._callers = executor.callers
+        self._callers = callers
         self._lengths = lengths
         self._clock = clock
         self._default_timeout_s = default_timeout_s

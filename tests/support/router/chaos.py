@@ -17,6 +17,7 @@ from services.router.core.model_registry import ModelRegistry
 from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
 from tests.support.virtual_loop import LoopClock
@@ -210,13 +211,16 @@ class World:
         self.agents = set(NODES)
         self.byte_budget = ByteBudget()
         registry = ModelRegistry(self.table(0, ()), dict.fromkeys(MODELS, limits), self.byte_budget)
+        callers = Callers()
         executor = DecisionExecutor(
             registry,
             self._connect,
             open_account=lambda routes: Account(routes, lambda _: None),
+            end=callers.end,
+            call_later=call_later,
             clock=LoopClock(),
         )
-        self.engine = Engine(executor, clock=LoopClock(), default_timeout_s=DEADLINE_S)
+        self.engine = Engine(executor, callers, clock=LoopClock(), default_timeout_s=DEADLINE_S)
 
     def _connect(self, instance: Instance, listener: WorkerListener) -> Worker:
         made = Worker(instance, listener, self.agents, self.books)
