@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final
-
-from prometheus_client.registry import Collector
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
-from services.gpuagent.clock_loop.metrics import ClockCollector
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices import software_versions
 from services.gpuagent.devices.hardware import gpus_of
@@ -102,7 +99,7 @@ async def run(
 
 
 class _Agent:
-    """The node's hands and eyes, and how long they work."""
+    """The node's actuators and observers, and how long they work."""
 
     def __init__(self, context: Context, config_builder: WorkerConfigBuilder) -> None:
         self.clock, self.outbox = context.clock, context.outbox
@@ -110,7 +107,7 @@ class _Agent:
             context, config_builder, pue=lambda: self.observers.wall_power.pue
         )
         self.observers = observers = Observers(context, actuators)
-        self.view = NodeReport(
+        self.report = NodeReport(
             actuators.inventory,
             observers.accounts,
             observers.reservations,
@@ -130,12 +127,12 @@ class _Agent:
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
         """Report and execute until `stop`; then drain the workers, and report that too."""
         actuators, observers = self.actuators, self.observers
-        uplink = Uplink(planner, self.outbox, self.view, actuators.steps, self.clock)
+        uplink = Uplink(planner, self.outbox, self.report, actuators.steps, self.clock)
         async with asyncio.TaskGroup() as tasks:
             background = (
                 tasks.create_task(observers.accounts.run(), name="agent.accounts"),
                 tasks.create_task(uplink.run(), name="agent.uplink"),
-                tasks.create_task(observers.gpu_loss_watch.run(), name="agent.presence"),
+                tasks.create_task(observers.gpu_loss_watch.run(), name="agent.gpu_loss_watch"),
                 tasks.create_task(actuators.sharing.run(actuators.segments.rest), name="agent.mps"),
                 tasks.create_task(observers.clock_loop.run(), name="agent.clocks"),
                 tasks.create_task(observers.drift.run(), name="agent.drift"),
@@ -168,8 +165,15 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    servicer = GpuAgentServicer(agent.view, agent.actuators.reconfigurer)
-    with metrics.exposed(place.settings.metrics, _collectors(agent)):
+    servicer = GpuAgentServicer(agent.report, agent.actuators.reconfigurer)
+    collector = AgentCollector(
+        agent.observers.accounts,
+        agent.actuators.segments,
+        agent.actuators.sharing,
+        agent.observers.drift,
+        agent.observers.clock_loop.governors,
+    )
+    with metrics.exposed(place.settings.metrics, [collector]):
         async with serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
@@ -180,10 +184,3 @@ async def _served(
             if started is not None:
                 started(server.port)
             yield
-
-
-def _collectors(agent: _Agent) -> Iterator[Collector]:
-    actuators, observers = agent.actuators, agent.observers
-    yield AgentCollector(observers.accounts, actuators.segments, actuators.sharing, observers.drift)
-    if observers.clock_loop.governors:
-        yield ClockCollector(observers.clock_loop.governors)

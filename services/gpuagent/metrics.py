@@ -3,78 +3,221 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from services.gpuagent.energy.metrics import energy_metrics
+from services.gpuagent.clock_loop.core.decide import Move
+from services.gpuagent.clock_loop.core.governor import Governor
+from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.node_accounts import NodeAccounts
+from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.kit.segment import SegmentState
 
+_GPU: Final = ("gpu_uuid",)
+_SEGMENT: Final = ("segment", "model", "variant")
+_SEGMENT_ENERGY: Final = ("gpu_uuid", "slice", *_SEGMENT)
+_KIND: Final = ("model", "variant", "gpu", "slice", "batch_size", "processes", "quantity")
+
+Rows = Iterable[tuple[Sequence[str], float]]
+"""Values by labels."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentCollector(Collector):
-    """Energy by GPU and segment, states and restarts of workers, errors of profiles."""
+    """Energy by GPU and segment, workers, MPS, errors of profiles, clocks.
+
+    Attributes:
+        accounts: Energy accounts.
+        segments: Segments and their workers.
+        sharing: What segments share a slice by.
+        watch: Profiles and their errors.
+        governors: The clock loop's, by GPU; empty: there is no loop.
+    """
 
     accounts: NodeAccounts
     segments: Segments
     sharing: SliceSharing
     watch: DriftWatch
+    governors: Mapping[str, Governor]
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the figures as they are now."""
-        yield from energy_metrics(self.accounts.list())
-        yield from self._workers()
-        yield self._mps()
-        yield self._profiles()
-
-    def _workers(self) -> Iterator[Metric]:
-        states = GaugeMetricFamily(
-            "cinquefoil_segments", "Segments on the node, by state.", labels=["state"]
-        )
-        quarantined = GaugeMetricFamily(
-            "cinquefoil_segment_quarantined",
-            "1: every worker of the segment failed too often and is not started again.",
-            labels=["segment", "model", "variant"],
-        )
-        restarts = CounterMetricFamily(
-            "cinquefoil_worker_restarts",
-            "Times a segment's workers were started again.",
-            labels=["segment", "model", "variant"],
-        )
-        segments = self.segments.list()
-        count = Counter(segment.state for segment in segments)
-        for state in SegmentState:
-            states.add_metric([state.name.lower()], count[state])
-        for segment in segments:
-            labels = [segment.spec.segment_id, segment.spec.model, segment.spec.variant]
-            quarantined.add_metric(labels, segment.state is SegmentState.QUARANTINED)
-            restarts.add_metric(labels, segment.restarts)
-        yield from (states, quarantined, restarts)
-
-    def _mps(self) -> Metric:
-        restarts = CounterMetricFamily(
+        """Yield the values as they are now."""
+        accounts = self.accounts.list()
+        yield from _gpu_energy(accounts)
+        yield from _segment_energy(accounts)
+        yield from _energy_checks(accounts)
+        yield from _workers(self.segments)
+        yield _counter(
             "cinquefoil_mps_restarts",
             "Times the MPS control daemon of a slice did not answer and was started again.",
-            labels=["slice_uuid"],
+            ("slice_uuid",),
+            (((uuid,), number) for uuid, number in self.sharing.restarts.items()),
         )
-        for uuid, number in self.sharing.restarts.items():
-            restarts.add_metric([uuid], number)
-        return restarts
-
-    def _profiles(self) -> Metric:
-        error = GaugeMetricFamily(
+        yield _gauge(
             "cinquefoil_profile_error_ratio",
-            "What batches took over what their profile says, minus 1; 0.2: a fifth more.",
-            labels=["model", "variant", "gpu", "slice", "batch_size", "processes", "quantity"],
+            "Measured over profiled latency or energy of batches, minus 1; 0.2: a fifth more.",
+            _KIND,
+            _profile_errors(self.watch.tracks),
         )
-        for kind, track in sorted(self.watch.tracks.items()):
-            labels = [str(value) for value in astuple(kind)]
-            error.add_metric([*labels, "latency"], track.seen.latency_ratio - 1)
-            error.add_metric([*labels, "energy"], track.seen.energy_ratio - 1)
-        return error
+        if self.governors:
+            yield from _clocks(self.governors)
+
+
+def _gpu_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
+    yield _counter(
+        "cinquefoil_gpu_energy_joules",
+        "Energy of a whole GPU, idle energy included. Method: counter (the GPU counts it), "
+        "integrated (from power samples), rapl (the CPU counts it), model (not measured).",
+        (*_GPU, "method"),
+        (((uuid, each.method), each.total_j) for uuid, each in accounts.items()),
+    )
+    yield _counter(
+        "cinquefoil_gpu_idle_energy_joules",
+        "Part of a GPU's energy that it draws with nothing running: idle power of its type x time.",
+        _GPU,
+        (((uuid,), each.idle_j) for uuid, each in accounts.items()),
+    )
+    yield _counter(
+        "cinquefoil_gpu_unattributed_energy_joules",
+        "Part of a GPU's active energy drawn while no segment was busy: work of other programs, or "
+        "an idle power that differs from its type's.",
+        _GPU,
+        (((uuid,), each.unattributed_j) for uuid, each in accounts.items()),
+    )
+    yield _gauge(
+        "cinquefoil_gpu_power_watts",
+        "Power of a whole GPU now.",
+        _GPU,
+        (((uuid,), each.power_w) for uuid, each in accounts.items()),
+    )
+
+
+def _segment_energy(accounts: Mapping[str, Account]) -> Iterator[Metric]:
+    entries = [
+        ((uuid, entry.slice, name, entry.model, entry.variant), entry)
+        for uuid, account in accounts.items()
+        for name, entry in account.segments.items()
+    ]
+    yield _counter(
+        "cinquefoil_segment_energy_joules",
+        "Active energy attributed to a segment. MIG has no energy counter per slice: the whole "
+        "GPU's energy less its idle energy is split by busy time x streaming multiprocessors "
+        "(Kepler's rule); on simulated GPUs, by what the profile says.",
+        _SEGMENT_ENERGY,
+        ((labels, entry.active_j) for labels, entry in entries),
+    )
+    yield _counter(
+        "cinquefoil_segment_idle_share_joules",
+        "Idle energy shared to a segment as nodes.<n>.idle_share says; a part of the GPU's idle "
+        "energy, never of the segment's active energy.",
+        _SEGMENT_ENERGY,
+        ((labels, entry.idle_share_j) for labels, entry in entries),
+    )
+    yield _counter(
+        "cinquefoil_segment_receipt_joules",
+        "Energy that a segment's workers stated in receipts; it follows the active energy "
+        "attributed to the segment, a window later.",
+        _SEGMENT_ENERGY,
+        ((labels, entry.granted_j) for labels, entry in entries),
+    )
+
+
+def _energy_checks(accounts: Mapping[str, Account]) -> Iterator[Metric]:
+    over = (("window", "window_error_ratio"), ("all", "error_ratio"))
+    yield _gauge(
+        "cinquefoil_energy_conservation_error_ratio",
+        "Self-check: |idle + unattributed + segments' active energy - metered energy| / metered "
+        "energy, over the last window and since the account began. Above 0.01, do not trust it.",
+        (*_GPU, "over"),
+        (
+            ((uuid, label), getattr(each, name))
+            for uuid, each in accounts.items()
+            for label, name in over
+        ),
+    )
+    yield _gauge(
+        "cinquefoil_receipt_energy_ratio",
+        "Energy stated in receipts / active energy attributed, since the account began; 1: they "
+        "add up.",
+        _GPU,
+        (((uuid,), each.receipt_ratio) for uuid, each in accounts.items()),
+    )
+
+
+def _workers(running: Segments) -> Iterator[Metric]:
+    segments = [
+        ((each.spec.segment_id, each.spec.model, each.spec.variant), each)
+        for each in running.list()
+    ]
+    count = Counter(each.state for _, each in segments)
+    yield _gauge(
+        "cinquefoil_segments",
+        "Segments on the node, by state.",
+        ("state",),
+        (((state.name.lower(),), count[state]) for state in SegmentState),
+    )
+    yield _gauge(
+        "cinquefoil_segment_quarantined",
+        "1: every worker of the segment failed too often and is not started again.",
+        _SEGMENT,
+        ((labels, each.state is SegmentState.QUARANTINED) for labels, each in segments),
+    )
+    yield _counter(
+        "cinquefoil_worker_restarts",
+        "Times a segment's workers were started again.",
+        _SEGMENT,
+        ((labels, each.restarts) for labels, each in segments),
+    )
+
+
+def _profile_errors(tracks: Mapping[SegmentKind, DriftTrack]) -> Rows:
+    for kind, track in sorted(tracks.items()):
+        labels = [str(value) for value in astuple(kind)]
+        yield (*labels, "latency"), track.seen.latency_ratio - 1
+        yield (*labels, "energy"), track.seen.energy_ratio - 1
+
+
+def _clocks(governors: Mapping[str, Governor]) -> Iterator[Metric]:
+    yield _gauge(
+        "cinquefoil_gpu_clock_hertz",
+        "SM clock that the clock loop requests.",
+        _GPU,
+        (((uuid,), each.clock_mhz * 1e6) for uuid, each in governors.items()),
+    )
+    yield _counter(
+        "cinquefoil_clock_decisions",
+        "Decisions of the clock loop.",
+        (*_GPU, "decision"),
+        (((uuid, move), each.moves[move]) for uuid, each in governors.items() for move in Move),
+    )
+    yield _gauge(
+        "cinquefoil_model_slack_ratio",
+        "Share of the latency objective that is left, as the clock loop sees it.",
+        (*_GPU, "model"),
+        (
+            ((uuid, model), left)
+            for uuid, each in governors.items()
+            for model, left in each.slack.items()
+        ),
+    )
+
+
+def _counter(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), rows)
+
+
+def _gauge(name: str, text: str, labels: Sequence[str], rows: Rows) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), rows)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, rows: Rows) -> Metric:
+    for values, value in rows:
+        family.add_metric(values, value)
+    return family

@@ -20,19 +20,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     """Reads one node, and changes it where an operator says so."""
 
-    def __init__(self, view: NodeReport, reconfigurer: Reconfigurer) -> None:
-        self._view = view
+    def __init__(self, report: NodeReport, reconfigurer: Reconfigurer) -> None:
+        self._report = report
         self._reconfigurer = reconfigurer
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
-        return pb.GetNodeResponse(node=await self._view.node(), software=self._view.software())
+        return pb.GetNodeResponse(node=await self._report.node(), software=self._report.software())
 
     async def GetEnergy(
         self, request: pb.GetEnergyRequest, context: Context
     ) -> pb.GetEnergyResponse:
         """Return every GPU's account."""
-        return pb.GetEnergyResponse(gpus=self._view.energy())
+        return pb.GetEnergyResponse(gpus=self._report.energy())
 
     async def Reconfigure(
         self, request: pb.ReconfigureRequest, context: Context
@@ -48,7 +48,7 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
         self, request: pb.ReserveRequest, context: Context
     ) -> AsyncIterator[pb.ReserveResponse]:
         """Keep a GPU from the planner until the caller goes."""
-        held = self._view.reservations.hold(request.gpu_uuid, wait=request.wait)
+        held = self._report.reservations.hold(request.gpu_uuid, wait=request.wait)
         async with aclosing(held):
             async for waiting_for in held:
                 yield pb.ReserveResponse(waiting_for=waiting_for)

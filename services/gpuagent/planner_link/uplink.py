@@ -32,7 +32,7 @@ class Uplink:
     Args:
         planner: Where to dial.
         outbox: What is to be sent.
-        view: The node and its energy.
+        report: The node and its energy.
         steps: Executes the planner's steps.
         clock: Time.
     """
@@ -41,13 +41,13 @@ class Uplink:
         self,
         planner: PlannerServiceAsyncStub,
         outbox: ReportOutbox,
-        view: NodeReport,
+        report: NodeReport,
         steps: StepExecutor,
         clock: Clock,
     ) -> None:
         self._planner = planner
         self._outbox = outbox
-        self._view = view
+        self._report = report
         self._steps = steps
         self._reconnector = Reconnector(
             "planner", clock, steady_s=_STEADY_S, errors=(grpc.aio.AioRpcError, ServiceError)
@@ -81,11 +81,11 @@ class Uplink:
             mail = await self._outbox.take()
             report = pb.JoinRequest()
             if mail.node:
-                report.node.CopyFrom(await self._view.offered())
+                report.node.CopyFrom(await self._report.offered())
             if mail.energy:
-                report.energy.extend(self._view.energy())
+                report.energy.extend(self._report.energy())
             if mail.drifts:
-                report.drifts.CopyFrom(self._view.drifts())
+                report.drifts.CopyFrom(self._report.drifts())
             report.scale_out.extend(map(convert.scale_out, mail.scale_outs))
             results = [pb.JoinRequest(step_result=result) for result in mail.results]
             try:
@@ -97,7 +97,7 @@ class Uplink:
     async def _execute(self, step: steps_pb2.Step, stream: int) -> None:
         try:
             asked = convert.step(step)
-            self._view.reservations.refuse(asked)
+            self._report.reservations.refuse(asked)
             outcome = await self._steps.execute(asked)
         except ServiceError as error:
             outcome = Outcome(error, 0.0)

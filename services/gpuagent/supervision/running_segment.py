@@ -25,8 +25,8 @@ class RunningSegment:
         """What was requested."""
         return self.config.spec
 
-    def view(self) -> Segment:
-        """Return it as others see it."""
+    def reported(self) -> Segment:
+        """Return the segment as reported."""
         return Segment(
             self.spec,
             self._state(),

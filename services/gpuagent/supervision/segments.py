@@ -63,7 +63,7 @@ class Segments:
 
     def list(self) -> tuple[Segment, ...]:
         """Return the segments, in order of their start."""
-        return tuple(running.view() for running in self._running.values())
+        return tuple(running.reported() for running in self._running.values())
 
     def on(self, gpu_uuid: str) -> tuple[RunningSegment, ...]:
         """Return the segments on one GPU."""
@@ -150,11 +150,11 @@ class Segments:
         waiting = (SegmentState.STARTING, SegmentState.DEGRADED)
         try:
             async with asyncio.timeout(timeout_s):
-                while running.view().state in waiting:  # noqa: ASYNC110 - a retry tells nobody
+                while running.reported().state in waiting:  # noqa: ASYNC110 - a retry tells nobody
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             return False
-        return running.view().state is SegmentState.READY
+        return running.reported().state is SegmentState.READY
 
     async def stop(self, segment_id: str, grace_s: float) -> None:
         """Drain a segment's workers, end them, forget it; one that does not run is no error."""
