@@ -121,7 +121,7 @@ class _Agent:
         await actuators.clocks.restore()
         await actuators.segments.adopt(actuators.actions.worker_config)
         if actuators.steps.permissions.granted:
-            await actuators.changes.repair()
+            await actuators.transactions.repair()
         await self.observers.accounts.read()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from services.gpuagent.clock_loop.build import governors, promises
-from services.gpuagent.clock_loop.loop import ClockLoop
+from services.gpuagent.clock_loop.loop import ClockLoop, governors, promises
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
@@ -26,8 +25,7 @@ from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 from services.gpuagent.reconfigure.reservations import Reservations
-from services.gpuagent.reconfigure.step_executor import StepExecutor
-from services.gpuagent.reconfigure.transactions import Transactions
+from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
 from services.gpuagent.settings import (
     home_of,
     metered_gpu_of,
@@ -108,8 +106,8 @@ class Actuators:
         )
         self.actions = Actions(device, self.segments, config_builder, self.clocks, modes, clock)
         undo_log = TransactionJournal(folder / "change.json")
-        self.changes = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
-        self.steps = StepExecutor(self.changes, clock, changed, permissions)
+        self.transactions = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
+        self.steps = StepExecutor(self.transactions, clock, changed, permissions)
         self.reconfigurer = Reconfigurer(self.inventory, self.steps)
 
 

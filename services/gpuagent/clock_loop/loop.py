@@ -1,21 +1,26 @@
-"""The clock loop of a node: reads latencies from the ledgers, and lowers clocks where it may."""
+"""The clock loop of a node: reads latencies from shared memory, and lowers clocks where it may."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
+from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
 from services.gpuagent.supervision.running_segment import RunningSegment
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
+from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
+from services.kit.profiles.factory import load_stages
+from services.kit.profiles.stage_split import latency_shares
 from services.kit.telemetry import logs
 
 _log = logs.get("clock_loop")
@@ -86,3 +91,41 @@ def _counts_of(running: RunningSegment) -> Counts:
     for supervisor in running.supervisors:
         counts = counts + supervisor.counters.latencies(supervisor.spec.slot).read()
     return counts
+
+
+def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
+    """Return a governor for each GPU; none where the node wants no loop."""
+    if node.clock_loop == "off":
+        return {}
+    return {gpu.uuid: Governor(gpu.uuid, gpu.model.clocks_mhz, node.clock_floor) for gpu in gpus}
+
+
+def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment]:
+    """Return the function that gives a segment's latency objective; reads profiles.
+
+    A request's latency counts from when it came to the router. At a stage of a pipeline it may so
+    be as long as all stages up to there may take, by the planner's split of the objective: else the
+    first stage's GPU would use up, at a low clock, what the others need.
+    """
+    parts = {
+        (name, variant_name): tuple(accumulate(latency_shares(load_stages(variant))))
+        for name, model in deployment.models.items()
+        for variant_name, variant in model.variants.items()
+        if variant.stages
+    }
+
+    def promised(config: WorkerConfig) -> GovernedSegment:
+        spec = config.spec
+        model = deployment.models[spec.model]
+        part = parts.get((spec.model, spec.variant), (1.0,))[spec.stage]
+        return GovernedSegment(
+            segment_id=spec.segment_id,
+            model=spec.model,
+            percentile=model.slo.percentile,
+            objective_s=part * model.slo.latency_s,
+            sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
+            costs=config.worker.costs,
+            processes=spec.processes,
+        )
+
+    return promised

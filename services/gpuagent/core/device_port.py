@@ -1,12 +1,50 @@
-"""What an agent cuts into slices, whatever it is: NVIDIA's GPUs, or the cores of this machine."""
+"""The port to a node's devices, NVIDIA's GPUs or the cores of this machine, and their energy."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol, Self
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, Self
 
-from services.gpuagent.core.energy_meter import MeterReading
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.kit.mig import Placement
+
+Method = Literal["counter", "integrated", "rapl", "model"]
+
+NO_METER: Final = "NO_METER"
+"""Reason of the error of a device that reports neither energy nor power, and never will."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """Energy and power of a whole device.
+
+    Attributes:
+        energy_j: Energy since the driver was loaded ("counter", "model") or since the first
+            reading ("integrated", "rapl"), J. It may restart with the driver or the agent.
+        power_w: Power now, W. None: the device reports energy only.
+        method: "counter": the GPU counts; "integrated": from power samples; "rapl": the CPU
+            counts; "model": not measured.
+        busy_core_s: CPU only: how long the cores whose energy this is were busy since the machine
+            started, with whatever, summed, s.
+    """
+
+    energy_j: float
+    power_w: float | None
+    method: Method
+    busy_core_s: float | None = None
+
+
+class Meter(Protocol):
+    """What counts energy."""
+
+    def energy_j(self) -> float:
+        """Return the energy since some fixed moment, J; it never falls.
+
+        Raises:
+            Unavailable: It cannot be read now.
+        """
+        ...
+
 
 IN_USE: Final = "NVML_IN_USE"
 """Reason of the error that says: a process still uses it, which may be over in a moment."""

@@ -58,7 +58,7 @@ class DesiredGpu:
 
 
 def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Transaction:
-    """Return the change that leads from `node`, as read back, to `desired`.
+    """Return the transaction that leads from `node`, as read back, to `desired`.
 
     GPUs that are not named are left alone.
 
@@ -73,12 +73,12 @@ def reconcile(desired: Sequence[DesiredGpu], node: Node) -> Transaction:
     return Transaction(tuple(filter(None, groups)))
 
 
-def gaps(change: Transaction, node: Node) -> tuple[str, ...]:
+def gaps(transaction: Transaction, node: Node) -> tuple[str, ...]:
     """Return the models with fewer segments in between than before and after, by name."""
     model_of = {each.spec.segment_id: each.spec.model for each in node.segments}
     count = Counter(model_of.values())
     first, least = Counter(count), Counter(count)
-    for group in change.groups:
+    for group in transaction.groups:
         for action in group:
             if isinstance(action, StopSegment) and action.segment_id in model_of:
                 count[model_of[action.segment_id]] -= 1

@@ -1,8 +1,8 @@
-"""What a change may say, what it touches, and what takes it back. Pure.
+"""What a transaction may contain, what it touches, and what undoes it. Pure.
 
 Every action requests a state, not a move: "exists", "runs", "is held at". So the way back from
-anywhere inside a change is itself a change, made of what it touches as that was before, and can be
-tried again and again.
+anywhere inside a transaction is itself a transaction, made of what it touches as that was before,
+and can be tried again and again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SlicePlace = tuple[str, Placement]
 
 @dataclass(frozen=True, slots=True)
 class PriorState:
-    """What a change touches, as it was.
+    """What a transaction touches, as it was.
 
     Attributes:
         slices: Did the slice exist?
@@ -51,20 +51,20 @@ class PriorState:
     mig_modes: Mapping[str, bool] = field(default_factory=dict)
 
 
-def check(change: Transaction, node: Node) -> None:
-    """Refuse a change that cannot be, before anything is done.
+def check(transaction: Transaction, node: Node) -> None:
+    """Refuse a transaction that cannot be, before anything is done.
 
     Raises:
         InvalidArgument: It names a thing twice, or a clock that the GPU does not have.
         NotFound: The node has no such GPU.
         FailedPrecondition: A slice was divided by another program.
     """
-    named = Counter(_thing(action) for action in change.actions)
+    named = Counter(_thing(action) for action in transaction.actions)
     twice = next((thing for thing, count in named.items() if count > 1), None)
     if twice is not None:
         raise InvalidArgument(f"change: names {' '.join(map(str, twice))} twice", field="change")
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
-    for action in change.actions:
+    for action in transaction.actions:
         uuid = gpu_of(action)
         if uuid and uuid not in gpus:
             raise NotFound(f"this node has no GPU {uuid}", field="gpu_uuid")
@@ -80,7 +80,7 @@ def check(change: Transaction, node: Node) -> None:
             )
 
 
-def outstanding(change: Transaction, node: Node) -> Transaction:
+def outstanding(transaction: Transaction, node: Node) -> Transaction:
     """Return what is still to be done; empty where the node is as the transaction requests."""
     there = _slots(node)
     running = {each.spec.segment_id for each in node.segments}
@@ -103,37 +103,37 @@ def outstanding(change: Transaction, node: Node) -> Transaction:
             case SetMigMode(uuid, enabled):
                 return gpus[uuid].mig_enabled == gpus[uuid].mig_pending == enabled
 
-    groups = (tuple(each for each in group if not done(each)) for group in change.groups)
-    return Transaction(tuple(filter(None, (_swept(change, node), *groups))))
+    groups = (tuple(each for each in group if not done(each)) for group in transaction.groups)
+    return Transaction(tuple(filter(None, (_swept(transaction, node), *groups))))
 
 
-def before(change: Transaction, node: Node) -> PriorState:
-    """Return what `change` touches as it is on `node`."""
+def before(transaction: Transaction, node: Node) -> PriorState:
+    """Return what `transaction` touches as it is on `node`."""
     there = _slots(node)
     running = {each.spec.segment_id: each.spec for each in node.segments}
     modes = {gpu.uuid: gpu.mig_enabled for gpu in node.gpus}
     return PriorState(
         slices={
             (each.gpu_uuid, each.placement): (each.gpu_uuid, each.placement) in there
-            for each in change.actions
+            for each in transaction.actions
             if isinstance(each, CreateSlice | DestroySlice)
         },
-        segments={name: running.get(name) for name in _segment_ids(change.actions)},
+        segments={name: running.get(name) for name in _segment_ids(transaction.actions)},
         clocks_mhz={
             each.gpu_uuid: node.clocks.held_mhz.get(each.gpu_uuid, 0)
-            for each in change.actions
+            for each in transaction.actions
             if isinstance(each, LockClock)
         },
         mig_modes={
             each.gpu_uuid: modes[each.gpu_uuid]
-            for each in change.actions
+            for each in transaction.actions
             if isinstance(each, SetMigMode)
         },
     )
 
 
 def undo(then: PriorState) -> Transaction:
-    """Return the change that leads back to `then` from wherever a change has got to."""
+    """Return the transaction that leads back to `then` from wherever a transaction has got to."""
     absent = (slot for slot, existed in then.slices.items() if not existed)
     present = (slot for slot, existed in then.slices.items() if existed)
     groups: tuple[tuple[Action, ...], ...] = (
@@ -185,15 +185,15 @@ def _segment_ids(actions: Iterable[Action]) -> Iterator[str]:
             yield action.segment_id
 
 
-def _swept(change: Transaction, node: Node) -> tuple[Action, ...]:
+def _swept(transaction: Transaction, node: Node) -> tuple[Action, ...]:
     """Return the removal of empty GPU instances that lie where slices are to come.
 
     A crash between the two calls that create a slice leaves one; nothing can run on it.
     """
-    named = {_thing(action) for action in change.actions}
+    named = {_thing(action) for action in transaction.actions}
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     found: dict[Action, None] = {}
-    for action in change.actions:
+    for action in transaction.actions:
         if isinstance(action, CreateSlice) and action.placement.profile != WHOLE:
             gpu = gpus[action.gpu_uuid]
             for leftover in gpu.leftovers:

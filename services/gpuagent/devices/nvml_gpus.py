@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pynvml
 
-from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from services.gpuagent.core.energy_meter import MeterReading
+from pydantic import TypeAdapter
+
+from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.mps_limits import thread_shares
 from services.gpuagent.energy.core.account import Account, SegmentAccount, WindowUse
 from services.gpuagent.energy.core.attribution import EnergyWindow, IdleShare, steered_w
@@ -66,6 +68,10 @@ class Reading:
     busy_core_s: float | None = None
 
 
+_ACCOUNT: Final = TypeAdapter(Account)
+_READING: Final = TypeAdapter(Reading)
+
+
 class GpuMeter:
     """The account of one GPU, kept in a file.
 
@@ -94,7 +100,11 @@ class GpuMeter:
         self._slot_sms: dict[int, tuple[str, float]] = {}
         data = read_json(path, version=VERSION)
         if data is not None:
-            self.account, self._last = _account(data["account"]), _reading(data["reading"])
+            for entry in data["account"]["segments"].values():
+                # Agents that did not count receipts left none to be made good.
+                entry.setdefault("granted_j", entry["active_j"])
+            self.account = _ACCOUNT.validate_python(data["account"])
+            self._last = _READING.validate_python(data["reading"])
 
     def read(
         self, meter: MeterReading | None, at_s: float, segments: Iterable[RunningSegment]
@@ -254,17 +264,3 @@ def _powers_w(own: Sequence[SlotProgress], active_j: float, owed_j: float) -> Ma
         for stint in own
         if stint.busy_s > 0 and stint.activity > 0
     }
-
-
-def _account(data: Mapping[str, Any]) -> Account:
-    segments = {name: _segment(entry) for name, entry in data["segments"].items()}
-    return Account(**{**data, "segments": segments})
-
-
-def _segment(data: Mapping[str, Any]) -> SegmentAccount:
-    # Agents that did not count receipts left none to be made good.
-    return SegmentAccount(**{"granted_j": data["active_j"], **data})
-
-
-def _reading(data: Mapping[str, Any]) -> Reading:
-    return Reading(**{**data, "cursors": tuple(Cursor(**entry) for entry in data["cursors"])})

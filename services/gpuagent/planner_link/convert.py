@@ -246,7 +246,7 @@ def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
     """Return the message of what was done."""
     groups = [
         steps_pb2.ActionGroup(actions=[_action(each) for each in group])
-        for group in value.change.groups
+        for group in value.transaction.groups
     ]
     return gpuagent_pb2.ReconfigureResponse(
         change=steps_pb2.Change(groups=groups), gaps=value.gaps, elapsed_s=value.elapsed_s

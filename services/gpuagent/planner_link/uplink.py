@@ -15,7 +15,7 @@ from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
 from services.gpuagent.planner_link.report_outbox import ReportOutbox
-from services.gpuagent.reconfigure.step_executor import StepExecutor
+from services.gpuagent.reconfigure.transactions import StepExecutor
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.rpc.reconnect import Reconnector

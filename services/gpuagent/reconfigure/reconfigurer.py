@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from services.gpuagent.core.model import Transaction
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.step_executor import StepExecutor
+from services.gpuagent.reconfigure.transactions import StepExecutor
 from services.kit.errors import FailedPrecondition
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfigured:
-    """What was done. Attributes: change, gaps (models with fewer segments meanwhile), elapsed_s."""
+    """What was done. Attributes: transaction, gaps (models short of segments), elapsed_s."""
 
-    change: Transaction
+    transaction: Transaction
     gaps: tuple[str, ...]
     elapsed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfigurer:
-    """Compares, then changes. Attributes: inventory (reads the node), steps (change it)."""
+    """Compares, then changes. Attributes: inventory (reads the node), steps (carry it out)."""
 
     inventory: Inventory
     steps: StepExecutor
@@ -31,11 +31,11 @@ class Reconfigurer:
     async def apply(
         self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool
     ) -> Reconfigured:
-        """Bring GPUs to a desired state, as one change.
+        """Bring GPUs to a desired state, as one transaction.
 
         Args:
             desired: GPUs that are not among them are left alone.
-            dry_run: Return the change without carrying it out.
+            dry_run: Return the transaction without carrying it out.
             allow_gap: A model may have fewer segments in between than before and after.
 
         Raises:
@@ -43,10 +43,10 @@ class Reconfigurer:
             ServiceError: It cannot be, or may not.
         """
         node = await self.inventory.read()
-        change = reconcile(desired, node)
-        missing = gaps(change, node)
+        transaction = reconcile(desired, node)
+        missing = gaps(transaction, node)
         if dry_run:
-            return Reconfigured(change, missing)
+            return Reconfigured(transaction, missing)
         self.steps.permissions.require()
         if missing and not allow_gap:
             raise FailedPrecondition(
@@ -54,7 +54,7 @@ class Reconfigurer:
                 "have fewer segments for a while; say allow_gap if others carry its load",
                 reason="CAPACITY_GAP",
             )
-        outcome = await self.steps.execute(change)
+        outcome = await self.steps.execute(transaction)
         if outcome.error is not None:
             raise outcome.error
-        return Reconfigured(change, missing, outcome.elapsed_s)
+        return Reconfigured(transaction, missing, outcome.elapsed_s)

@@ -1,13 +1,15 @@
-"""Carries out changes, one at a time, each as a whole or not at all."""
+"""Carries out transactions, one at a time, each as a whole or not at all, and reports outcomes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from services.gpuagent.core import transaction_rules
-from services.gpuagent.core.model import Action, StartSegment, Transaction
+from services.gpuagent.core.model import Action, Outcome, StartSegment, Transaction
+from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
 from services.gpuagent.reconfigure.inventory import Inventory
@@ -28,7 +30,7 @@ Failure = tuple[Action, ServiceError]
 
 
 class TransactionFailed(ServiceError):
-    """A change was undone. It carries the status of the action that failed first.
+    """A transaction was undone. It carries the status of the action that failed first.
 
     Attributes:
         not_restored: What could not be brought back; empty: the node is as it was before.
@@ -49,12 +51,12 @@ class TransactionFailed(ServiceError):
 
 
 class Transactions:
-    """The changes of one node.
+    """The transactions of one node.
 
     Args:
         actions: Carries out single actions.
         inventory: Reads the node.
-        journal: Remembers over a crash what the change in progress touches.
+        journal: Remembers over a crash what the transaction in progress touches.
         clock: Time.
         tasks: Owns transactions in progress: they outlive their callers.
     """
@@ -74,17 +76,17 @@ class Transactions:
         self._tasks = tasks
         self._turn = asyncio.Lock()
 
-    async def carry_out(self, change: Transaction) -> None:
-        """Bring the node to where `change` leads; nothing is done where it is there already.
+    async def carry_out(self, transaction: Transaction) -> None:
+        """Bring the node to where `transaction` leads; nothing is done where it is there already.
 
-        Where the caller is cancelled, the change ends after its present group, and is undone.
+        Where the caller is cancelled, the transaction ends after its present group, and is undone.
 
         Raises:
-            ChangeFailed: An action failed, and what had been done was undone.
+            TransactionFailed: An action failed, and what had been done was undone.
             ServiceError: It cannot be; nothing was done.
         """
         gone = asyncio.Event()
-        task = self._tasks.create_task(self._all_or_nothing(change, gone), name="change")
+        task = self._tasks.create_task(self._all_or_nothing(transaction, gone), name="transaction")
         try:
             error = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -94,7 +96,7 @@ class Transactions:
             raise error
 
     async def repair(self) -> tuple[str, ...]:
-        """Undo the change that an agent before this one ended in.
+        """Undo the transaction that an agent before this one ended in.
 
         Returns:
             What could not be brought back. It is not tried again: what is there then, is.
@@ -107,27 +109,27 @@ class Transactions:
             if then is None:
                 return ()
             lost = await self._back(then)
-            _log.warning("undid a change that a crash cut short", not_restored=lost)
+            _log.warning("undid a transaction that a crash cut short", not_restored=lost)
             await asyncio.to_thread(self._journal.clear)
             return lost
 
     async def _all_or_nothing(
-        self, change: Transaction, gone: asyncio.Event
+        self, transaction: Transaction, gone: asyncio.Event
     ) -> ServiceError | None:
         async with self._turn:
             try:
                 if not gone.is_set():
-                    await self._transact(change, gone)
+                    await self._transact(transaction, gone)
             except ServiceError as error:
                 return error
         return None
 
-    async def _transact(self, change: Transaction, gone: asyncio.Event) -> None:
+    async def _transact(self, transaction: Transaction, gone: asyncio.Event) -> None:
         node = await self._inventory.read()
-        transaction_rules.check(change, node)
-        for action in change.actions:
+        transaction_rules.check(transaction, node)
+        for action in transaction.actions:
             self._actions.check(action)
-        rest = transaction_rules.outstanding(change, node)
+        rest = transaction_rules.outstanding(transaction, node)
         if not rest.groups:
             return
         then = transaction_rules.before(rest, node)
@@ -147,9 +149,9 @@ class Transactions:
                 f"cannot write the journal, so nothing was changed: {error}"
             ) from error
 
-    async def _forward(self, change: Transaction, gone: asyncio.Event) -> list[Failure]:
+    async def _forward(self, transaction: Transaction, gone: asyncio.Event) -> list[Failure]:
         """Carry out group after group; stop after the first with a failure, and return it."""
-        for group in change.groups:
+        for group in transaction.groups:
             if gone.is_set():
                 return [(group[0], Cancelled("the caller has gone"))]
             failures = await self._at_once(group)
@@ -207,3 +209,39 @@ async def _tried(work: Awaitable[None]) -> ServiceError | None:
     except OSError as error:  # the disk does not take what must be remembered
         return Unavailable(str(error))
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class StepExecutor:
+    """Changes a node.
+
+    Attributes:
+        transactions: Carries them out.
+        clock: Time.
+        changed: Called after each change of the node.
+        permissions: Whether the agent may change its node.
+    """
+
+    transactions: Transactions
+    clock: Clock
+    changed: Callable[[], None]
+    permissions: Permissions = ALL_GRANTED
+
+    async def execute(self, step: Action | Transaction) -> Outcome:
+        """Do what a step says; whatever goes wrong is in the outcome."""
+        began_s = self.clock.monotonic()
+        transaction = step if isinstance(step, Transaction) else Transaction(((step,),))
+        error: ServiceError | None = None
+        try:
+            self.permissions.require()
+            await self.transactions.carry_out(transaction)
+        except ServiceError as failure:
+            error = failure
+        elapsed_s = self.clock.monotonic() - began_s
+        _log.info(
+            "step", actions=[str(action) for action in transaction.actions], ok=error is None,
+            error=error and error.message, elapsed_s=round(elapsed_s, 3),
+        )  # fmt: skip
+        self.changed()
+        lost = error.not_restored if isinstance(error, TransactionFailed) else ()
+        return Outcome(error, elapsed_s, lost)

@@ -1,7 +1,7 @@
-"""What an agent that was killed left: the segments that ran, and the change it was in.
+"""What an agent that was killed left: the segments that ran, and the transaction in progress.
 
 A segment's entry is on disk before the segment is announced, and stays until its last process has
-ended. A change's is on disk before its first action, and stays until it is done, or undone.
+ended. A transaction's is on disk before its first action, until it is done, or undone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.state_files import read_json, remove, write_json
 from services.kit.mig import Placement
-from services.kit.segment import MpsLimit, SegmentSpec
+from services.kit.segment import SegmentSpec
 
 VERSION: Final = 1
+_SPEC: Final = TypeAdapter(SegmentSpec)
 
 
 class SegmentJournal:
@@ -32,7 +35,7 @@ class SegmentJournal:
             FailedPrecondition: The file is damaged, or of another version.
         """
         data = read_json(self._path, version=VERSION)
-        return tuple(map(_spec, data["segments"])) if data else ()
+        return tuple(map(_SPEC.validate_python, data["segments"])) if data else ()
 
     def save(self, specs: Iterable[SegmentSpec]) -> None:
         """Replace the journal; it is on disk when this returns."""
@@ -41,13 +44,13 @@ class SegmentJournal:
 
 
 class TransactionJournal:
-    """What the change in progress touches, as it was. Calls block until the disk has it."""
+    """What the transaction in progress touches, as it was. Calls block until the disk has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> PriorState | None:
-        """Return what the change touches that the agent ended in, or None where it was in none.
+        """Return what the unfinished transaction touches; None: there is none.
 
         Raises:
             FailedPrecondition: The file is damaged, or of another version.
@@ -56,7 +59,7 @@ class TransactionJournal:
         return None if data is None else _before(data)
 
     def save(self, then: PriorState) -> None:
-        """A change begins; this is on disk when the call returns."""
+        """A transaction begins; this is on disk when the call returns."""
         slices = [
             {"gpu_uuid": uuid, "placement": asdict(placement), "existed": existed}
             for (uuid, placement), existed in then.slices.items()
@@ -75,7 +78,7 @@ class TransactionJournal:
         )
 
     def clear(self) -> None:
-        """No change is in progress any more."""
+        """No transaction is in progress any more."""
         remove(self._path)
 
 
@@ -85,12 +88,9 @@ def _before(data: dict[str, Any]) -> PriorState:
             (entry["gpu_uuid"], Placement(**entry["placement"])): entry["existed"]
             for entry in data["slices"]
         },
-        segments={name: spec and _spec(spec) for name, spec in data["segments"].items()},
+        segments={
+            name: spec and _SPEC.validate_python(spec) for name, spec in data["segments"].items()
+        },
         clocks_mhz=data["clocks_mhz"],
         mig_modes=data["mig_modes"],
     )
-
-
-def _spec(data: dict[str, Any]) -> SegmentSpec:
-    limits = tuple(MpsLimit(**each) for each in data.get("limits", ()))
-    return SegmentSpec(**{**data, "placement": Placement(**data["placement"]), "limits": limits})

@@ -180,20 +180,20 @@ class Segments:
             for segment_id in tuple(self._running):
                 tasks.create_task(self.stop(segment_id, grace_s), name=f"stop {segment_id}")
 
-    async def adopt(self, draw: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
+    async def adopt(self, build: Callable[[SegmentSpec], Awaitable[WorkerConfig]]) -> None:
         """Take over what an agent before this one left, according to its journal.
 
         Workers that run are kept, those that do not are started; segments that cannot be any more
         (their slice is gone) are dropped, and workers that no entry knows are ended.
 
         Args:
-            draw: Gives the configuration of a segment's workers, or raises ServiceError.
+            build: Gives the configuration of a segment's workers, or raises ServiceError.
         """
         found = await asyncio.to_thread(processes.running, self._allocator.folder)
         adopted: set[Path] = set()
         for spec in await asyncio.to_thread(self._journal.load):
             try:
-                config = await draw(spec)
+                config = await build(spec)
                 await self._sharing.host(config, partial(self._end_found, spec, found))
                 running = self._launch(config, found)
             except ServiceError as error:

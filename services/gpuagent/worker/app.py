@@ -19,9 +19,8 @@ from services.gpuagent.worker.batch_executor import BatchExecutor
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
-from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.executor import LanguageModel, SlotExecutor
 from services.gpuagent.worker.generative.llama import Llama
-from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import WorkerDevice
 from services.gpuagent.worker.intake import Intake, Job

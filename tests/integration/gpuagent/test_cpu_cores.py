@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import cpu_geometry
-from services.gpuagent.core.device_port import IN_USE, Devices
-from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.device_port import IN_USE, Devices, MeterReading
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.device_port import MeterReading
 from tests.support.gpuagent.metered_gpu import IDLE_W, Bench
 
 

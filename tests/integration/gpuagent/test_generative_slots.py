@@ -15,9 +15,8 @@ from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import opened
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
-from services.gpuagent.worker.generative.executor import SlotExecutor
+from services.gpuagent.worker.generative.executor import LanguageModel, SlotExecutor
 from services.gpuagent.worker.generative.llama import DecodeStep, Heard
-from services.gpuagent.worker.generative.model import LanguageModel
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.intake import Timing

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.energy.core.attribution import IdleShare
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu

@@ -171,7 +171,7 @@ def test_a_disk_that_takes_no_journal_stops_the_change_before_it_begins(
         def full(_then: PriorState) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(agent.changes._journal, "save", full)
+        monkeypatch.setattr(agent.transactions._journal, "save", full)
         outcome = await agent.do(Transaction(((CreateSlice(uuid, LEFT),),)))
 
         assert outcome.error is not None

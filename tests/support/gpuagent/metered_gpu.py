@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from services.gpuagent.core.energy_meter import MeterReading
+from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.core.worker_spec import WorkerSpec

@@ -27,8 +27,7 @@ from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.step_executor import StepExecutor
-from services.gpuagent.reconfigure.transactions import Transactions
+from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
@@ -257,7 +256,7 @@ class Agent:
     inventory: Inventory
     segments: Segments
     steps: StepExecutor
-    changes: Transactions
+    transactions: Transactions
 
     async def node(self) -> Node:
         """Return the node as the agent reads it back."""
@@ -298,8 +297,10 @@ def _wired(world: World, device: DeviceThread, keeping: asyncio.TaskGroup) -> Ag
     )
     actions = Actions(device, segments, config_builder, clocks, modes, clock)
     undo_log = TransactionJournal(folder / "change.json")
-    changes = Transactions(actions, inventory, undo_log, clock, keeping)
-    return Agent(device, inventory, segments, StepExecutor(changes, clock, lambda: None), changes)
+    transactions = Transactions(actions, inventory, undo_log, clock, keeping)
+    return Agent(
+        device, inventory, segments, StepExecutor(transactions, clock, lambda: None), transactions
+    )
 
 
 async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
@@ -313,8 +314,8 @@ async def live(world: World, body: Callable[[Agent], Awaitable[None]]) -> bool:
             agent = _wired(world, device, keeping)
             clocks = agent.inventory.clocks
             await clocks.restore()
-            await agent.segments.adopt(agent.changes._actions.worker_config)
-            await agent.changes.repair()
+            await agent.segments.adopt(agent.transactions._actions.worker_config)
+            await agent.transactions.repair()
             await body(agent)
             for segment in agent.segments._running.values():
                 for task in segment.tasks:

@@ -13,8 +13,7 @@ from typing import Final, Self
 
 import psutil
 
-from services.gpuagent.core.device_port import IN_USE
-from services.gpuagent.core.energy_meter import Meter, MeterReading, Method
+from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Method
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import Permissions

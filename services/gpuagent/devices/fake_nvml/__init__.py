@@ -1,10 +1,10 @@
 """Simulated GPUs below NVML's C functions, with pynvml unmodified above them."""
 
-from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
+from services.gpuagent.devices.fake_nvml.fake_node import ROOT, UNPRIVILEGED, Right
 from services.gpuagent.devices.fake_nvml.library import FakeNvml, gpu_uuid, install
-from services.gpuagent.devices.fake_nvml.rights import ROOT, UNPRIVILEGED, Right
 
 __all__ = [
     "ROOT",

@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
-from services.gpuagent.devices.fake_nvml.fake_node import FakeNode, Handle
-from services.gpuagent.devices.fake_nvml.rights import UNPRIVILEGED, Right
+from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED, FakeNode, Handle, Right
 from services.kit.telemetry import logs
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])

@@ -32,8 +32,13 @@ from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
-from services.gpuagent.devices.fake_nvml.fake_node import FakeNode, Handle
-from services.gpuagent.devices.fake_nvml.rights import MIG_CHANGE, MIG_READ, Right
+from services.gpuagent.devices.fake_nvml.fake_node import (
+    MIG_CHANGE,
+    MIG_READ,
+    FakeNode,
+    Handle,
+    Right,
+)
 from services.kit.mig import SliceKind
 from services.kit.units import BYTES_PER_MIB
 

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml.core import mig_rules, power_capping
-from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
     GpuInstance,
@@ -16,7 +15,7 @@ from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     Incident,
 )
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.core.sensors import Sensors
+from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, Sensors
 from services.gpuagent.devices.fake_nvml.store import Store
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import SliceKind

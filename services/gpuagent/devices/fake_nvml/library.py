@@ -12,14 +12,13 @@ from uuid import UUID, uuid4, uuid5
 import pynvml
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
+from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.exports import exports
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
-from services.gpuagent.devices.fake_nvml.fake_node import FakeNode
-from services.gpuagent.devices.fake_nvml.rights import ROOT, Right
+from services.gpuagent.devices.fake_nvml.fake_node import ROOT, FakeNode, Right
 from services.gpuagent.devices.fake_nvml.store import Kept, Store
 from services.kit.errors import NotFound
 

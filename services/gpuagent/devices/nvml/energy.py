@@ -7,10 +7,35 @@ from typing import Any
 
 import pynvml
 
-from services.gpuagent.core.energy_meter import NO_METER, MeterReading
+from services.gpuagent.core.device_port import NO_METER, MeterReading
 from services.gpuagent.devices.nvml.errors import translated
-from services.gpuagent.devices.nvml.power_integral import PowerIntegral
 from services.kit.errors import FailedPrecondition
+
+
+class PowerIntegral:
+    """Sums power samples by the trapezoid rule.
+
+    It is as good as the samples are dense: whatever happens between two of them is taken as a
+    straight line.
+    """
+
+    def __init__(self) -> None:
+        self._energy_j = 0.0
+        self._last: tuple[float, float] | None = None
+
+    def add(self, now_s: float, power_w: float) -> float:
+        """Take a sample; return the energy since the first one, J.
+
+        Args:
+            now_s: Monotonic time, s; never less than the last sample's.
+            power_w: Power now, W.
+        """
+        if self._last is not None:
+            last_s, last_w = self._last
+            self._energy_j += (now_s - last_s) * (last_w + power_w) / 2
+        self._last = (now_s, power_w)
+        return self._energy_j
+
 
 _MISSING = (pynvml.NVMLError_NotSupported, pynvml.NVMLError_FunctionNotFound)
 

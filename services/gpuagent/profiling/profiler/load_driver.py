@@ -1,4 +1,4 @@
-"""Keeps every worker of a segment busy, and takes down what each batch took."""
+"""Keeps every worker of a segment busy, with made-up requests, and records each batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ import grpc
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from services.gpuagent.profiling.core.samples import Effort, Samples, Summary, Timed
-from services.gpuagent.profiling.profiler import payload
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
+
+
+import numpy as np
+
+from inference import grpc_service_pb2 as oip
+from services.gpuagent.worker import tensors
+from services.gpuagent.worker.tensors import Array
 
 IN_FLIGHT: Final = 2
 """Batches per worker: one runs while the next waits, so that no worker is ever idle."""
@@ -63,7 +69,7 @@ async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) 
         call: Call = WorkerServiceStub(channel).Execute(wait_for_ready=True)
         try:
             hello = (await _read(call)).hello
-            work = payload.request(hello.metadata, hello.model, samples.items)
+            work = request(hello.metadata, hello.model, samples.items)
             await call.write(pb.ExecuteRequest(work=[_work(n, work) for n in range(IN_FLIGHT)]))
             next_id = IN_FLIGHT
             while not samples.enough(clock.monotonic()):
@@ -99,3 +105,47 @@ def _timed(result: pb.Result) -> Timed:
 
 def _failed(message: str) -> FailedPrecondition:
     return FailedPrecondition(message, reason="DID_NOT_RUN")
+
+
+_FLOATS: Final = ("FP16", "FP32", "FP64")
+
+
+def request(metadata: bytes, model: str, items: int, *, seed: int = 0) -> bytes:
+    """Return a serialized ModelInferRequest of `items` items.
+
+    Floats are drawn from [0, 1); all else is 0, a valid index and token. Free dimensions besides
+    the first are 1.
+
+    Args:
+        metadata: A serialized ModelMetadataResponse.
+        model: What clients call it.
+        items: First dimension of every input, >= 1.
+        seed: Of the floats.
+
+    Raises:
+        FailedPrecondition: The model takes another number of items only.
+    """
+    described = oip.ModelMetadataResponse.FromString(metadata)
+    generator = np.random.default_rng(seed)
+    message = oip.ModelInferRequest(model_name=model)
+    for tensor in described.inputs:
+        first, *rest = tensor.shape or (items,)
+        if first not in (-1, items):
+            raise FailedPrecondition(
+                f"{model} takes batches of {first} only: its input {tensor.name!r} has a first "
+                "dimension that is fixed",
+                reason="FIXED_BATCH",
+            )
+        shape = [items, *(max(size, 1) for size in rest)] if tensor.shape else []
+        message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=shape)
+        array = _values(tensor.datatype, shape, generator)
+        message.raw_input_contents.append(tensors.encode(array, tensor.datatype))
+    return message.SerializeToString()
+
+
+def _values(datatype: str, shape: list[int], generator: np.random.Generator) -> Array:
+    if datatype in _FLOATS:
+        return generator.random(shape)
+    if datatype == tensors.BYTES:
+        return np.full(shape, "", dtype=object)
+    return np.zeros(shape)

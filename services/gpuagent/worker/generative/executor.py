@@ -1,4 +1,4 @@
-"""The worker's core for language models: every slot takes the next request when it is free.
+"""A language model and the worker's core for it: a free slot takes the next request.
 
 Continuous batching: no request waits for the longest answer of a batch, and a slot freed by
 an end, a cancellation or a deadline, is another request's at the next token.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from typing import Final
 
+from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
+from services.gpuagent.worker.generative import prompts
 from services.gpuagent.worker.generative.generation import Generation
-from services.gpuagent.worker.generative.model import LanguageModel
+from services.gpuagent.worker.generative.llama import Heard, Llama
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
 from services.gpuagent.worker.gpu_slot import Ran
@@ -24,6 +27,38 @@ from services.kit.clock import Clock
 from services.kit.errors import ServiceError
 from services.kit.request_cost import Cost, Usage
 from services.kit.telemetry import logs
+
+
+class LanguageModel:
+    """llama.cpp, with the threads that wait for it.
+
+    Args:
+        llama: The loaded file.
+        how: Its context and defaults.
+        threads: As many as there are slots.
+    """
+
+    def __init__(self, llama: Llama, how: Generative, threads: Executor) -> None:
+        self._llama = llama
+        self._how = how
+        self._threads = threads
+        self.metadata = prompts.metadata()
+        self.decoupled = True
+
+    def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
+        """Read and check a request; see `prompts.read`."""
+        return prompts.read(data, self._how)
+
+    async def generate(self, prompt: Prompt, heard: Heard) -> str:
+        """Generate text; see `Llama.generate`."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._llama.generate, prompt, heard)
+
+    async def failure(self) -> str:
+        """Wait for ever: what llama.cpp does not survive ends the process."""
+        await asyncio.Event().wait()
+        return ""
+
 
 _log = logs.get("worker")
 

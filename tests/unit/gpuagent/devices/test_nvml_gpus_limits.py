@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from services.gpuagent.core.energy_meter import NO_METER
+from services.gpuagent.core.device_port import NO_METER
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, FakeNvml, InjectedFault
+from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml.errors import translated
-from services.gpuagent.devices.nvml.power_integral import PowerIntegral
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,

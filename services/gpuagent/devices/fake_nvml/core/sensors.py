@@ -1,15 +1,63 @@
-"""Power and energy of one simulated GPU, with the habits of the real sensors."""
+"""Power and energy of one simulated GPU, by the work on it, with the habits of real sensors."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from services.gpuagent.core.gpu_types import GpuTable
-from services.gpuagent.devices.fake_nvml.core.activity import ActivityMeter
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState
+
+
+class ActivityMeter(Protocol):
+    """The work on one simulated GPU, as the process that does it measures it."""
+
+    def energy_j(self) -> float:
+        """Return the active energy since the meter was made, work in progress included, J."""
+        ...
+
+    def power_w(self) -> float:
+        """Return the active power drawn now, W; idle power is apart."""
+        ...
+
+    def busy(self, slice_uuid: str) -> bool:
+        """Return whether a live process holds a slice.
+
+        Args:
+            slice_uuid: A MIG UUID, or the GPU's where it is not cut.
+        """
+        ...
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        """Learn the SM clock.
+
+        Args:
+            ratio: Clock in force over the highest, 0 < ratio <= 1.
+        """
+        ...
+
+
+class NoActivity:
+    """A GPU on which nothing ever runs."""
+
+    def energy_j(self) -> float:
+        """Return 0 J."""
+        return 0.0
+
+    def power_w(self) -> float:
+        """Return 0 W."""
+        return 0.0
+
+    def busy(self, slice_uuid: str) -> bool:
+        """Return False."""
+        del slice_uuid
+        return False
+
+    def set_clock_ratio(self, ratio: float) -> None:
+        """Do nothing: no work runs at any clock."""
+
 
 ENERGY_TICK_S: Final = 0.1
 """The energy counter of real boards is brought up to date every 10 to 100 ms (zeus#181)."""
