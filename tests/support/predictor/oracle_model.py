@@ -1,4 +1,4 @@
-"""Knowledge of lengths that owes nothing to a trained file."""
+"""Length models without a trained file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ class Oracle(LengthModels):
     """Knows every length of the model "m": the number that is the prompt; 50 where it is none."""
 
     def __init__(self) -> None:
-        self._edges_tokens: defaultdict[str, tuple[float, float, float, float]] = defaultdict(
-            lambda: EDGES_TOKENS
-        )
+        self._edges_tokens: Mapping[str, tuple[float, ...]] = defaultdict(lambda: EDGES_TOKENS)
 
     def predict(self, served_model: str, prompt: str, vector: Vector) -> Estimate:
         assert vector.ndim == 1
