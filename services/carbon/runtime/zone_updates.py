@@ -23,16 +23,16 @@ async def update_zone(
         updated: Set by live sources after each reading; with it there is no last change.
     """
     while True:
-        waits: list[Coroutine[Any, Any, object]] = []
         change = monitor.next_change()
+        waits: list[Coroutine[Any, Any, object]] = []
         if change is not None:
             waits.append(grid_clock.sleep((change - grid_clock.now()).total_seconds()))
-        if updated is not None:
-            waits.append(updated.wait())
-        if not waits:
+        elif updated is None:
             return
-        await _first(waits)
-        if updated is not None:
+        if updated is None:
+            await waits[0]
+        else:
+            await _first([*waits, updated.wait()])
             updated.clear()
         monitor.advance(grid_clock.now())
         latest = monitor.latest
