@@ -1,4 +1,4 @@
-"""Asking one service whether it serves."""
+"""Checks the health of one service."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ app = typer.Typer(
     help=(
         "Carbon-aware ML inference serving on GPUs.\n\n"
         "Start with `cinquefoil demo`: a day of the grid in a minute. Then `cinquefoil up` starts "
-        "what cinquefoil.yaml describes, `cinquefoil infer digits` asks it something, and "
+        "what cinquefoil.yaml describes, `cinquefoil infer digits` sends it a request, and "
         "`cinquefoil status` and `cinquefoil plan list` show what it does and why."
     ),
     no_args_is_help=True,

@@ -34,7 +34,7 @@ def request_of(
     """Return a request with one raw input tensor.
 
     Args:
-        model: Model to ask.
+        model: Model that is to answer.
         name: Its input's name.
         datatype: Its datatype, for example "FP32"; the array is cast to it.
         array: Values, batch dimension first.

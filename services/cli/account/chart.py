@@ -95,7 +95,7 @@ def draw(entries: Iterable[AccountEntry], by: str, path: Path) -> None:
 
 
 def _stacked(found: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
-    """Return what is nobody's at the bottom, then the largest, then the others together."""
+    """Return what no model used at the bottom, then the largest, then the others together."""
     nobodys = found.pop(_NOBODYS, None)
     names = sorted(found, key=lambda name: -float(found[name].sum()))
     shown, rest = names[: len(_COLOURS)], names[len(_COLOURS) :]

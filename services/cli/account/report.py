@@ -49,7 +49,7 @@ class Row:
 
     @property
     def sci_gco2e(self) -> float:
-        """Operational and embodied carbon, with the share of idle energy that is told, gCO2e."""
+        """Operational and embodied carbon, with the charged share of idle energy, gCO2e."""
         return self["carbon_gco2e"] + self["embodied_gco2e"] + self["idle_share_gco2e"]
 
     @property
@@ -78,7 +78,7 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
     """Return a row per model, node or zone, in order of name, and the total.
 
     What no model used is two rows at the end: idle energy and unattributed energy. The total is the
-    sum of all rows. Models are told their shares of idle energy; nodes, zones and the total have
+    sum of all rows. Models have their shares of idle energy; nodes, zones and the total have
     all of it already.
 
     Args:
@@ -104,7 +104,7 @@ def _without_shares(row: Row) -> Row:
 
 
 def _nobodys(row: Row) -> Iterator[Row]:
-    """Yield what no model used in two; what was embodied in GPUs meanwhile is told as idle."""
+    """Yield two rows of what no model used; carbon embodied in GPUs meanwhile counts as idle."""
     none = Row("").figures
     for name, joules, grams in (
         (IDLE, "idle_j", "idle_gco2e"),

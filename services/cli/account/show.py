@@ -30,7 +30,7 @@ _BY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for.
+    """The options of the command.
 
     Attributes:
         since, until: From when to when, whole hours.
@@ -47,7 +47,7 @@ class Asked:
 
 
 async def show(config: Path, asked: Asked) -> None:
-    """Print the account of a window, and draw it where that is asked for."""
+    """Print the account of a window, and draw it on request."""
     if asked.plot is not None:
         asked.plot.parent.mkdir(parents=True, exist_ok=True)
     request = pb.ReadAccountRequest(by=_BY[asked.by])

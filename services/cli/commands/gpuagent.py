@@ -1,4 +1,4 @@
-"""`cinquefoil gpuagent ...`: the agent of a node, and what an operator asks of its GPUs."""
+"""`cinquefoil gpuagent ...`: the agent of a node, and its GPUs for an operator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def export(config: Config = DEPLOYMENT, node: NodeName = "") -> None:
 async def diff(
     file: File, config: Config = DEPLOYMENT, node: NodeName = "", json: Json = False
 ) -> None:
-    """Print the steps from what is to what FILE asks for; exit status 3 where there are any."""
+    """Print the steps from the present state to FILE's; exit status 3 where there are any."""
     from services.cli.desired import agent_calls
 
     name = named_node(node, config)
@@ -55,7 +55,7 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     ] = False,
     json: Json = False,
 ) -> None:
-    """Bring GPUs to what FILE asks for, all of it or nothing; what may stay is not touched.
+    """Bring GPUs to the state in FILE, all of it or nothing; what may stay is not touched.
 
     Where a step fails, everything done is undone; so it is on ctrl-c. A planner that runs plans
     on from what it finds: pin or stop it first.
@@ -102,6 +102,6 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     asked = (gpus, instances, profiles, placements)
     if sum((*asked, json)) > 1:
-        raise typer.BadParameter("ask for one list, or --json")
+        raise typer.BadParameter("choose one list, or --json")
     listing = next((kind for kind, wanted in zip(Listing, asked, strict=True) if wanted), None)
     show(config, named_node(node, config), listing, as_json=json)

@@ -35,12 +35,12 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         str,
         typer.Option(help="As shares of the highest; 1 always is. Default: planner.clock_ratios."),
     ] = "",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Least time per point.")] = 2.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Minimum time per point.")] = 2.0,
     too_slow: Annotated[
         float, typer.Option(min=0, help="Multiple of the SLO beyond which nothing is measured.")
     ] = 2.0,
     out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what OUT holds.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue with what OUT holds.")] = False,
     force_idle: ForceIdle = False,
     compare: Annotated[
         Tables | None,
@@ -52,7 +52,7 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
 
     The agent keeps the planner off the GPU meanwhile, and afterwards makes it what it was. Slices,
     batch sizes, processes and clocks that cannot matter are left out. Every point is on disk
-    before the next begins: after ctrl-c, --resume goes on.
+    before the next begins: after ctrl-c, --resume continues.
     """
     from services.cli.profile import run
     from services.cli.profile.request import Request

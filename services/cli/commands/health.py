@@ -15,7 +15,7 @@ async def health(
     ],
     config: Config = DEPLOYMENT,
 ) -> None:
-    """Ask one service whether it serves (grpc.health.v1); exit status 1 where it does not."""
+    """Check that one service serves (grpc.health.v1); exit status 1 where it does not."""
     from services.cli.health import check
 
     await check(config, service)

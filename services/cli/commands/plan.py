@@ -1,4 +1,4 @@
-"""`cinquefoil plan ...`: what was decided, why, what else there was, and orders."""
+"""`cinquefoil plan ...`: what was decided, why, what the alternatives were, and orders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Goal(StrEnum):
 app = typer.Typer(
     name="plan",
     help=(
-        "What was decided, why, and what else there was.\n\n"
+        "Plans: what was decided, why, and what the alternatives were.\n\n"
         "See before you act: `plan dry-run` decides without acting, now or under other "
         "circumstances; `plan apply` carries its plan out. `plan explain` says what binds a plan "
         "and what the runner-up loses, `plan diff` what changes between two. `plan pin` holds "
@@ -37,7 +37,7 @@ async def list_(
     config: Config = DEPLOYMENT,
     json: Json = False,
     limit: Annotated[
-        int, typer.Option("-n", "--limit", min=1, max=1000, help="Most plans to show.")
+        int, typer.Option("-n", "--limit", min=1, max=1000, help="Maximum number of plans to show.")
     ] = 20,
 ) -> None:
     """List the newest plans: what each expected, what was seen, and the deviation."""
@@ -204,12 +204,13 @@ async def apply(
 @app.command()
 async def pin(
     version: Annotated[
-        int, typer.Argument(min=0, max=LAST_VERSION, help="The active plan; 0: whichever is.")
+        int,
+        typer.Argument(min=0, max=LAST_VERSION, help="The active plan; 0: whichever is active."),
     ] = 0,
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Hold the active plan: nothing is planned anew until `plan unpin`, over restarts too."""
+    """Hold the active plan: no re-planning until `plan unpin`, over restarts too."""
     from services.cli.plan.orders import pin_plan
 
     await pin_plan(config, version, as_json=json)
@@ -217,7 +218,7 @@ async def pin(
 
 @app.command()
 async def unpin(config: Config = DEPLOYMENT, json: Json = False) -> None:
-    """Let the planner plan anew by itself again."""
+    """Let the planner re-plan by itself again."""
     from services.cli.plan.orders import unpin_plan
 
     await unpin_plan(config, as_json=json)

@@ -40,7 +40,7 @@ def serve(
 
 @app.command()
 async def status(config: Config = DEPLOYMENT, json: Json = False) -> None:
-    """Show what was foretold, by whom, how fast, and how often the class was right."""
+    """Show predictions by source: how many, how fast, and how often the class was right."""
     from services.cli.predictor.queries import status as work
 
     await work(config, as_json=json)
@@ -55,7 +55,7 @@ async def forget(
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All prompts of all models.")] = False,
 ) -> None:
-    """Delete what is remembered of prompts, from memory and from the disk."""
+    """Delete what the predictor remembers of prompts, from memory and from the disk."""
     from cinquefoil.predictor.v1.predictor_pb2 import ForgetRequest
     from services.cli.console.durations import seconds
     from services.cli.predictor.queries import forget as work
@@ -80,10 +80,10 @@ def train(
     test_share: Annotated[
         float, typer.Option(min=0.05, max=0.5, help="Part of the prompts kept to test with.")
     ] = 0.2,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses them, and draws weights.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of split and weights.")] = 0,
     json: Json = False,
 ) -> None:
-    """Train a predictor of output lengths on your own log, and say how good it is.
+    """Train a predictor of output lengths on your own log, and measure how good it is.
 
     No prompt is both trained and tested with. Simple predictors are trained beside it: what does
     not beat them is not worth its milliseconds. `predictor.model` in cinquefoil.yaml names the
@@ -106,7 +106,7 @@ def evaluate(
     ),
     json: Json = False,
 ) -> None:
-    """Say how good a predictor is on answers it was not trained with.
+    """Measure how good a predictor is on answers that it was not trained with.
 
     Classes are cut at the percentiles of the answers in the file.
     """

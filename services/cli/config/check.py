@@ -185,7 +185,7 @@ def _disciplines(deployment: Deployment) -> Iterator[Finding]:
         if model.discipline == "ssjf" and deployment.predictor is None:
             yield (
                 ("models", name, "discipline"),
-                "ssjf orders by what a predictor foretells; add a section `predictor`",
+                "ssjf orders requests by predicted length; add a section `predictor`",
             )
 
 

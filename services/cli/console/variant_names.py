@@ -13,7 +13,7 @@ Namer = Callable[[str, str, int], str]
 
 
 def namer(parts: Iterable[Part]) -> Namer:
-    """Return the function that names parts; a pipeline's stages are told apart by number."""
+    """Return the function that names parts; a pipeline's stages are numbered."""
     pipelines = {(model, variant) for model, variant, stage in parts if stage}
 
     def name(model: str, variant: str, stage: int) -> str:

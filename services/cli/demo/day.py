@@ -28,7 +28,7 @@ async def pass_day(
     """Send the whole load to every run; return when each request has ended.
 
     Args:
-        runs: By suite; their tallies and samples are filled.
+        runs: By suite; their stats and samples are filled.
         grid: Is kept up to date meanwhile.
         plan: The load.
         clock: Real time.

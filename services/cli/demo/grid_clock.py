@@ -1,4 +1,4 @@
-"""The grid's clock and intensity, as the carbon service tells them."""
+"""The grid's clock and intensity, as the carbon service reports them."""
 
 from __future__ import annotations
 

@@ -54,22 +54,22 @@ async def send(
             due_s = start_s + arrival.at_s
             await clock.sleep(due_s - clock.monotonic())
             for name, run in runs.items():
-                run.tally.sent += 1
+                run.stats.sent += 1
                 one = _one(run, images, arrival.image, due_s, clock)
                 requests.create_task(one, name=f"demo.{name}.{number}")
 
 
 async def _one(run: SuiteRun, images: Images, image: int, due_s: float, clock: Clock) -> None:
-    tally = run.tally
+    stats = run.stats
     try:
         response: Any = await run.clients.inference.ModelInfer(
             images.requests[image], timeout=TIMEOUT_S
         )
         label = int(outputs_of(response)["label"][0])
     except ServiceError as error:
-        tally.lose(f"{error.status}: {error.message}")
+        stats.lose(f"{error.status}: {error.message}")
     except (KeyError, ValueError, IndexError) as error:
-        tally.lose(f"unreadable answer: {error!r}")
+        stats.lose(f"unreadable answer: {error!r}")
     else:
         latency_s = clock.monotonic() - due_s
-        tally.answer(latency_s, correct=label == int(images.labels[image]))
+        stats.answer(latency_s, correct=label == int(images.labels[image]))

@@ -49,26 +49,26 @@ class Progress(Live):
         for name in ("power", "p95", "answered", "lost"):
             table.add_column(name, justify="right")
         for name, run in self._runs.items():
-            last, tally = run.samples[-1], run.tally
+            last, stats = run.samples[-1], run.stats
             table.add_row(
                 _TITLES[name],
                 str(last.plan),
                 layout(last),
                 f"{last.power_w:.0f} W",
-                f"{tally.quantile_s(95) * 1e3:.0f} ms",
-                str(tally.answered),
-                str(tally.lost),
+                f"{stats.quantile_s(95) * 1e3:.0f} ms",
+                str(stats.answered),
+                str(stats.lost),
             )
         return Group(Text(self._grid_now(), style="bold"), bar, table)
 
     def _line(self) -> str:
         parts = [self._grid_now()]
         for name, run in self._runs.items():
-            last, tally = run.samples[-1], run.tally
+            last, stats = run.samples[-1], run.stats
             parts.append(
                 f"{_TITLES[name]}: plan {last.plan}, {layout(last)}, {last.power_w:.0f} W, "
-                f"p95 {tally.quantile_s(95) * 1e3:.0f} ms, {tally.answered} answered, "
-                f"{tally.lost} lost"
+                f"p95 {stats.quantile_s(95) * 1e3:.0f} ms, {stats.answered} answered, "
+                f"{stats.lost} lost"
             )
         return " | ".join(parts)
 

@@ -14,7 +14,7 @@ from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.console.tables import table
 from services.cli.demo.sample import Sample
-from services.local.demo.load import Tally
+from services.local.demo.load import RequestStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +48,26 @@ class Figures:
 
 
 def figures(
-    tally: Tally, before: Sample, after: Sample, plans: Sequence[Plan], slo_latency_s: float
+    stats: RequestStats, before: Sample, after: Sample, plans: Sequence[Plan], slo_latency_s: float
 ) -> Figures:
     """Return a suite's figures.
 
     Args:
-        tally: Every request sent.
+        stats: Every request sent.
         before: Sample at the load's start.
         after: Sample after the last answer.
         plans: Plans from the one in force at the start on.
         slo_latency_s: Latency objective, s.
     """
-    answered = max(tally.answered, 1)
+    answered = max(stats.answered, 1)
     return Figures(
-        sent=tally.sent,
-        answered=tally.answered,
-        lost=tally.sent - tally.answered,
-        p50_ms=tally.quantile_s(50) * 1e3,
-        p95_ms=tally.quantile_s(95) * 1e3,
+        sent=stats.sent,
+        answered=stats.answered,
+        lost=stats.sent - stats.answered,
+        p50_ms=stats.quantile_s(50) * 1e3,
+        p95_ms=stats.quantile_s(95) * 1e3,
         slo_ms=slo_latency_s * 1e3,
-        accuracy=tally.accuracy,
+        accuracy=stats.accuracy,
         energy_j_per_request=(after.energy_j - before.energy_j) / answered,
         carbon_gco2e_per_request=(after.carbon_gco2e - before.carbon_gco2e) / answered,
         gpus=sum(

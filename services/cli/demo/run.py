@@ -72,7 +72,7 @@ async def demo(config: Path, options: Options) -> bool:
         console.print("Stopping the suites", highlight=False)
     console.print(report.render(figures["base"], figures["cinquefoil"]))
     for name, run in runs.items():
-        for reason, count in run.tally.losses.most_common(3):
+        for reason, count in run.stats.losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
     console.print(f"{options.out}/report.json, {options.out}/timeline.png", highlight=False)
     return all(one.lost == 0 for one in figures.values())
@@ -134,7 +134,7 @@ async def _day(
     for name, run in runs.items():
         first, last = run.samples[0], run.samples[-1]
         plans = await plans_since(run.clients, first.plan)
-        figures[name] = report.figures(run.tally, first, last, plans, model.slo.latency_s)
+        figures[name] = report.figures(run.stats, first, last, plans, model.slo.latency_s)
     report.write(options.out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
     variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)

@@ -10,7 +10,7 @@ from datetime import datetime
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import Clients, first
 from services.local.demo.demo_models import MODEL
-from services.local.demo.load import Tally
+from services.local.demo.load import RequestStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class SuiteRun:
 
     Attributes:
         clients: The suite's services.
-        tally: The requests sent to the suite.
+        stats: The requests sent to the suite.
         samples: What its planner said, oldest first.
     """
 
     clients: Clients
-    tally: Tally = field(default_factory=Tally)
+    stats: RequestStats = field(default_factory=RequestStats)
     samples: list[Sample] = field(default_factory=list)
 
 
 async def take_sample(clients: Clients, at: datetime, seconds: float) -> Sample:
-    """Ask a planner for its account and what its routes serve.
+    """Read a planner's account and what its routes serve.
 
     Raises:
         ServiceError: It does not answer.

@@ -21,7 +21,7 @@ APPLY_S = 900.0
 
 
 async def export(config: Path, node: str) -> None:
-    """Print the document that asks for a node as it is."""
+    """Print the document that describes a node's present state."""
     request = pb.GetNodeRequest()
     found = await ask(config, lambda clients: clients.agents[node].GetNode(request))
     document = written(found.node)

@@ -76,7 +76,7 @@ class Desired(Section):
 
 
 def read(path: Path) -> list[pb.DesiredGpu]:
-    """Return what a file asks for.
+    """Return the desired state in a file.
 
     Raises:
         ConfigError: It is missing, is not YAML, or says something not allowed; with its line.
@@ -90,7 +90,7 @@ def read(path: Path) -> list[pb.DesiredGpu]:
 
 
 def written(node: inventory_pb2.Node) -> dict[str, Any]:
-    """Return the document that asks for a node as it is."""
+    """Return the document that describes a node's present state."""
     return {"version": "v1", "gpus": [_as_is(gpu, node.segments) for gpu in node.gpus]}
 
 

@@ -11,7 +11,7 @@ class Answer:
     """An answered request.
 
     Attributes:
-        model: The model asked.
+        model: The model that answered.
         latency_s: Seen by this client, s.
         outputs: Tensors by name, as nested lists.
         parameters: What the router says of the answer: variant, accuracy, energy, carbon.

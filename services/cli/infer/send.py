@@ -44,7 +44,7 @@ async def send(config: Path, model: str, *, image: int, source: Path | None, as_
 async def request(
     clients: Clients, timeout_s: float, model: str, array: NDArray[Any], truth: int | None
 ) -> Answer:
-    """Ask what the model takes, then send it `array`."""
+    """Look up the model's input, then send it `array`."""
     described = await clients.inference.ModelMetadata(oip.ModelMetadataRequest(name=model))
     if len(described.inputs) != 1:
         names = ", ".join(tensor.name for tensor in described.inputs)

@@ -1,4 +1,4 @@
-"""Cuts a model, writes its stages, and checks them before anybody is told of them."""
+"""Cuts a model, checks the stages against the whole, and writes them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _times(graph: Graph, request: Request) -> Study:
 
 
 def _sizes(sizes: Sizes, graph: Graph) -> tuple[Sizes, ...]:
-    """Return the sizes to check at: one item, and more of them than were asked for."""
+    """Return the sizes to check at: one item, and more items than the batch size given."""
     if not graph.batches:
         return (sizes,)
     return (Sizes(1, sizes.other), Sizes(sizes.batch + 1, sizes.other))

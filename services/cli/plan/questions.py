@@ -1,4 +1,4 @@
-"""Asks the planner for explanations, differences and proposals, and shows them."""
+"""Shows explanations, differences and proposals of the planner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOLVE_S = 120.0
 
 
 async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_json: bool) -> None:
-    """Print the plan for some circumstances; carry it out where that is asked for.
+    """Print the plan for some circumstances; carry it out on request.
 
     Raises:
         FailedPrecondition: The plan is to be carried out, and its circumstances are not the

@@ -72,7 +72,7 @@ def difference(answer: explanation_pb2.PlanDiff) -> RenderableType:
 
 
 def _parked(prediction: plan_pb2.Prediction) -> str:
-    """Return what the plan leaves empty, for who can cut power."""
+    """Return which GPUs the plan leaves empty, so that their power could be cut."""
     gpus = ", ".join(gpu[:8] for gpu in prediction.parked_gpus)
     return f"\nParked: {gpus}; {prediction.parked_power_w:.0f} W idle, which could be cut."
 

@@ -1,4 +1,4 @@
-"""Asks the predictor for its statistics, and has it forget prompts."""
+"""Shows the predictor's statistics, and has it forget prompts."""
 
 from __future__ import annotations
 

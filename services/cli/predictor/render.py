@@ -14,7 +14,7 @@ from services.cli.console.tables import table
 def render(models: Iterable[ModelStatistics]) -> RenderableType:
     """Return one row per model and source; a cache hit is "exact" or "semantic"."""
     rows = table(
-        "Lengths foretold",
+        "Length predictions",
         *("model", ">known", ">observed", "source", ">predictions", ">mean ms", ">class right"),
     )
     for model in models:

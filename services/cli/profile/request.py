@@ -15,7 +15,7 @@ from services.kit.errors import InvalidArgument, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The command line; empty: as the planner would ask for it.
+    """The command line; an empty option: as the planner is configured.
 
     Attributes:
         models: "model" or "model/variant".

@@ -1,4 +1,4 @@
-"""Measures what was asked for and writes tables; or compares two of them."""
+"""Measures profiles and writes tables, or compares two tables."""
 
 from __future__ import annotations
 

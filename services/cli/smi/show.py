@@ -1,4 +1,4 @@
-"""Looks at a node's GPUs once, and prints what was asked for."""
+"""Surveys a node's GPUs once, and prints a summary or one list."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = Callable[[Iterable[SurveyedGpu]], Iterator[str]]
 
 
 class Listing(StrEnum):
-    """What `nvidia-smi` would be asked for."""
+    """A list that `nvidia-smi` prints with this option."""
 
     DEVICES = "-L"
     INSTANCES = "-lgi"

@@ -124,7 +124,7 @@ def plan(value: Plan) -> view.Plan:
 
 
 def lengths(statistics: ModelStatistics) -> view.Lengths:
-    """Return how well a model's lengths are foretold."""
+    """Return how well a model's lengths are predicted."""
     hits = (SOURCE_EXACT, SOURCE_SEMANTIC)
     judged = sum(each.judged for each in statistics.sources)
     right = sum(each.right for each in statistics.sources)

@@ -1,4 +1,4 @@
-"""Asks every service at once; one that is away costs only its own part."""
+"""Queries every service at once; one that is away costs only its own part."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def _summary(status: Status) -> list[RenderableType]:
     if status.away:
         lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
     lines += [line for gpu in status.gpus for line in _troubles(gpu)]
-    lines += [Text(_foretold(each)) for each in status.lengths if each.predictions]
+    lines += [Text(_predictions(each)) for each in status.lengths if each.predictions]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
         plan = status.plan
@@ -144,7 +144,7 @@ def _troubles(gpu: Gpu) -> Iterator[Text]:
 
 
 def _profile(drift: Drift) -> str:
-    """Return what is wrong with a profile, and how to measure it anew."""
+    """Return what is wrong with a profile, and how to measure it again."""
     name = f"{drift.model}/{drift.variant}"
     return (
         f"profile of {name} on {drift.gpu} {drift.slice} ({drift.batch_size}x{drift.processes}) is "
@@ -153,10 +153,10 @@ def _profile(drift: Drift) -> str:
     )
 
 
-def _foretold(lengths: Lengths) -> str:
-    """Return how well a model's lengths are foretold."""
+def _predictions(lengths: Lengths) -> str:
+    """Return how well a model's lengths are predicted."""
     right = "none judged" if lengths.class_right is None else percent(lengths.class_right)
     return (
-        f"lengths of {lengths.model}: {lengths.predictions} foretold, {lengths.cache_hits} by the "
+        f"lengths of {lengths.model}: {lengths.predictions} predicted, {lengths.cache_hits} by the "
         f"cache of {lengths.prompts} prompt(s); class right: {right}"
     )

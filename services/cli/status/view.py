@@ -117,12 +117,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How well the lengths of a model's answers are foretold.
+    """How well the lengths of a model's answers are predicted.
 
     Attributes:
         model: The model.
-        predictions: Lengths foretold since the predictor's start.
-        cache_hits: Of them, those that the cache told.
+        predictions: Predictions since the predictor's start.
+        cache_hits: Of them, those that came from the cache.
         class_right: Share of them whose class turned out right; None before any is known.
         prompts: Prompts that the cache remembers.
     """

@@ -12,7 +12,7 @@ MODEL = "digits"
 def train_missing(deployment: Deployment, say: Callable[[str], object]) -> None:
     """Train the family where the deployment serves digits and a file of the family is missing.
 
-    Files that are no part of the family, or that exist, are left alone.
+    Files outside the family, and files that exist, are left alone.
     """
     model = deployment.models.get(MODEL)
     missing = [v.file for v in model.variants.values() if not v.file.exists()] if model else []

@@ -36,7 +36,7 @@ def arrivals(rate_rps: float, duration_s: float, images: int, seed: int) -> tupl
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestStats:
     """Account of every request sent to one suite: sent = answered + lost + still open.
 
     Attributes:

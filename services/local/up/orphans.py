@@ -1,4 +1,4 @@
-"""Processes that belong to a suite, however it ended."""
+"""Ends processes that a suite would leave behind, however it ended."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; else nothing).
+    """Have the kernel send this process SIGTERM when its parent dies (Linux; else nothing).
 
-    A parent that died before the kernel was asked has left this process to another: end now.
+    A process whose parent died before this call belongs to another parent: it ends now.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

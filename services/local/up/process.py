@@ -27,7 +27,7 @@ class State(StrEnum):
 
 
 class Process:
-    """Keeps a program running until told to stop; restarts it with backoff when it dies.
+    """Keeps a program running until `stop`; restarts it with backoff when it dies.
 
     Attributes:
         program: What runs.

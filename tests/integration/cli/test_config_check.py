@@ -98,7 +98,7 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
         (
             "    demand_rps: 60\n",
             "    demand_rps: 60\n    discipline: ssjf\n",
-            "line 13: models.digits.discipline: ssjf orders by what a predictor foretells",
+            "line 13: models.digits.discipline: ssjf orders requests by predicted length",
         ),
         ("version: v1", "version: [", "yaml: "),
         (

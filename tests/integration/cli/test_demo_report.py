@@ -13,7 +13,7 @@ from rich.console import Console
 from cinquefoil.planner.v1.plan_pb2 import Plan
 from services.cli.demo import report
 from services.cli.demo.sample import Sample
-from services.local.demo.load import Tally
+from services.local.demo.load import RequestStats
 from tests.support.cli.demo_days import MIDNIGHT
 
 START = Sample(
@@ -32,13 +32,13 @@ END = replace(
 )
 
 
-def counted() -> Tally:
+def counted() -> RequestStats:
     """Five sent: three right, one wrong, one lost."""
-    tally = Tally(sent=5)
+    stats = RequestStats(sent=5)
     for latency_s, correct in ((0.1, True), (0.1, True), (0.2, True), (0.2, False)):
-        tally.answer(latency_s, correct=correct)
-    tally.lose("UNAVAILABLE: gone")
-    return tally
+        stats.answer(latency_s, correct=correct)
+    stats.lose("UNAVAILABLE: gone")
+    return stats
 
 
 def test_energy_and_carbon_are_differences_of_the_accounts_per_answer() -> None:
@@ -56,9 +56,9 @@ def test_requests_and_accuracy_are_counted() -> None:
 
 
 def test_a_request_without_any_end_is_lost() -> None:
-    tally = counted()
-    tally.sent += 1
-    assert report.figures(tally, START, END, [], 0.2).lost == 2
+    stats = counted()
+    stats.sent += 1
+    assert report.figures(stats, START, END, [], 0.2).lost == 2
 
 
 def test_only_gpus_that_drew_energy_are_powered() -> None:

@@ -37,10 +37,10 @@ async def test_answers_are_counted_and_checked_against_the_truth(tmp_path: Path)
         grid = Grid("US-CAL", speedup=1440)
         await pass_day(runs, grid, load_plan, RealClock(), shown.append)
     for run in runs.values():
-        tally = run.tally
-        assert (tally.sent, tally.answered, tally.lost) == (len(load_plan), len(load_plan), 0)
-        assert tally.correct == expected
-        assert all(0 < latency_s < 5 for latency_s in tally.latencies_s)
+        stats = run.stats
+        assert (stats.sent, stats.answered, stats.lost) == (len(load_plan), len(load_plan), 0)
+        assert stats.correct == expected
+        assert all(0 < latency_s < 5 for latency_s in stats.latencies_s)
         first, *_, last = run.samples
         assert first.seconds == 0
         assert last.seconds > load_plan[-1].at_s
@@ -60,6 +60,6 @@ async def test_requests_to_a_router_that_is_away_are_lost_and_the_reason_is_kept
         load_plan = arrivals(50, 0.3, 719, seed=0)
         grid = Grid("US-CAL", speedup=1440)
         await pass_day({"base": run}, grid, load_plan, RealClock(), lambda _: None)
-    assert run.tally.sent == run.tally.lost == len(load_plan) > 0
-    assert run.tally.open == run.tally.answered == 0
-    assert all(reason.startswith("UNAVAILABLE: ") for reason in run.tally.losses)
+    assert run.stats.sent == run.stats.lost == len(load_plan) > 0
+    assert run.stats.open == run.stats.answered == 0
+    assert all(reason.startswith("UNAVAILABLE: ") for reason in run.stats.losses)

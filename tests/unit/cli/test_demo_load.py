@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.local.demo.load import Tally, arrivals
+from services.local.demo.load import RequestStats, arrivals
 
 
 @given(st.floats(0.5, 200), st.floats(0.5, 20), st.integers(0, 2**31))
@@ -39,25 +39,25 @@ ENDS = st.lists(st.sampled_from(["right", "wrong", "lost", "open"]), max_size=50
 
 @given(ENDS)
 def test_every_request_sent_is_answered_lost_or_open(ends: list[str]) -> None:
-    tally = Tally()
+    stats = RequestStats()
     for end in ends:
-        tally.sent += 1
+        stats.sent += 1
         if end == "lost":
-            tally.lose("UNAVAILABLE: gone")
+            stats.lose("UNAVAILABLE: gone")
         elif end != "open":
-            tally.answer(0.1, correct=end == "right")
-    assert tally.sent == tally.answered + tally.lost + tally.open
-    assert tally.open == ends.count("open")
-    assert tally.lost == ends.count("lost")
-    assert 0 <= tally.accuracy <= 1
-    assert tally.correct == ends.count("right")
+            stats.answer(0.1, correct=end == "right")
+    assert stats.sent == stats.answered + stats.lost + stats.open
+    assert stats.open == ends.count("open")
+    assert stats.lost == ends.count("lost")
+    assert 0 <= stats.accuracy <= 1
+    assert stats.correct == ends.count("right")
 
 
 def test_quantiles_are_of_the_answered_only() -> None:
-    tally = Tally(sent=101)
-    tally.lose("timeout")
+    stats = RequestStats(sent=101)
+    stats.lose("timeout")
     for latency_ms in range(1, 101):
-        tally.answer(latency_ms / 1e3, correct=True)
-    assert tally.quantile_s(50) == pytest.approx(0.0505)
-    assert tally.quantile_s(95) == pytest.approx(0.09505)
-    assert Tally().quantile_s(95) == 0
+        stats.answer(latency_ms / 1e3, correct=True)
+    assert stats.quantile_s(50) == pytest.approx(0.0505)
+    assert stats.quantile_s(95) == pytest.approx(0.09505)
+    assert RequestStats().quantile_s(95) == 0
