@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from inference.grpc_service_pb2 import ModelInferRequest, ModelInferResponse
+from services.gpuagent.worker.tensors import DTYPES, decode, encode
 from services.kit.errors import InvalidArgument
-
-DTYPES: Final[dict[str, str]] = {
-    "BOOL": "?",
-    "UINT8": "u1",
-    "UINT16": "<u2",
-    "UINT32": "<u4",
-    "UINT64": "<u8",
-    "INT8": "i1",
-    "INT16": "<i2",
-    "INT32": "<i4",
-    "INT64": "<i8",
-    "FP16": "<f2",
-    "FP32": "<f4",
-    "FP64": "<f8",
-}
-"""Protocol datatype -> numpy's, little-endian as on the wire."""
 
 
 def request_of(
@@ -51,14 +35,14 @@ def request_of(
         inputs=[
             ModelInferRequest.InferInputTensor(name=name, datatype=datatype, shape=array.shape)
         ],
-        raw_input_contents=[np.ascontiguousarray(array, dtype=DTYPES[datatype]).tobytes()],
+        raw_input_contents=[encode(array, datatype)],
     )
 
 
 def outputs_of(response: ModelInferResponse) -> dict[str, NDArray[Any]]:
     """Return a response's raw output tensors by name; others (BYTES) are left out."""
     return {
-        output.name: np.frombuffer(raw, DTYPES[output.datatype]).reshape(tuple(output.shape))
+        output.name: decode(raw, output.datatype, tuple(output.shape), field=output.name)
         for output, raw in zip(response.outputs, response.raw_output_contents, strict=False)
         if output.datatype in DTYPES
     }

@@ -61,8 +61,8 @@ async def report(  # noqa: PLR0913  # one argument per option
 
     Hours are whole: the first is the one that --since lies in.
     """
-    from services.cli.account.period import instant
     from services.cli.account.show import Asked, show
+    from services.cli.console.durations import instant
 
     if plot is not None and plot.suffix.lower() not in PICTURES:
         raise typer.BadParameter(f"must end in {', '.join(PICTURES)}", param_hint="--plot")

@@ -14,3 +14,8 @@ PLAIN: Final[Any] = {
     "grid.alpha": 0.3,
 }
 """Matplotlib's settings for one: no frame, and faint lines behind the data to read heights by."""
+
+
+def legend_outside(axis: Any, *, reverse: bool = False) -> None:
+    """Put a legend beside the axis; `reverse` lists stacked areas from the top down."""
+    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, reverse=reverse)

@@ -1,8 +1,9 @@
-"""Ages as people write them."""
+"""Ages and times as people write them."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -19,3 +20,22 @@ def seconds(age: str) -> int:
     if found is None:
         raise ValueError(f"{age!r} is not an age: write 90s, 30m, 12h, 7d or 2w")
     return int(found[1]) * _UNITS_S[found[2]]
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """Return an instant: "7d" is seven days ago, "2026-03-01" or "2026-03-01T12:30" itself, UTC.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        return now - timedelta(seconds=seconds(text))
+    except (ValueError, OverflowError):
+        pass
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is no time: write an age such as 12h, 7d or 4w, or 2026-03-01T12:00 (UTC)"
+        ) from error
+    return when.replace(tzinfo=when.tzinfo or UTC).astimezone(UTC)

@@ -15,6 +15,7 @@ from matplotlib import dates as untyped_dates
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from services.cli.console.charts import legend_outside
 from services.cli.demo.sample import Sample
 from services.kit.units import S_PER_H
 
@@ -114,11 +115,7 @@ def _shares(axis: Any, day: Sequence[Sample], variants: Sequence[str]) -> None:
             axis.axvline(_number(later.at), color="white", linewidth=0.8)
     axis.set_ylim(0, 100)
     axis.set_ylabel("Cinquefoil's load\nby variant (%)")
-    handles, labels = axis.get_legend_handles_labels()
-    # Outside, in the order in which they are stacked.
-    axis.legend(
-        handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
-    )
+    legend_outside(axis, reverse=True)
 
 
 def _rates(
@@ -130,7 +127,7 @@ def _rates(
         axis.plot(numbers, values, color=_COLOURS[name], label=_NAMES[name], linewidth=2)
     axis.set_ylim(bottom=0)
     axis.set_ylabel(label)
-    axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    legend_outside(axis)
 
 
 def _number(at: datetime) -> float:

@@ -31,6 +31,10 @@ Slice = Annotated[
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+_COMMON = ("model", "variant", "batch_size", "processes", "stage")
+"""What the file and SegmentSpec call alike."""
+
+
 class Limit(Section):
     """What one process may take of its slice. Attributes: memory_bytes (bytes; 0: no bound)."""
 
@@ -103,13 +107,9 @@ def _message(gpu: DesiredGpu) -> pb.DesiredGpu:
         segments=[
             inventory_pb2.SegmentSpec(
                 segment_id=each.id,
-                model=each.model,
-                variant=each.variant,
-                batch_size=each.batch_size,
-                processes=each.processes,
                 placement=_placement(each.slice),
                 limits=[inventory_pb2.MpsLimit(**dict(limit)) for limit in each.limits],
-                stage=each.stage,
+                **each.model_dump(include=set(_COMMON)),
             )
             for each in gpu.segments
         ],
@@ -135,13 +135,10 @@ def _segment(spec: inventory_pb2.SegmentSpec) -> dict[str, Any]:
     found: dict[str, Any] = {
         "id": spec.segment_id,
         "slice": slice_name(spec.placement),
-        "model": spec.model,
-        "variant": spec.variant,
-        "batch_size": spec.batch_size,
-        "processes": spec.processes,
+        **{name: getattr(spec, name) for name in _COMMON},
     }
-    if spec.stage:
-        found["stage"] = spec.stage
+    if not spec.stage:
+        del found["stage"]
     if spec.limits:
         found["limits"] = [
             {"thread_percentage": each.thread_percentage, "memory_bytes": each.memory_bytes}

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
-from services.cli.infer.answer import Answer
-from services.cli.infer.render import render
+from services.cli.infer.render import Answer, render
 from services.cli.tensors import parameters_of, texts_of
 from services.kit.config.loader import load
 from services.kit.errors import from_status

@@ -1,7 +1,8 @@
-"""An answer on a terminal."""
+"""An answer, and how a terminal shows it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,27 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from services.cli.console.quantities import carbon, energy, milliseconds
-from services.cli.infer.answer import Answer
 
 _SHADES = " .:-=+*#%@"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answered request.
+
+    Attributes:
+        model: The model that answered.
+        latency_s: Seen by this client, s.
+        outputs: Tensors by name, as nested lists.
+        parameters: What the router says of the answer: variant, accuracy, energy, carbon.
+        truth: The right label, where it is known.
+    """
+
+    model: str
+    latency_s: float
+    outputs: dict[str, Any]
+    parameters: dict[str, Any]
+    truth: int | None = None
 
 
 def drawing(image: NDArray[Any]) -> Text:

@@ -14,8 +14,7 @@ from rich.console import Console
 
 from inference import grpc_service_pb2 as oip
 from services.cli.client import Clients, connected
-from services.cli.infer.answer import Answer
-from services.cli.infer.render import drawing, render
+from services.cli.infer.render import Answer, drawing, render
 from services.cli.tensors import outputs_of, parameters_of, request_of
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument

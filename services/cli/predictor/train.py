@@ -9,10 +9,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.tables import table
 from services.cli.predictor import chart
-from services.cli.predictor.render_evaluation import judged
 from services.kit.errors import InvalidArgument
 from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
 from services.predictor.embedding.minilm import MiniLm
@@ -85,8 +86,22 @@ def _show(report: Report, title: str, out: Path, written: str, *, as_json: bool)
         sys.stdout.write(document)
         return
     console = Console()
-    console.print(judged(report, title))
+    console.print(evaluation_table(report, title))
     console.print(Text(f"\n{out}: {written}report.json, confusion.png"))
+
+
+def evaluation_table(report: Report, title: str) -> Table:
+    """Return a report as a table: predictors side by side, served model by served model."""
+    columns = ("model", "predictor", ">accuracy", ">F1", ">L1", ">MSE", ">pair order")
+    made = table(title, *columns)
+    for model, found in report.measures.items():
+        label = f"{model} ({report.rows[model]})"
+        for name, each in found.items():
+            figures = (each.accuracy, each.f1, each.l1, each.mse, each.pair_order)
+            made.add_row(label, name, *(f"{figure:.2f}" for figure in figures))
+            label = ""
+        made.add_section()
+    return made
 
 
 def _progress(as_json: bool) -> Progress:

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from services.cli.console.charts import PLAIN
+from services.cli.console.charts import PLAIN, legend_outside
 from services.simulator.report.report import Report, Result
 from services.simulator.report.series import Series
 
@@ -57,9 +57,12 @@ def _timeline(report: Report) -> Figure:
     figure = Figure(figsize=(10, 1.9 * count + 0.6), layout="constrained")
     axes = figure.subplots(count, 1, sharex=True)
     time = _Axis(report)
-    first = next(iter(report.results.values()))
-    _intensity(axes[0], time, first)
-    _load(axes[1], time, first)
+    grid = next(iter(report.results.values())).series
+    intensities = grid.intensity_gco2e_per_kwh
+    _per_name(axes[0], time, grid, intensities, "Carbon intensity of the grid")
+    axes[0].set_ylabel("gCO$_2$e/kWh")
+    _per_name(axes[1], time, grid, grid.load_rps, "Load")
+    axes[1].set_ylabel("req/s")
     _carbon(axes[2], time, report.results)
     for number, model in enumerate(models):
         title = f"{model}: " if len(models) > 1 else ""
@@ -72,24 +75,16 @@ def _timeline(report: Report) -> Figure:
     return figure
 
 
-def _intensity(axis: Any, time: _Axis, result: Result) -> None:
-    series = result.series
-    for number, (zone, values) in enumerate(series.intensity_gco2e_per_kwh.items()):
+def _per_name(axis: Any, time: _Axis, series: Series, found: Mapping[str, Any], title: str) -> None:
+    """Draw a line per zone or model."""
+    for number, (name, values) in enumerate(found.items()):
         colour = "black" if number == 0 else _COLOURS[number]
-        _line(axis, time, series, values, color=colour, label=zone)
+        _line(axis, time, series, values, color=colour, label=name)
     axis.set_ylim(bottom=0)
-    axis.set_ylabel("gCO$_2$e/kWh")
-    _title(axis, "Carbon intensity of the grid", list(series.intensity_gco2e_per_kwh))
-
-
-def _load(axis: Any, time: _Axis, result: Result) -> None:
-    series = result.series
-    for number, (model, values) in enumerate(series.load_rps.items()):
-        colour = "black" if number == 0 else _COLOURS[number]
-        _line(axis, time, series, values, color=colour, label=model)
-    axis.set_ylim(bottom=0)
-    axis.set_ylabel("req/s")
-    _title(axis, "Load", list(series.load_rps))
+    names = list(found)
+    axis.set_title(f"{title}: {names[0]}" if len(names) == 1 else title)
+    if len(names) > 1:
+        axis.legend(frameon=False, loc="upper right", ncols=len(names))
 
 
 def _carbon(axis: Any, time: _Axis, results: Mapping[str, Result]) -> None:
@@ -169,22 +164,12 @@ def _shares(axis: Any, time: _Axis, result: Result, variants: Sequence[str], mod
             axis.plot(plan.decided_s / time.per_s, 105, "v", color="black", ms=4, clip_on=False)
     axis.set_ylim(0, 100)
     axis.set_ylabel("answers (%)")
-    handles, labels = axis.get_legend_handles_labels()
-    axis.legend(
-        handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False
-    )
+    legend_outside(axis, reverse=True)
 
 
 def _line(axis: Any, time: _Axis, series: Series, values: Any, **style: Any) -> None:
     """Draw one value per bin, without a way down to zero at the ends."""
     axis.stairs(values, time.edges(series.bin_s, values), baseline=None, lw=1.5, **style)
-
-
-def _title(axis: Any, title: str, names: Sequence[str]) -> None:
-    """Write a title that names what is shown, where that is one; else show a legend."""
-    axis.set_title(f"{title}: {names[0]}" if len(names) == 1 else title)
-    if len(names) > 1:
-        axis.legend(frameon=False, loc="upper right", ncols=len(names))
 
 
 def _cycle(results: Mapping[str, Result]) -> list[str]:

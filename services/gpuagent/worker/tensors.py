@@ -20,7 +20,7 @@ Array: TypeAlias = NDArray[Any]
 
 BYTES: Final = "BYTES"
 
-_DTYPES: Final = {
+DTYPES: Final = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("u1"),
     "UINT16": np.dtype("<u2"),
@@ -39,7 +39,7 @@ _LENGTH = struct.Struct("<I")
 
 def element_bytes(datatype: str) -> int | None:
     """Return the size of one element, or None for BYTES, whose elements differ."""
-    return None if datatype == BYTES else _DTYPES[datatype].itemsize
+    return None if datatype == BYTES else DTYPES[datatype].itemsize
 
 
 def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> Array:
@@ -56,7 +56,7 @@ def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> A
     """
     if datatype == BYTES:
         return strings(_split(data, math.prod(shape), field), shape, field=field)
-    dtype = _DTYPES[datatype]
+    dtype = DTYPES[datatype]
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
         raise InvalidArgument(
@@ -78,7 +78,7 @@ def from_elements(
         return strings(elements, shape, field=field)
     _check_count(len(elements), shape, field)
     try:
-        return np.array(elements, _DTYPES[datatype]).reshape(shape)
+        return np.array(elements, DTYPES[datatype]).reshape(shape)
     except OverflowError as error:
         raise InvalidArgument(f"{field}: {datatype} cannot hold it: {error}", field=field) from None
 
@@ -103,7 +103,7 @@ def strings(elements: Sequence[bytes], shape: Sequence[int], *, field: str) -> A
 def encode(array: Array, datatype: str) -> bytes:
     """Return the raw bytes of an array."""
     if datatype != BYTES:
-        return array.astype(_DTYPES[datatype], copy=False).tobytes()
+        return array.astype(DTYPES[datatype], copy=False).tobytes()
     elements = (
         value if isinstance(value, bytes) else str(value).encode() for value in array.ravel()
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 from services.cli.account.chart import bars
-from services.cli.account.period import instant
+from services.cli.console.durations import instant
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, rows
 from services.cli.account.show import write_csv
