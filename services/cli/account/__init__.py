@@ -1,1 +1,1 @@
-"""The account of energy and carbon, as people read it."""
+"""The account of energy and carbon as tables, JSON, CSV and plots."""

@@ -45,10 +45,10 @@ async def report(  # noqa: PLR0913  # one argument per option
     config: Config = DEPLOYMENT,
     by: Annotated[
         By,
-        typer.Option(help="Add up by this; all: CSV and JSON keep zone, node and model apart."),
+        typer.Option(help="Group by; all: CSV and JSON keep zone, node and model apart."),
     ] = By.MODEL,
     since: Annotated[str, typer.Option(help="An age (12h, 7d) or a time (UTC).")] = "7d",
-    until: Annotated[str, typer.Option(help="Likewise. Default: now.")] = "",
+    until: Annotated[str, typer.Option(help="The same. Default: now.")] = "",
     form: Annotated[
         Format, typer.Option("--format", help="csv and json list every hour.")
     ] = Format.TABLE,

@@ -9,7 +9,9 @@ import typer
 
 from services.cli.commands.options import DEPLOYMENT
 
-app = typer.Typer(name="config", help="The deployment file.", no_args_is_help=True)
+app = typer.Typer(
+    name="config", help="Checks the deployment file, and prints its schema.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -18,7 +20,7 @@ def check(
         Path, typer.Argument(envvar="CINQUEFOIL_CONFIG", help="Deployment file.")
     ] = DEPLOYMENT,
 ) -> None:
-    """Say what is wrong with a deployment file, line by line; exit status 2 if anything is."""
+    """Check a deployment file and print mistakes with their lines; exit status 2 if any exist."""
     from services.cli.config.check import check as mistakes_of
     from services.kit.config.loader import ConfigError, load
 

@@ -13,16 +13,18 @@ from services.cli.commands.options import DEPLOYMENT, Config
 async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     config: Config = DEPLOYMENT,
     seconds: Annotated[
-        float, typer.Option(min=1, max=600, help="Length of the day, seconds.")
+        float, typer.Option(min=1, max=600, help="How long the simulated day takes, seconds.")
     ] = 60.0,
     rate: Annotated[
         float | None,
-        typer.Option(min=0.1, help="Requests per second and suite. Default: the file's demand."),
+        typer.Option(
+            min=0.1, help="Requests per second to each suite. Default: the file's demand."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for report, chart and logs.")] = Path(
         "out/demo"
     ),
-    seed: Annotated[int, typer.Option(help="Seed of the arrivals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the arrivals.")] = 0,
     train_only: Annotated[
         bool, typer.Option("--train-only", help="Train the models and stop.")
     ] = False,

@@ -12,7 +12,9 @@ from services.cli.commands.options import DEPLOYMENT, Config, Json
 from services.cli.commands.serve import NodeName, named_node, serve_gpuagent
 
 app = typer.Typer(
-    name="gpuagent", help="Makes a node's GPUs as the plan says.", no_args_is_help=True
+    name="gpuagent",
+    help="Runs a node's segments and configures its GPUs as planned.",
+    no_args_is_help=True,
 )
 app.command("serve")(serve_gpuagent)
 app.command()(gpuagent_profile.profile)
@@ -21,7 +23,9 @@ app.command()(gpuagent_sensitivity.sensitivity)
 DIFFERS = 3
 """Exit status of `diff` where there is something to do."""
 
-File = Annotated[Path, typer.Argument(help="How the GPUs shall be; `gpuagent export` writes one.")]
+File = Annotated[
+    Path, typer.Argument(help="Desired state of the GPUs; `gpuagent export` writes one.")
+]
 
 
 @app.command()
@@ -51,14 +55,14 @@ async def apply(  # noqa: PLR0913, PLR0917 - a command's options are its argumen
     node: NodeName = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps only.")] = False,
     allow_gap: Annotated[
-        bool, typer.Option("--allow-gap", help="A model may serve with less for a while.")
+        bool, typer.Option("--allow-gap", help="A model may have less capacity for a while.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Bring GPUs to the state in FILE, all of it or nothing; what may stay is not touched.
 
-    Where a step fails, everything done is undone; so it is on ctrl-c. A planner that runs plans
-    on from what it finds: pin or stop it first.
+    If a step fails, or on ctrl-c, all steps are undone. A running planner re-plans from what it
+    finds: pin its plan or stop it first.
     """
     from services.cli.desired import agent_calls
 

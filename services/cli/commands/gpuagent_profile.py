@@ -33,11 +33,16 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     processes: Annotated[str, typer.Option(help="Default: 1 to planner.max_processes.")] = "",
     clocks: Annotated[
         str,
-        typer.Option(help="As shares of the highest; 1 always is. Default: planner.clock_ratios."),
+        typer.Option(
+            help="Ratios of the highest clock; 1 is always measured. Default: planner.clock_ratios."
+        ),
     ] = "",
     seconds: Annotated[float, typer.Option(min=0.1, help="Minimum time per point.")] = 2.0,
     too_slow: Annotated[
-        float, typer.Option(min=0, help="Multiple of the SLO beyond which nothing is measured.")
+        float,
+        typer.Option(
+            min=0, help="Multiple of the SLO latency above which slower points are skipped."
+        ),
     ] = 2.0,
     out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
     resume: Annotated[bool, typer.Option("--resume", help="Continue with what OUT holds.")] = False,
@@ -46,13 +51,15 @@ async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its argum
         Tables | None,
         typer.Option(metavar="A B", help="Measure nothing: print where two tables differ."),
     ] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="For --compare, relative.")] = 0.05,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Relative tolerance of --compare.")
+    ] = 0.05,
 ) -> None:
     """Measure how models run on one GPU, and write tables that the planner reads.
 
-    The agent keeps the planner off the GPU meanwhile, and afterwards makes it what it was. Slices,
-    batch sizes, processes and clocks that cannot matter are left out. Every point is on disk
-    before the next begins: after ctrl-c, --resume continues.
+    The agent reserves the GPU and restores it afterwards. Slices, batch sizes, processes and clocks
+    that cannot matter are left out. Every point is on disk before the next begins:
+    after ctrl-c, --resume continues.
     """
     from services.cli.profile import run
     from services.cli.profile.request import Request

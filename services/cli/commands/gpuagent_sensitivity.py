@@ -10,11 +10,11 @@ import typer
 from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle, Json
 from services.cli.commands.serve import NodeName, named_node
 
-Batch = Annotated[int, typer.Option(min=1, help="Items, where the model leaves it free.")]
+Batch = Annotated[int, typer.Option(min=1, help="Batch size, where the model leaves it free.")]
 Length = Annotated[
-    int, typer.Option(min=1, help="Other sizes that the model leaves free: tokens of a text.")
+    int, typer.Option(min=1, help="Other sizes that the model leaves free, for example tokens.")
 ]
-Sensitivities = Annotated[Path, typer.Option("--database", help="File that keeps sensitivities.")]
+Sensitivities = Annotated[Path, typer.Option("--database", help="File that stores sensitivities.")]
 DATABASE = Path("out/sensitivity/sensitivity.db")
 
 
@@ -36,11 +36,11 @@ async def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its a
     force_idle: ForceIdle = False,
     json: Json = False,
 ) -> None:
-    """Say how each operator of a network follows the GPU's clock, and draw it.
+    """Show how a network's operators depend on the GPU's clock, as a table and a plot.
 
-    A score of 0: half the clock costs it nothing; of 2: it takes twice as long. Measuring reserves
-    the GPU and holds its clock, as `profile` does; operators that the database knows are not
-    measured again.
+    Score 0: an operator is as fast at half the clock; score 2: it takes twice as long. Measuring
+    reserves the GPU and holds its clock, as `profile` does; operators that the database knows are
+    not measured again.
     """
     from services.cli.sensitivity import run
     from services.cli.sensitivity.measure import Place

@@ -21,15 +21,21 @@ async def infer(  # noqa: PLR0913 - a command's options are its arguments
         Path | None, typer.Option("--input", help="Array to send instead, one item or a batch.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Words for a language model, whose text is streamed.")
+        str | None, typer.Option(help="Prompt for a language model; its text is streamed.")
     ] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Of the text.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0: the likeliest text.")] = None,
-    seed: Annotated[int | None, typer.Option(help="For the same text again.")] = None,
-    stop: Annotated[str | None, typer.Option(help="Words that end the text.")] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of generated tokens.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; 0: the likeliest text.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed; equal seeds give equal text.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option(help="Text that ends the generation.")] = None,
     json: Json = False,
 ) -> None:
-    """Send one real request and print the answer, who gave it, and what it cost.
+    """Send one request and print the answer, the variant that gave it, and what it cost.
 
     Without --image, --input or --prompt, the first held-out digit is sent.
     """

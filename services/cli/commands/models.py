@@ -30,27 +30,29 @@ def models() -> None:
 
 @app.command("policy")
 async def policy(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
-    model: Annotated[str, typer.Argument(help="As cinquefoil.yaml names it.")],
+    model: Annotated[str, typer.Argument(help="Model as cinquefoil.yaml names it.")],
     discipline: Annotated[
-        str, typer.Option(help=f"Which request is the next: {', '.join(DISCIPLINES)}.")
+        str, typer.Option(help=f"Which request is next: {', '.join(DISCIPLINES)}.")
     ] = "",
     choice: Annotated[
         str,
-        typer.Option(help=f"Who takes it: {', '.join(CHOICES)}."),
+        typer.Option(help=f"Which instance takes it: {', '.join(CHOICES)}."),
     ] = "",
     threshold: Annotated[
         float | None,
-        typer.Option(help="CIT of carbondis, 0.5..2: CI over ACI above which CI is high."),
+        typer.Option(
+            help="CIT of carbondis, 0.5..2: the CIR above which carbon intensity is high."
+        ),
     ] = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="First go back to what cinquefoil.yaml says.")
+        bool, typer.Option("--reset", help="First restore the policy of cinquefoil.yaml.")
     ] = False,
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show how requests are queued and instances chosen, or change it while requests wait.
+    """Show or change how a model's requests are queued and how instances are chosen.
 
-    What is not given stays as it is. Routers follow at once; it holds over restarts.
+    What is not given stays as it is. Routers follow at once; the policy survives restarts.
     """
     from cinquefoil.planner.v1.planner_pb2 import SetPolicyRequest
     from services.cli.plan.orders import set_policy

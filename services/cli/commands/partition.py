@@ -21,32 +21,40 @@ class Aim(StrEnum):
 
 def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
-    stages: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
+    stages: Annotated[int, typer.Option(min=1, help="Number of stages.")] = 2,
     gpu: Annotated[str, typer.Option(help="GPU type that will run them.")] = "a100-40gb",
     out: Annotated[Path, typer.Option(help="Folder for stage-0.onnx .. and stages.json.")] = Path(
         "out/partition"
     ),
     objective: Annotated[
-        Aim, typer.Option(help="Shortest longest stage, or least handed on between stages.")
+        Aim,
+        typer.Option(
+            help="throughput: shortest longest stage; latency: least data between stages."
+        ),
     ] = Aim.THROUGHPUT,
     threshold: Annotated[
-        float, typer.Option(min=0, max=2, help="Scores in an operator cluster differ by less.")
+        float,
+        typer.Option(min=0, max=2, help="Maximum difference of scores within an operator cluster."),
     ] = 0.5,
     memory: Annotated[
-        float | None, typer.Option(min=0, help="Most memory of a stage, MiB.")
+        float | None, typer.Option(min=0, help="Maximum memory of a stage, MiB.")
     ] = None,
-    max_tensors: Annotated[int, typer.Option(min=1, help="Most tensors handed on.")] = 4,
-    max_kib: Annotated[int, typer.Option(min=1, help="Their size per item, KiB.")] = 4096,
+    max_tensors: Annotated[
+        int, typer.Option(min=1, help="Maximum number of tensors between stages.")
+    ] = 4,
+    max_kib: Annotated[
+        int, typer.Option(min=1, help="Maximum size of those tensors per item, KiB.")
+    ] = 4096,
     batch: Batch = 8,
     length: Length = 128,
     database: Sensitivities = DATABASE,
     json: Json = False,
 ) -> None:
-    """Cut a network into stages that run one after the other, on devices of their own.
+    """Cut a network into stages that run one after the other, each on its own device.
 
-    Operators of like sensitivity to the clock stay together (mu-Serve); among the legal cuts an
-    exact search finds the best. The stages are checked against the whole network before they are
-    named to you. Times are those of `gpuagent sensitivity`: measured ones where the database has
+    Operators of similar sensitivity to the clock stay together (mu-Serve); an exact search finds
+    the best of the legal cuts. The stages are checked against the whole network before they are
+    written. Times are those of `gpuagent sensitivity`: measured ones where the database has
     them for all operators, else the data sheet's.
     """
     from services.cli.partition import run

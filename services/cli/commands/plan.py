@@ -40,7 +40,7 @@ async def list_(
         int, typer.Option("-n", "--limit", min=1, max=1000, help="Maximum number of plans to show.")
     ] = 20,
 ) -> None:
-    """List the newest plans: what each expected, what was seen, and the deviation."""
+    """List the newest plans: what each predicted, what was observed, and the deviation."""
     from services.cli.plan.show import show_list
 
     await show_list(config, limit=limit, as_json=json)
@@ -52,7 +52,7 @@ async def show(
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show one plan: its reason, what it expected and what came of it, and its segments."""
+    """Show one plan: its reason, its segments, what it predicted and what was observed."""
     from services.cli.plan.show import show_one
 
     await show_one(config, version=version, as_json=json)
@@ -73,7 +73,7 @@ async def watch(
 ) -> None:
     """Print every plan and every change of its state, until ctrl-c.
 
-    When the planner restarts, goes on with the plan after the last one seen: none is missed.
+    After a restart of the planner, continues with the next plan: none is missed.
     With --json, one line per change.
     """
     from services.cli.plan.watch import follow
@@ -83,7 +83,7 @@ async def watch(
 
 @app.command()
 def strategies(json: Json = False) -> None:
-    """Say in one line each what the strategies do."""
+    """Describe each strategy in one line."""
     from services.cli.plan.strategies import show_strategies
 
     show_strategies(as_json=json)
@@ -92,37 +92,37 @@ def strategies(json: Json = False) -> None:
 @app.command("dry-run")
 async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     demand: Annotated[
-        list[str] | None, typer.Option(metavar="MODEL=RPS", help="Demand; repeatable.")
+        list[str] | None, typer.Option(metavar="MODEL=RPS", help="Demand, req/s; repeatable.")
     ] = None,
     intensity: Annotated[
         list[str] | None,
         typer.Option(metavar="ZONE=GRAMS", help="Carbon intensity, gCO2e/kWh; repeatable."),
     ] = None,
     carbon_weight: Annotated[
-        float | None, typer.Option(help="0: accuracy alone counts; 1: carbon alone.")
+        float | None, typer.Option(help="0: only accuracy counts; 1: only carbon.")
     ] = None,
     accuracy_floor: Annotated[
-        float | None, typer.Option(help="Least mean accuracy relative to the best variant, 0..1.")
+        float | None, typer.Option(help="Minimum mean accuracy relative to the best variant, 0..1.")
     ] = None,
     strategy: Annotated[str, typer.Option(help="See `plan strategies`.")] = "",
     objective: Annotated[
-        Goal | None, typer.Option(help="What alone counts, instead of the configured goals.")
+        Goal | None, typer.Option(help="The only goal, in place of the configured ones.")
     ] = None,
     without_gpu: Annotated[
-        list[str] | None, typer.Option(metavar="UUID", help="A GPU taken away; repeatable.")
+        list[str] | None, typer.Option(metavar="UUID", help="GPU to leave out; repeatable.")
     ] = None,
     add_gpus: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE:NODE:COUNT", help="GPUs added to a node; repeatable."),
+        typer.Option(metavar="TYPE:NODE:COUNT", help="GPUs to add to a node; repeatable."),
     ] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Carry the plan out at once.")] = False,
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
-    """Show what would be decided now, or under other circumstances, and why. Changes nothing.
+    """Show the plan for present or other circumstances, and why. Changes nothing without --apply.
 
-    What is not given is as it is. The plan can be applied for 10 minutes, unless demand, intensity
-    or GPUs were made up.
+    What is not given keeps its present value. The plan can be applied for 10 minutes, unless
+    demand, intensity or GPUs were given.
 
     For example:
 
@@ -188,13 +188,13 @@ async def diff(
 
 @app.command()
 async def apply(
-    proposal_id: Annotated[str, typer.Argument(help="As `plan dry-run` printed it.")],
+    proposal_id: Annotated[str, typer.Argument(help="The ID that `plan dry-run` printed.")],
     config: Config = DEPLOYMENT,
     json: Json = False,
 ) -> None:
     """Carry out the plan of a dry run.
 
-    A proposal is valid for 10 minutes, and only while what runs is what it was made for.
+    A proposal is valid for 10 minutes, and only while the fleet runs what it was made for.
     """
     from services.cli.plan.orders import apply_proposal
 

@@ -30,27 +30,33 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     latencies: Annotated[
         Path | None, typer.Option(help="... and latency objectives, ms, a row per scenario.")
     ] = None,
-    scenario: Annotated[int, typer.Option(help="Row of --rates and --latencies; 1: first.")] = 1,
+    scenario: Annotated[int, typer.Option(help="Row of --rates and --latencies, from 1.")] = 1,
     objective: Annotated[Aim, typer.Option(help="What a good plan is.")] = Aim.FEWEST_GPUS,
     strategy: Annotated[str, typer.Option(help="exact, parvagpu, annealing, ...")] = "exact",
     gpu: Annotated[str, typer.Option(help="GPU type that was measured.")] = "a100-80gb",
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs there are. Default: as many as it takes.")
+        int | None,
+        typer.Option(min=1, help="Number of GPUs available. Default: as many as needed."),
     ] = None,
     latency_share: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of the latency a batch may take.")
+        float,
+        typer.Option(min=0.01, max=1, help="Share of the latency objective that a batch may take."),
     ] = 0.5,
     max_utilisation: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Share of a segment's throughput to use.")
+        float, typer.Option(min=0.01, max=1, help="Maximum share of a segment's throughput to use.")
     ] = 1.0,
-    max_processes: Annotated[int, typer.Option(min=1, help="Most processes per segment.")] = 5,
-    time_limit: Annotated[float, typer.Option(min=0.01, help="Longest search, seconds.")] = 10.0,
+    max_processes: Annotated[
+        int, typer.Option(min=1, help="Maximum number of processes per segment.")
+    ] = 5,
+    time_limit: Annotated[
+        float, typer.Option(min=0.01, help="Time limit of the search, seconds.")
+    ] = 10.0,
     json: Json = False,
 ) -> None:
     """Plan capacity from measured profiles: which segments on how many GPUs, without a suite.
 
     Reads ParvaGPU's files (--rates, --latencies) or a list of services (--services). Exit status 1
-    if something is wrong with them, or if the GPUs cannot serve everything.
+    if a file is invalid, or if the GPUs cannot serve the whole demand.
     """
     from services.cli.plan.solve import Request, show_solution
     from services.kit.config import Goals

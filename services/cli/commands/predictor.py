@@ -19,7 +19,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.jsonl",
-        help='One answer a line: {"model": "...", "prompt": "...", "output_tokens": 123}.',
+        help='One answer per line: {"model": "...", "prompt": "...", "output_tokens": 123}.',
     ),
 ]
 
@@ -51,7 +51,8 @@ async def forget(
     config: Config = DEPLOYMENT,
     model: Annotated[str, typer.Option("--model", help="Prompts of this model.")] = "",
     older_than: Annotated[
-        str, typer.Option("--older-than", help="Prompts not used for so long: 12h, 7d, ...")
+        str,
+        typer.Option("--older-than", help="Prompts unused for at least this long: 12h, 7d, ..."),
     ] = "",
     everything: Annotated[bool, typer.Option("--all", help="All prompts of all models.")] = False,
 ) -> None:
@@ -78,16 +79,16 @@ def train(
         "out/predictor"
     ),
     test_share: Annotated[
-        float, typer.Option(min=0.05, max=0.5, help="Part of the prompts kept to test with.")
+        float, typer.Option(min=0.05, max=0.5, help="Share of the prompts kept for testing.")
     ] = 0.2,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of split and weights.")] = 0,
     json: Json = False,
 ) -> None:
     """Train a predictor of output lengths on your own log, and measure how good it is.
 
-    No prompt is both trained and tested with. Simple predictors are trained beside it: what does
-    not beat them is not worth its milliseconds. `predictor.model` in cinquefoil.yaml names the
-    file to use.
+    No prompt is both trained and tested with. Simple predictors are trained for comparison: a model
+    that does not beat them is not worth its milliseconds. `predictor.model` in cinquefoil.yaml
+    names the file to use.
     """
     from services.cli.predictor.train import Options
     from services.cli.predictor.train import train as work
@@ -99,7 +100,7 @@ def train(
 def evaluate(
     data: Data,
     model: Annotated[
-        Path | None, typer.Option(help="A predictor.onnx. Default: the one that ships.")
+        Path | None, typer.Option(help="A predictor.onnx. Default: the one in the package.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path(
         "out/predictor/evaluation"

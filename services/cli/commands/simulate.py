@@ -21,14 +21,16 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     ] = None,
     detail: Annotated[
         Literal["full", "sampled"] | None,
-        typer.Option(help="Simulate every request, or samples. Default: as the scenario says."),
+        typer.Option(
+            help="Simulate every request, or sampled intervals. Default: as the scenario says."
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="In place of the scenario's seed.")
+        int | None, typer.Option(min=0, help="Random seed. Default: the scenario's.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Pass days of grid and load in virtual time, with the code that would act live.
+    """Simulate days of grid and load in virtual time, with the code that runs live.
 
     The planner's strategies, triggers, placement and rollouts, the router's queue and choice of
     instances, and the workers' batching are the suite's own; GPUs are simulated from the profiles.

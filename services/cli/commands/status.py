@@ -17,7 +17,8 @@ async def status(
 ) -> None:
     """Show zones, GPUs with their slices, models with their variants, energy and carbon.
 
-    A service that does not answer is named; what the others say is shown. Exit status 1 then.
+    A service that does not answer is named, and the other services' part is shown; the exit status
+    is then 1.
     """
     from services.cli.status.show import follow, show
 

@@ -1,4 +1,4 @@
-"""What the types cannot see: files, hardware, and numbers that contradict each other."""
+"""Checks that types cannot express: files, hardware, and values that contradict each other."""
 
 from __future__ import annotations
 

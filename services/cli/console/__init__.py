@@ -1,0 +1,1 @@
+"""Tables, charts, quantities and JSON that several commands print."""

@@ -1,4 +1,4 @@
-"""Ages and times as people write them."""
+"""Ages and times as users write them: 12h, 7d, 2026-03-01."""
 
 from __future__ import annotations
 

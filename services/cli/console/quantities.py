@@ -1,4 +1,4 @@
-"""Quantities as people read them."""
+"""Quantities with short units."""
 
 from __future__ import annotations
 

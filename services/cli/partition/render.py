@@ -1,4 +1,4 @@
-"""Stages as people read them."""
+"""Stages as a table, and as lines of a deployment file."""
 
 from __future__ import annotations
 

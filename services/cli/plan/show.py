@@ -33,7 +33,7 @@ async def show_one(config: Path, *, version: int, as_json: bool) -> None:
 
 
 def _listed(plan: plan_pb2.Plan, pinned_version: int) -> dict[str, Any]:
-    """Return a plan with what is not in it: whether it is held, and how it deviates."""
+    """Return a plan with two facts more: whether it is pinned, and how it deviates."""
     return document(plan) | {
         "pinned": plan.version == pinned_version,
         "measures": [asdict(each) | {"deviation": each.deviation} for each in measures(plan)],

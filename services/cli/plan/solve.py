@@ -42,7 +42,7 @@ class Request:
 
 
 def show_solution(request: Request, terms: Terms, *, as_json: bool) -> bool:
-    """Print a plan; return whether it serves everything.
+    """Print a plan; return whether the plan serves the whole demand.
 
     Raises:
         InvalidArgument: A file is wrong, or there is no such strategy.

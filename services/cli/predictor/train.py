@@ -1,4 +1,4 @@
-"""Trains a predictor, or judges one; prints a table, writes the report and its picture."""
+"""Trains or evaluates a predictor; prints a table, writes the report and its plot."""
 
 from __future__ import annotations
 

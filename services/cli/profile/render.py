@@ -1,4 +1,4 @@
-"""Measurements and differences as people read them."""
+"""Measurements and differences as text and tables."""
 
 from __future__ import annotations
 

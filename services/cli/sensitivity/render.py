@@ -1,4 +1,4 @@
-"""Sensitivities as people read them."""
+"""Sensitivities as tables, text and JSON."""
 
 from __future__ import annotations
 

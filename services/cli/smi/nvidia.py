@@ -1,4 +1,4 @@
-"""Lists in the words and columns of `nvidia-smi`, so that what reads those reads these."""
+"""Lists in the format of `nvidia-smi`, so that programs which parse those parse these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `cinquefoil status` knows, apart from how it was fetched and how it is shown."""
+"""The rows of `cinquefoil status`, independent of fetching and rendering."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A kind of segment unlike its profile; a ratio is 1 where the profile is right."""
+    """A kind of segment that deviates from its profile; ratios are 1 where the profile is right."""
 
     node: str
     model: str

@@ -1,1 +1,1 @@
-"""A whole deployment as processes of one machine."""
+"""`cinquefoil up`."""
