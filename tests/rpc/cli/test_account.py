@@ -24,6 +24,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
     return "\n".join(line for line in lines if "component=" not in line)
 
 
+@pytest.mark.may_block  # a command draws its chart in a process of its own
 async def test_the_report_is_printed_as_asked_for_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -203,7 +203,8 @@ async def test_a_search_ends_better_than_it_began_although_the_profiles_are_wron
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     made = settings(tmp_path, grid)
     truth = Truth(made, agent)
-    advised = truth.world.score(REGISTRY[strategy](truth.world.problem))
+    found = await asyncio.to_thread(REGISTRY[strategy], truth.world.problem)
+    advised = truth.world.score(found)
     async with planner(made) as stub, living(agent, stub), traffic(truth, stub):
         first = (await active(stub, 1)).plan
         await aim(stub, strategy=strategy)
