@@ -78,7 +78,7 @@ class Planner:
         await self.until(lambda: self.acknowledged >= self.revision)
 
     async def until(self, true: Any) -> None:
-        """Wait until something is true of what was told."""
+        """Wait until a condition holds for the reports received."""
         async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(true)
 

@@ -94,7 +94,7 @@ class Digits:
         )
 
     def judge(self, answer: pb.ModelInferResponse) -> str:
-        """Tell whether an answer is the one to its own request."""
+        """Return whether an answer belongs to its own request."""
         labels = self._labels[answer.parameters["model_variant"].string_param]
         names = [output.name for output in answer.outputs]
         raw = answer.raw_output_contents[names.index("label")]
@@ -168,7 +168,7 @@ async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
 
 
 def _workers(folder: Path) -> list[psutil.Process]:
-    """Return the worker processes of this suite, and nobody else's."""
+    """Return the worker processes of this suite only."""
     return [
         process
         for process in psutil.process_iter(["cmdline"])
@@ -283,7 +283,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run it; the exit status tells whether anything was lost, doubled or wrong."""
+    """Run it; the exit status is 1 if any answer was lost, duplicated or wrong."""
     arguments = _arguments()
     with TemporaryDirectory(prefix="bench-chaos-") as folder:
         found = asyncio.run(run(Path(folder), arguments.requests, arguments.seed))

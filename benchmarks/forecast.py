@@ -1,7 +1,7 @@
 """How good is the carbon forecast? Rolling origin on the recorded intensities of real grids.
 
 At equal distances through each record, the service's own forecaster sees what was known then, up to
-112 days of it, and forecasts 48 hours. Rivals: the same hour of the last day and of the last week
+112 days of it, and forecasts 48 hours. Baselines: the same hour of the last day and last week
 (seasonal naive), and the present value (persistence). Where the official forecast of Great Britain
 is recorded, the service gets it as a provider's, hour by hour, and is judged against it; how long
 before the hour it was made, its record does not say.
@@ -47,12 +47,12 @@ class Hit:
     Attributes:
         came: What came.
         forecast: Its period.
-        rivals: What others said, by name.
+        baselines: Forecasts of the baselines, by name.
     """
 
     came: float
     forecast: Period
-    rivals: Mapping[str, float]
+    baselines: Mapping[str, float]
 
     @property
     def inside(self) -> bool:
@@ -113,7 +113,7 @@ def _region(name: str, depth: timedelta = DEPTH, origins: int = ORIGINS) -> dict
         for hours, kept in hits.items():
             ahead = hours * HOUR // grid.step
             target = grid.samples[origin + ahead].intensity_gco2e_per_kwh
-            kept.append(Hit(target, found.periods[ahead], _rivals(grid, origin, ahead)))
+            kept.append(Hit(target, found.periods[ahead], _baselines(grid, origin, ahead)))
     return hits
 
 
@@ -124,7 +124,7 @@ def _origins(grid: Grid, origins: int) -> range:
     return range(first, last, ((last - first) // origins // hour // 2 * 2 + 1) * hour)
 
 
-def _rivals(grid: Grid, origin: int, ahead: int) -> dict[str, float]:
+def _baselines(grid: Grid, origin: int, ahead: int) -> dict[str, float]:
     day = DAY // grid.step
 
     def back(steps: int) -> float:
@@ -160,8 +160,8 @@ def _official(origins: int) -> dict[int, list[Hit]]:
         for hours, kept in hits.items():
             then = now + hours * HOUR
             if then in truth and then in official:
-                rivals = _rivals(grid, origin, hours) | {"official": official[then]}
-                kept.append(Hit(truth[then], found.periods[hours], rivals))
+                baselines = _baselines(grid, origin, hours) | {"official": official[then]}
+                kept.append(Hit(truth[then], found.periods[hours], baselines))
     return hits
 
 
@@ -171,16 +171,17 @@ def _by_instant(samples: Sequence[Sample]) -> dict[datetime, float]:
 
 def _row(name: str, hours: int, hits: Sequence[Hit]) -> dict[str, Any]:
     mae = fmean(abs(hit.forecast.intensity_gco2e_per_kwh - hit.came) for hit in hits)
-    rivals = {
-        rival: fmean(abs(hit.rivals[rival] - hit.came) for hit in hits) for rival in hits[0].rivals
+    baselines = {
+        name: fmean(abs(hit.baselines[name] - hit.came) for hit in hits)
+        for name in hits[0].baselines
     }
     widths = (hit.forecast.high_gco2e_per_kwh - hit.forecast.low_gco2e_per_kwh for hit in hits)
     return {
         "region": name,
         "hours": hours,
         "mae": mae,
-        **rivals,
-        "ratio": mae / min(rivals[naive] for naive in NAIVE),
+        **baselines,
+        "ratio": mae / min(baselines[naive] for naive in NAIVE),
         "inside_percent": 100 * fmean(hit.inside for hit in hits),
         "width": fmean(widths),
         "origins": len(hits),

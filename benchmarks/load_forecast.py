@@ -1,7 +1,7 @@
 """The load of the next minute: its busiest second, forecast from what came before it.
 
 Protocol: every forecaster goes once through the 14 days of the Twitter trace that InfAdapter
-(EuroMLSys'23) uses, and sees a minute only after it was asked for it. Weights of the forecaster and
+(EuroMLSys'23) uses, and sees a minute only after it has forecast it. Weights of the forecaster and
 the EWMA's factor were chosen on days 0-6; days 7-13 are the test. Holes of the recording are left
 out, and so is the minute after each. Two other loads, which nothing was tuned on, follow.
 

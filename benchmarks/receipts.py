@@ -1,10 +1,10 @@
-"""What counting a request and telling its cost adds to it, beside the usual way to count.
+"""What counting a request and writing its receipt costs, compared with the usual way to count.
 
 python -m benchmarks.receipts [--json FILE]
 
 `account` is the router's: counts, histograms, objective, parameters and trailers of one answer.
 `prometheus_client` observes three histograms and increments three counters with labels looked up
-beforehand, and tells nobody anything: what a service does that keeps its figures in the library.
+in advance, without a receipt: what a service does that keeps its figures in the library.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ async def in_use_safe(planner: Planner) -> None:
 
 
 async def destroy_all(planner: Planner) -> None:
-    """Stop every user of the GPU, clear it, cut it anew, start everybody again."""
+    """Stop every user of the GPU, clear it, create its slices again, restart every user."""
     await planner.change(stop(BEFORE), destroy(BEFORE))
     await planner.change(create(AFTER), start(AFTER))
     await planner.route(AFTER)

@@ -3,7 +3,7 @@
 python -m benchmarks.carbondis [--json FILE] [--plots [DIR]] [--quick]
 
 Both sets in virtual time on the router's own policies. Savings are against HIGHPERF, in the same
-simulation; the bound is every request at its least energy, and idle power that nobody can avoid.
+simulation; the bound is every request at its least energy, and the idle power that is unavoidable.
 --quick: 2,000 requests of each job instead of 20,000, and no sensitivities.
 """
 

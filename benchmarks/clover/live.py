@@ -1,4 +1,4 @@
-"""A world whose profiles differ from what the planner was told: what live measurements would say.
+"""A system whose true profiles differ from the planner's: the source of live measurements.
 
 Stationary: mean batch sizes and busy times follow from load and true batch times; latency is the
 queueing model's on true figures.

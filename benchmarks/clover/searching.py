@@ -1,6 +1,6 @@
 """What a search costs the users: live evaluations, and those that break the SLA (Fig. 12).
 
-The paper's searchers know no profiles: every configuration that they ask about serves real
+The paper's searchers know no profiles: every configuration that they evaluate serves real
 requests for minutes. `exact` needs profiles and no live evaluation. Between the two is our online
 search, here in a world whose true times and energies differ from the profiles by ERROR.
 """
@@ -180,7 +180,7 @@ def _serving(problem: Problem) -> Configuration:
 
 
 def _profiled(problem: Problem, placed: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Return segments with the figures of the profiles, which beliefs correct anew."""
+    """Return segments with the figures of the profiles, which beliefs then correct."""
     kinds = {_name(kind): kind for kind in problem.catalog}
     return tuple(replace(each, kind=kinds.get(_name(each.kind), each.kind)) for each in placed)
 

@@ -1,4 +1,4 @@
-"""Generative serving: how well lengths are foretold, and what the router makes of that.
+"""Generative serving: how well lengths are predicted, and how the router uses the predictions.
 
 python -m benchmarks.generative [--part PART] [--json FILE] [--plots [DIR]] [--quick]
 """

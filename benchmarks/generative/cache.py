@@ -1,6 +1,6 @@
 """The semantic cache on real prompts: how often it hits, how right it is, how long it takes.
 
-Prompts arrive one after the other, and each one's true length is told before the next arrives.
+Prompts arrive one after the other, and each one's true length is observed before the next arrives.
 Beside each hit stands what the proxy model said of the same prompt.
 """
 
@@ -26,7 +26,7 @@ SETS: Final = ("gpteacher", "oasst_eval", "sharegpt_first_turn")
 THRESHOLDS: Final = (0.7, 0.8, 0.9)
 _NOTE: Final = (
     "right: share of right classes among hits; model: the proxy model's share of the same prompts; "
-    "chosen: of whoever was right more often before, which is what the service answers"
+    "chosen: of the one that was right more often before, which the service returns"
 )
 _PROMPTS, _QUICK, _SEED = 3000, 300, 1
 _WEEK_S: Final = 604_800.0

@@ -6,7 +6,7 @@ both alike; in turns one serves in order of arrival and the other shortest first
 the machine favours favours neither. And what came of shortest first is set beside what the very
 same answers, each taking as long as it did, would have come to in turn.
 
-Answers are as long as the real ones to the prompts: the model is told where to stop, the router and
+Answers are as long as the real ones to the prompts: the model gets it as a limit, the router and
 the predictor are not.
 """
 
@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.generative.live_stream import Pace, saturated, stream
-from benchmarks.generative.live_suite import Answer, Foretold, LiveSuite, Question, suite
+from benchmarks.generative.live_suite import Answer, LiveSuite, Predicted, Question, suite
 from benchmarks.generative.traces import DATA, TEST_SHARE
 from benchmarks.harness import Figures, Report, Row, Skipped
 from services.predictor.embedding.minilm import MiniLm
@@ -64,7 +64,7 @@ _BLOCK, _DRAWS = 20, 2000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is asked. Attributes: tried and learned (before anything counts), turns, turn_s."""
+    """Size of the load. Attributes: tried and learned (before anything counts), turns, turn_s."""
 
     tried: int = TRIED
     learned: int = LEARNED
@@ -101,15 +101,15 @@ async def _compare(folder: Path, plan: Plan) -> Report:
         left = iter(questions[plan.tried :])
         learned = await _learn(suites, left, pace, plan)
         turns = await _turns(suites, left, pace, plan)
-        foretold = [await one.foretold() for one in suites]
+        predicted = [await one.predictions() for one in suites]
     lost = sum(len(one.lost) for one in suites)
-    return _report(turns, lost, foretold, pace, plan.tried + learned)
+    return _report(turns, lost, predicted, pace, plan.tried + learned)
 
 
 async def _learn(
     suites: Sequence[LiveSuite], questions: Iterator[Question], pace: Pace, plan: Plan
 ) -> int:
-    """Let both serve shortest first; return how many questions each was asked."""
+    """Let both serve shortest first; return how many requests each was sent."""
     rng, asked = np.random.default_rng(1), 0
     for one in suites:
         await one.order("ssjf")
@@ -135,7 +135,7 @@ async def _turns(
 def _report(
     turns: Sequence[Pairs],
     lost: int,
-    foretold: Sequence[Foretold],
+    predicted: Sequence[Predicted],
     pace: Pace,
     unjudged: int,
 ) -> Report:
@@ -145,12 +145,14 @@ def _report(
     rows = [_row(*each) for each in zip(names, (fcfs, ssjf, replayed), strict=True)]
     compared = {"than": "its own, in turn"} | _compared(replayed, ssjf)
     beside = {"than": "fcfs, beside it"} | _compared(fcfs, ssjf)
-    told = sum(each.told for each in foretold)
+    count = sum(each.predicted for each in predicted)
     figures = _side(turns) | {
         "lost": lost,
-        "foretold_pct": 100 * told / (2 * unjudged + len(ssjf)),
-        "cache_hit_pct": 100 * sum(each.hits * each.told for each in foretold) / max(told, 1),
-        "class_right_pct": 100 * float(np.mean([each.right for each in foretold])),
+        "foretold_pct": 100 * count / (2 * unjudged + len(ssjf)),
+        "cache_hit_pct": 100
+        * sum(each.hits * each.predicted for each in predicted)
+        / max(count, 1),
+        "class_right_pct": 100 * float(np.mean([each.right for each in predicted])),
     }
     note = (
         f"{len(ssjf)} requests in {len(turns)} turns at {LOAD:g} of what a suite can do "
@@ -218,7 +220,7 @@ def _side(turns: Sequence[Pairs]) -> dict[str, float]:
 
 
 def _compared(fcfs: Sequence[Answer], ssjf: Sequence[Answer]) -> dict[str, float]:
-    """Return ratios, and for the mean an interval: blocks of answers drawn anew."""
+    """Return ratios, and for the mean an interval: a block bootstrap of answers."""
     times_s = np.array([[answer.last_s for answer in each] for each in (fcfs, ssjf)])
     first_s = np.array([[answer.first_s for answer in each] for each in (fcfs, ssjf)])
     size = times_s.shape[1]

@@ -1,7 +1,7 @@
 """The same Poisson stream for several suites, at a load that stays when the machine's pace changes.
 
 What else the machine does changes what an answer takes. So the rate follows: gaps are drawn as
-parts of the time that an answer keeps its slot, as the routers told it lately.
+parts of the time that an answer keeps its slot, as recently reported by the routers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Pace:
 
 
 async def saturated(one: LiveSuite, questions: Iterable[Question]) -> None:
-    """Ask so that one question always waits behind the one that is answered.
+    """Send requests so that one always waits behind the one being answered.
 
     Raises:
         RuntimeError: One was not answered.
@@ -81,11 +81,11 @@ async def stream(
     rng: np.random.Generator,
     seconds: float,
 ) -> list[list[Answer | None]]:
-    """Ask every suite the same at the same times, and wait for all answers.
+    """Send every suite the same requests at the same times, and wait for all answers.
 
     Args:
         suites: All.
-        questions: More than will be asked.
+        questions: More than will be sent.
         pace: How fast.
         rng: Draws the gaps between them.
         seconds: How long.

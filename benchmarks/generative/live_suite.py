@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EXAMPLE: Final = Path(__file__).parents[2] / "examples/generative/cinquefoil.yaml"
 MODEL: Final = "chat"
 SLO_S: Final = 4.0
-"""Of an answer, which takes three quarters of a second: nobody is overtaken by 40 s or more."""
+"""Of an answer, which takes three quarters of a second: no request is overtaken by 40 s or more."""
 
 _PATIENCE_S: Final = 600.0
 _CACHED: Final = (predictor_pb2.SOURCE_EXACT, predictor_pb2.SOURCE_SEMANTIC)
@@ -40,7 +40,7 @@ _CACHED: Final = (predictor_pb2.SOURCE_EXACT, predictor_pb2.SOURCE_SEMANTIC)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """One request.
 
     Attributes:
         prompt: A user's words.
@@ -56,7 +56,7 @@ class Answer:
     """What came.
 
     Attributes:
-        due_s: When it was asked for, of `time.monotonic`.
+        due_s: When it was due, of `time.monotonic`.
         first_s, last_s: Time since then to the first text, and to the end.
         tokens: Its length.
     """
@@ -68,16 +68,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Foretold:
+class Predicted:
     """What became of predictions.
 
     Attributes:
-        told: Requests that waited and were foretold in time.
-        hits: Of those, told by the cache, 0..1.
-        right: Of those whose length is known by now, in the class foretold, 0..1.
+        predicted: Requests that waited and were predicted before they were served.
+        hits: Share of those predicted by the cache, 0..1.
+        right: Share of those with a known length that are in the predicted class, 0..1.
     """
 
-    told: int
+    predicted: int
     hits: float
     right: float
 
@@ -99,7 +99,7 @@ class LiveSuite:
         await self._planner.SetPolicy(request)
 
     async def ask(self, question: Question, due_s: float) -> Answer | None:
-        """Ask at a time of `time.monotonic`; None: there was an error."""
+        """Send the request at a time of `time.monotonic`; None: there was an error."""
         await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
         first_s, tokens = 0.0, 0
         try:
@@ -129,15 +129,15 @@ class LiveSuite:
             for thread in worker.threads():
                 os.sched_setaffinity(thread.id, os.sched_getaffinity(0))
 
-    async def foretold(self) -> Foretold:
+    async def predictions(self) -> Predicted:
         """Return what became of its predictions."""
         request = predictor_pb2.GetStatisticsRequest(model=MODEL)
         (model,) = (await self._predictor.GetStatistics(request)).models
-        told = sum(each.predictions for each in model.sources)
+        predicted = sum(each.predictions for each in model.sources)
         hits = sum(each.predictions for each in model.sources if each.source in _CACHED)
         judged = sum(each.judged for each in model.sources)
         right = sum(each.right for each in model.sources)
-        return Foretold(told, hits / max(told, 1), right / max(judged, 1))
+        return Predicted(predicted, hits / max(predicted, 1), right / max(judged, 1))
 
     async def ready(self) -> None:
         """Wait until a worker has loaded the model."""

@@ -38,11 +38,11 @@ TIMED, PASSES = 300, 15
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """What is learned and foretold.
+    """What is learned and predicted.
 
     Attributes:
         file: Below `DATA`.
-        model: Whose lengths are foretold.
+        model: The model whose lengths are predicted.
         splits: How often.
         ships: Whether the predictor that ships was trained with the file.
         repeats: Whether the model answered each prompt several times.
@@ -174,7 +174,7 @@ def _latencies(rows: Sequence[Row]) -> dict[str, float]:
 
 
 def _shipped(each: Set, embed: Embed) -> dict[str, float]:
-    """Foretell a stream of answers of a model never seen, learning from each."""
+    """Predict a stream of answers of a model never seen, learning from each."""
     rows = [row for row in read(DATA / each.file) if row.model == each.model]
     order = np.random.default_rng(0).permutation(len(rows))
     proxy = ProxyModel()

@@ -1,6 +1,6 @@
-"""What is known of an answer by whoever knows the others to the same prompt: a ceiling.
+"""How well the other answers to a prompt predict one answer: a ceiling.
 
-A model that samples answers the same prompt now shorter, now longer, and no text tells which.
+A model that samples answers the same prompt now shorter, now longer, and no text determines which.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _means_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def ceiling(rows: Iterable[Row]) -> Measures:
-    """Return how good predictions are of whoever knows the other answers to each prompt.
+    """Return how good predictions from the other answers to each prompt are.
 
     The class is the one most of them are of, the order that of their mean.
     """

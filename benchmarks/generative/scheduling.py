@@ -94,8 +94,8 @@ def measure(*, quick: bool = False) -> Report:
     note = (
         f"{settings[0].seeds} streams of {JOBS} jobs; statistics of each, then their means, over"
         f" FCFS's. Bursty: gaps deviate by {BURSTY:g} times their mean; peaks: of {PEAK_ANSWERS}"
-        f" answers' time, from idle. Nobody is overtaken by who came more than {OVERTAKING_S:g} s"
-        " later."
+        f" answers' time, from idle. No request is overtaken by one that arrived more than"
+        f" {OVERTAKING_S:g} s later."
     )
     table = Figures("Time in the system against first come, first served", rows, note)
     return Report([table], {"ssjf": headline, "scheduling": [dict(row) for row in rows]})
@@ -147,7 +147,7 @@ def rows_of(setting: Setting) -> list[Row]:
 
 
 def stream(setting: Setting, seed: int) -> tuple[Jobs, Jobs]:
-    """Return jobs with the classes foretold, and the same with their true ones."""
+    """Return jobs with the predicted classes, and the same with their true ones."""
     rng = np.random.default_rng(seed)
     trace = setting.trace
     drawn = rng.integers(0, len(trace.services_s), JOBS)
@@ -157,8 +157,8 @@ def stream(setting: Setting, seed: int) -> tuple[Jobs, Jobs]:
     if setting.arrivals == "peaks":
         peak_s = PEAK_ANSWERS * service_s
         arrivals_s += 2 * peak_s * np.floor(arrivals_s / peak_s)
-    told = Jobs(arrivals_s, trace.services_s[drawn], trace.told[drawn])
-    return told, replace(told, classes=trace.true[drawn])
+    predicted = Jobs(arrivals_s, trace.services_s[drawn], trace.predicted[drawn])
+    return predicted, replace(predicted, classes=trace.true[drawn])
 
 
 def _orders(setting: Setting, jobs: Jobs, true: Jobs) -> Mapping[str, Seconds]:

@@ -33,7 +33,7 @@ class Jobs:
     Attributes:
         arrivals_s: When each comes, ascending, shape (jobs,).
         services_s: How long it keeps its slot, shape (jobs,).
-        classes: Its foretold length class, 0..9, shape (jobs,).
+        classes: Its predicted length class, 0..9, shape (jobs,).
     """
 
     arrivals_s: Seconds

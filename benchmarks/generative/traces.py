@@ -1,4 +1,4 @@
-"""Answers of real models: how long each was, and how long it was foretold to be.
+"""Answers of real models: how long each was, and its predicted length.
 
 Lengths come from `../shared/data`, beside the repository.
 """
@@ -70,21 +70,21 @@ class Trace:
 
     Attributes:
         answers: Whose.
-        foretold_by: Who foretold their lengths.
+        foretold_by: Predictor of their lengths.
         services_s: How long each takes, shape (answers,).
-        told: The class foretold, 0..9, shape (answers,).
+        predicted: The predicted class, 0..9, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
     """
 
     answers: str
     foretold_by: str
     services_s: Seconds
-    told: Classes
+    predicted: Classes
     true: Classes
 
 
 def artifact() -> Trace:
-    """Return vicuna-13b on LMSYS-Chat-1M, foretold by mu-Serve's own proxy model (BERT-base).
+    """Return vicuna-13b on LMSYS-Chat-1M, predicted by mu-Serve's own proxy model (BERT-base).
 
     Raises:
         Skipped: The file is not there.
@@ -96,48 +96,50 @@ def artifact() -> Trace:
         rows = [
             (int(row["output_tokens"]), int(row["pred_5class"])) for row in csv.DictReader(lines)
         ]
-    tokens, told = np.array(rows).T
-    return _trace(("vicuna-13b (LMSYS)", "mu-Serve's predictor"), tokens, told, _EDGES_TOKENS)
+    tokens, predicted = np.array(rows).T
+    return _trace(("vicuna-13b (LMSYS)", "mu-Serve's predictor"), tokens, predicted, _EDGES_TOKENS)
 
 
 def ours() -> list[Trace]:
-    """Return prompts that our predictor has not seen, foretold by it.
+    """Return prompts that our predictor has not seen, with its predictions.
 
     It is trained on half of each set's prompts, as from a user's own logs, and learns on as it does
-    live: each answer's length after it was foretold.
+    live: each answer's length after its prediction.
     """
     return [_foretold(each, read(each.path)) for each in _SETS if each.path.is_file()]
 
 
 def imitated(trace: Trace, other: Trace) -> Trace:
-    """Return a trace's answers, foretold with another one's errors.
+    """Return a trace's answers, predicted with another one's errors.
 
     Of each true class as many are taken for each class as `other` takes for it: what a predictor is
-    worth on answers whose prompts it cannot be asked about.
+    worth on answers whose prompts it cannot predict.
     """
-    counts = confusion(other.true, other.told)
+    counts = confusion(other.true, other.predicted)
     shares = np.cumsum(counts / counts.sum(axis=1, keepdims=True), axis=1)
     drawn = np.random.default_rng(0).random((len(trace.true), 1))
-    told = (drawn >= shares[trace.true, :-1]).sum(axis=1)
-    return replace(trace, foretold_by=f"as by {other.foretold_by}", told=told)
+    predicted = (drawn >= shares[trace.true, :-1]).sum(axis=1)
+    return replace(trace, foretold_by=f"as by {other.foretold_by}", predicted=predicted)
 
 
 def perfect(trace: Trace) -> Trace:
-    """Return a trace's answers, each one's class told without an error."""
-    return replace(trace, foretold_by="true classes", told=trace.true)
+    """Return a trace's answers, each one's class predicted without an error."""
+    return replace(trace, foretold_by="true classes", predicted=trace.true)
 
 
 def sampled() -> list[Trace]:
-    """Return answers of a model that answered each prompt several times, foretold by the others.
+    """Return answers of a model that answered each prompt several times, predicted from the others.
 
-    Of those that `ours` has. The others' mean is about as much as a prompt's text can tell.
+    Of those that `ours` has. The others' mean is about as much as a prompt's text can reveal.
     """
     if not _SAMPLED.path.is_file():
         return []
     rows, means = others_told(_halves(_SAMPLED, read(_SAMPLED.path))[1])
     tokens = np.array([row.tokens for row in rows])
-    told = np.searchsorted(np.quantile(means, np.arange(1, DECILES) / DECILES), means)
-    return [_trace((_SAMPLED.name, "other answers to the prompt"), tokens, told, _edges(tokens))]
+    predicted = np.searchsorted(np.quantile(means, np.arange(1, DECILES) / DECILES), means)
+    return [
+        _trace((_SAMPLED.name, "other answers to the prompt"), tokens, predicted, _edges(tokens))
+    ]
 
 
 def _foretold(each: _Set, rows: list[Row]) -> Trace:
@@ -147,14 +149,14 @@ def _foretold(each: _Set, rows: list[Row]) -> Trace:
         file = Path(folder) / "predictor.onnx"
         file.write_bytes(to_onnx(fit(training, embed)))
         histories = LengthModels.of(file, {row.model for row in rows})
-    told = []
+    predicted = []
     for row in testing:
         estimate = histories.predict(row.model, row.prompt, embed(row.prompt))
         rank = histories.rank(row.model, estimate.expected_tokens)
-        told.append(decile_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
+        predicted.append(decile_at(CLASS_MIDDLES[estimate.class_] if rank is None else rank))
         histories.observe(row.model, estimate, row.tokens)
     tokens = np.array([row.tokens for row in testing])
-    return _trace((each.name, "our predictor"), tokens, np.array(told), _edges(tokens))
+    return _trace((each.name, "our predictor"), tokens, np.array(predicted), _edges(tokens))
 
 
 def _halves(each: _Set, rows: list[Row]) -> tuple[list[Row], list[Row]]:
@@ -167,7 +169,7 @@ def _edges(tokens: Classes) -> tuple[float, ...]:
 
 
 def _trace(
-    names: tuple[str, str], tokens: Classes, told: Classes, edges: tuple[float, ...]
+    names: tuple[str, str], tokens: Classes, predicted: Classes, edges: tuple[float, ...]
 ) -> Trace:
     true = np.searchsorted(edges, tokens)
-    return Trace(*names, BEFORE_S + TOKEN_S * tokens.astype(np.float64), told, true)
+    return Trace(*names, BEFORE_S + TOKEN_S * tokens.astype(np.float64), predicted, true)

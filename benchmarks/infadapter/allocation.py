@@ -76,7 +76,7 @@ class Allocation:
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Share of the load by variant; what is not served counts for nobody."""
+        """Share of the load by variant; load that is not served counts for none."""
         total_rps = sum(self.load_rps.values())
         return {name: rps / total_rps for name, rps in self.load_rps.items()} if total_rps else {}
 

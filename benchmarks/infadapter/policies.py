@@ -1,4 +1,4 @@
-"""InfAdapter and its rivals: who runs next, on how many cores."""
+"""InfAdapter and its baselines: which variants run next, on how many cores."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Adaptive:
 
 @dataclass(slots=True)
 class VerticalPodAutoscaler:
-    """Sizes one network by what it used, with foresight of nothing.
+    """Sizes one network by its past use, without a forecast.
 
     Attributes:
         candidate: The network.

@@ -1,7 +1,7 @@
 """The same segment, live: the agent and its workers as processes, the GPU's time simulated.
 
-We stand where the router does: one queue, each worker gets what its credits allow, and is told how
-long it waited.
+This process stands for the router: one queue, each worker gets what its credits allow, and
+learns how long it waited.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Policy:
     """Who sets the clock.
 
     Attributes:
-        rules: The loop's; None: nobody does.
+        rules: The loop's; None: no loop.
         ceiling_mhz: The plan's clock; 0: the highest.
         slo_s: The objective, s.
     """

@@ -65,7 +65,7 @@ def jobs(
         rate_rps: Mean over the trace.
         since: Requests of the trace to leave out.
         length_s: How long, s.
-        shortest_first: Generating models serve short answers first, by lengths foretold as well as
+        shortest_first: Generating models serve short answers first, by lengths predicted as well as
             mu-Serve's predictor does, and those who waited long before them.
     """
     whole = trace(name)
@@ -109,13 +109,13 @@ AGING: Final = 3.0
 """A request goes before one that came earlier by up to this times the difference of their work."""
 
 ACCURACY: Final = 0.43
-"""Share of length classes foretold right (Table 2)."""
+"""Share of length classes predicted right (Table 2)."""
 
 RANKS: Final = (0.25, 0.5, 0.75, 0.99)
 
 
 def foretold(sizes: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return sizes as a predictor tells them: the mean of one of five classes, often the true one.
+    """Return sizes as predicted: the mean of one of five classes, often the true one.
 
     A wrong one is a neighbour of the true one, as an ordinal classifier's mostly are.
     """

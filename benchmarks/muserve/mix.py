@@ -80,7 +80,7 @@ def devices(count: int) -> tuple[Device, ...]:
 
 
 def served(slo_scale: float, rates_rps: dict[str, float], work: float) -> tuple[Served, ...]:
-    """Return the models with what is asked of them.
+    """Return the models with their load and objectives.
 
     Args:
         slo_scale: Objective over the latency of one request alone (AlpaServe's SLO scale).

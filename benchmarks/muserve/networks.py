@@ -2,7 +2,7 @@
 
 `services.planner.core.partitioning` cuts each into as many of four stages as its legal cuts allow.
 Times and sensitivities are the V100's roofline. A request is 512 items in batches of 8: thousands
-of short requests a second would tell the same, and take hours to simulate.
+of short requests a second would give the same results, and take hours to simulate.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def rows_of(networks: Networks, slo_scale: float, span: Span) -> list[Row]:
 
 
 def _in_order(policies: Iterable[Policy]) -> tuple[Policy, ...]:
-    """Return policies that serve first who came first: no request's length must be foretold."""
+    """Return first-come, first-served policies: they need no predicted lengths."""
     return tuple(replace(each, shortest_first=False) for each in policies)
 
 

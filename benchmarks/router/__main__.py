@@ -1,6 +1,6 @@
 """The router beside what else could stand in its place, in one run on one machine.
 
-python -m benchmarks.router [--json FILE] [--rivals LIST] [--parts LIST] [--soak-s S] [--quick]
+python -m benchmarks.router [--json FILE] [--baselines LIST] [--parts LIST] [--soak-s S] [--quick]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.router.soak import soak
 from benchmarks.router.speed import Plan, speeds
 
 PARTS = ("speed", "memory", "overload", "soak")
-RIVALS = tuple(name for name in PATHS if name != "cinquefoil")
+BASELINES = tuple(name for name in PATHS if name != "cinquefoil")
 FULL, QUICK = Plan(rounds=5, seconds=2.5), Plan(rounds=1, seconds=1.0)
 OVERLOAD_S, OVERLOAD_QUICK_S = 20.0, 6.0
 SOAK_S, SOAK_QUICK_S = 600.0, 20.0
@@ -42,15 +42,15 @@ def main() -> None:
 
 
 async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
-    """Run the parts that are asked for, one after another."""
+    """Run the requested parts, one after another."""
     say, quick = Console(stderr=True, width=WIDTH).print, arguments.quick
     name, generate = generator()
     found = Found(name, setting=_setting(arguments))
     if "speed" in arguments.parts:
-        named = arguments.rivals
-        absent = await environments.build(named or RIVALS) if named or not quick else {}
+        named = arguments.baselines
+        absent = await environments.build(named or BASELINES) if named or not quick else {}
         say("speed", style="dim")
-        wanted = [*(named or RIVALS), "cinquefoil"]
+        wanted = [*(named or BASELINES), "cinquefoil"]
         plan = QUICK if quick else FULL
         found.speeds = await speeds(wanted, absent, plan, generate, _made(folder / "speed"))
     if "memory" in arguments.parts:
@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser = options("router")
     parser.add_argument("--quick", action="store_true", help="few and short rounds; no installs")
     parser.add_argument("--soak-s", type=_soak_s, metavar="S", help=f"default: {SOAK_S:g} s")
-    for name, known, default in (("rivals", RIVALS, None), ("parts", PARTS, PARTS)):
+    for name, known, default in (("baselines", BASELINES, None), ("parts", PARTS, PARTS)):
         parser.add_argument(
             f"--{name}",
             type=partial(_chosen, known=known),

@@ -1,4 +1,4 @@
-"""Rivals from PyPI, each installed once in an environment of its own."""
+"""Baselines from PyPI, each installed once in an environment of its own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMIT_S = 900.0
 
 
 def binaries(rival: str) -> Path:
-    """Return the folder of a rival's programs.
+    """Return the folder of a baseline's programs.
 
     Raises:
         Unavailable: It is not installed.
@@ -51,7 +51,7 @@ def _progress(rivals: Iterable[str]) -> Iterator[None]:
 
 
 async def _build(rival: str) -> str:
-    """Install a rival; return why it could not be, or ""."""
+    """Install a baseline; return why that failed, or ""."""
     folder = _FOLDER / rival
     # Ours would hold its libraries at versions that it may not take.
     environment = {key: value for key, value in os.environ.items() if key != "PIP_CONSTRAINT"}

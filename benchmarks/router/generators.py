@@ -38,7 +38,7 @@ class Work(NamedTuple):
     """One measurement.
 
     Attributes:
-        port: Whom to ask.
+        port: The server's port.
         size: Of messages.SHAPES.
         in_flight: Of CONNECTIONS.
         duration_s: For how long, warm-up included.

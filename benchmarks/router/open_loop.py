@@ -34,7 +34,7 @@ async def poisson(
     """Send requests, and wait for the end of all.
 
     Args:
-        port: Whom to ask.
+        port: The server's port.
         rate_rps: Mean rate.
         duration_s: For how long to send.
         timeout_s: Each request's deadline.

@@ -1,4 +1,4 @@
-"""The ways a request can take to the same answer: straight, through Cinquefoil, or a rival's."""
+"""The ways of a request to the same answer: direct, through Cinquefoil, or through a baseline."""
 
 from __future__ import annotations
 

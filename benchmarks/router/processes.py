@@ -94,7 +94,7 @@ async def started(
 
 
 async def _answers(process: subprocess.Popen[bytes], port: int, patience_s: float) -> bool:
-    """Tell whether a request is answered before the process ends or patience does."""
+    """Return whether a request is answered before the process ends or the time is up."""
     try:
         async with asyncio.timeout(patience_s), messages.channel(port) as channel:
             while process.poll() is None:
@@ -138,7 +138,7 @@ async def finished(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask a process to end, and make sure of it and of all that it started."""
+    """Terminate a process, and make sure that it and all its children end."""
     if process.poll() is not None:
         return
     family = psutil.Process(process.pid).children(recursive=True)

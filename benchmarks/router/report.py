@@ -21,7 +21,7 @@ TARGETS = (
     (Case("image", 1), "passthrough", 1.0),
     (Case("image", 64), "passthrough", 1.0),
 )
-"""How many times better than a rival Cinquefoil is to be, under which load."""
+"""How many times better than a baseline Cinquefoil is to be, under which load."""
 
 GOODPUT = 0.9
 """Least share of the capacity that is to be answered in time under overload."""
@@ -32,7 +32,7 @@ GROWTH = 0.02
 
 @dataclass(slots=True)
 class Found:
-    """All parts; what was not asked for is None."""
+    """All parts; those not requested are None."""
 
     generator: str
     speeds: Speeds | None = None

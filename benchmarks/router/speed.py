@@ -1,4 +1,4 @@
-"""How fast each path is: rounds that take turns, so that a noisy machine is unfair to nobody."""
+"""How fast each path is: rounds that alternate, so that a noisy machine affects all alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks.router.samples import CASES, Cell, Sample, Speeds
 from benchmarks.router.verify import verify
 
 VISITORS = frozenset({"ray"})
-"""Started for their turns only: a tenth of a core goes to Ray while nobody asks it."""
+"""Started for their turns only: idle, Ray takes a tenth of a core."""
 
 Servers = Mapping[str, Server]
 

@@ -17,7 +17,7 @@ async def verify(port: int, size: str, *, receipt: bool) -> int:
     """Have many requests answered at once, and read every answer.
 
     Args:
-        port: Whom to ask.
+        port: The server's port.
         size: Of messages.SHAPES.
         receipt: Answers must say what they cost, in parameters and trailing metadata.
 

@@ -19,7 +19,7 @@ def demands(
     waiting: float = WAITING,
     ratios: Sequence[float] = RATIOS,
 ) -> tuple[Demand, ...]:
-    """Return what each partition of a model asks of its device.
+    """Return what each partition of a model requires of its device.
 
     Each partition may take as much longer as the whole model may: its share of the objective.
 

@@ -43,14 +43,14 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model and what is asked of it.
+    """A model with its load and objective.
 
     Attributes:
         name: Unique.
         partitions: In order of its pipeline, at least one.
         rate_rps: Requests per second.
         slo_s: Latency objective, s.
-        work: Mean work of a request over that of the request that latencies are told for.
+        work: Mean work of a request relative to the request that latencies are given for.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a partition asks of the device it is on.
+    """What a partition requires of its device.
 
     Attributes:
         partition: Which.

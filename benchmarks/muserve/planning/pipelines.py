@@ -23,7 +23,7 @@ class Stage:
 
     Attributes:
         device: Its name.
-        latency_s: Of the request that latencies are told for, alone at the highest clock, s.
+        latency_s: Of the reference request, alone at the highest clock, s.
         sensitivity: How that follows the clock, 0..1.
         transfer_s: Time to hand a request on to the next stage, s.
     """
@@ -62,8 +62,8 @@ class Job:
 
     Attributes:
         at_s: When it comes, s.
-        model: Which model it asks.
-        size: Its work over that of the request that latencies are told for.
+        model: The model that it is for.
+        size: Its work relative to the reference request.
         rank: Who has the least is served first; None: who came first.
     """
 
@@ -210,7 +210,7 @@ class Simulation:
         self._foresee(device)
 
     def _leave(self, task: _Task) -> None:
-        """A request is done with a stage: it goes on, and the next one may come."""
+        """A request has finished a stage: it continues, and the next one may start."""
         route, stage = task.route, task.stage
         route.busy[stage] = False
         if route.waiting[stage]:

@@ -27,7 +27,7 @@ class _Bin:
     held: list[Demand] = field(default_factory=list)
 
     def takes(self, demand: Demand, limits: Limits) -> bool:
-        """Tell whether memory and time are left for one more."""
+        """Return whether memory and time are left for one more."""
         memory_bytes = sum(each.partition.memory_bytes for each in self.held)
         load = sum(each.load for each in self.held)
         return (

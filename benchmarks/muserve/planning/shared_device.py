@@ -28,7 +28,7 @@ W = TypeVar("W", bound=Work)
 
 @dataclass(slots=True)
 class SharedDevice(Generic[W]):
-    """A device as it stands; times are told to it, and never go back.
+    """The state of a device; the times passed to it never decrease.
 
     Attributes:
         clock_ratio: Its clock over the highest.

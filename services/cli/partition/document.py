@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph
 from services.planner.adapters.onnx_stages.chain_verification import Agreement
-from services.planner.core.partitioning.model import StageObjective, Partition, Partitioning
+from services.planner.core.partitioning.model import Partition, Partitioning, StageObjective
 
 _LEAST_SHARE: Final = 1e-4
 """A stage that takes no time has a share, too: shares are > 0."""

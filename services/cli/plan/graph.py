@@ -49,7 +49,7 @@ def write(graph: Graph, title: str, format_: str, out: Path | None) -> None:
     if format_ == "png":
         from services.cli.plan.graph_chart import draw  # noqa: PLC0415  # matplotlib takes a second
 
-        draw(graph, title, name_of, out)
+        draw(graph, title, out)
     else:
         out.write_text(f"{_TEXTS[format_](graph)}\n", encoding="utf-8")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ _INCHES_PER_VERTEX: Final = 0.7
 _MAX_WIDTH: Final = 6.0
 
 
-def draw(graph: Graph, title: str, name_of: Callable[[Any], str], file: Path) -> None:
+def draw(graph: Graph, title: str, file: Path) -> None:
     """Write a PNG file; parallel edges are drawn as one, labelled with the number of instances."""
     sides: list[list[Any]] = [
         sorted(vertex for vertex in graph if isinstance(vertex, kind))
@@ -35,7 +34,7 @@ def draw(graph: Graph, title: str, name_of: Callable[[Any], str], file: Path) ->
         for place, vertex in enumerate(vertices)
     }
     if positions:
-        _draw(axes, graph, sides, positions, name_of)
+        _draw(axes, graph, sides, positions)
     else:
         axes.text(0.5, 0.5, "no segments", ha="center")
     figure.savefig(file, dpi=120, format="png")
@@ -46,7 +45,6 @@ def _draw(
     graph: Graph,
     sides: list[list[Any]],
     positions: dict[Any, Any],
-    name_of: Callable[[Any], str],
 ) -> None:
     counts: Counter[tuple[Any, Any]] = Counter()
     for start, end, data in graph.edges(data=True):

@@ -67,7 +67,7 @@ def test_imitated_predictions_are_wrong_as_often_and_as_far_as_those_they_imitat
 
     found = imitated(perfect(Trace("ours", "us", np.ones(50_000), mine, mine)), other)
 
-    theirs, ours = confusion(other.true, other.told), confusion(mine, found.told)
+    theirs, ours = confusion(other.true, other.predicted), confusion(mine, found.predicted)
     assert ours / ours.sum(axis=1, keepdims=True) == pytest.approx(
         theirs / theirs.sum(axis=1, keepdims=True), abs=0.03
     )

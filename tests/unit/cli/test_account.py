@@ -12,10 +12,10 @@ from rich.console import Console
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 from services.cli.account.chart import bars
-from services.cli.console.durations import instant
 from services.cli.account.render import render
 from services.cli.account.report import FIGURES, rows
 from services.cli.account.show import write_csv
+from services.cli.console.durations import instant
 
 NOW = datetime(2026, 3, 8, 12, 30, tzinfo=UTC)
 

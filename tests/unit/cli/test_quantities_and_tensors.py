@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from inference.grpc_service_pb2 import InferParameter, ModelInferResponse
 from services.cli.console.quantities import carbon, energy, milliseconds, percent
-from services.gpuagent.worker.tensors import DTYPES
 from services.cli.tensors import outputs_of, parameters_of, request_of
+from services.gpuagent.worker.tensors import DTYPES
 from services.kit.errors import InvalidArgument
 
 

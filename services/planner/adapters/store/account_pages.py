@@ -11,7 +11,7 @@ from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.planner.adapters.store import rows
-from services.planner.adapters.store.connection import SharedConnection, retried_whole
+from services.planner.adapters.store.connection import SharedConnection, run_whole
 from services.planner.adapters.store.tables import account_hours, meta
 from services.planner.adapters.store.upsert import insert_into, put, put_outcome
 from services.planner.core.accounting.account import Account
@@ -38,14 +38,14 @@ class AccountPages:
     def __init__(self, line: SharedConnection) -> None:
         self.line = line
 
-    @retried_whole
+    @run_whole
     async def account(self) -> Account:
         """Return the account as last written; an empty one where there is none."""
         async with self.line.transaction() as connection:
             value = await _value(connection, "account")
         return Account() if value is None else rows.account_of(value)
 
-    @retried_whole
+    @run_whole
     async def save(
         self, page: Page, version: int, outcome: Outcome, keep_from: datetime | None = None
     ) -> None:
@@ -73,14 +73,14 @@ class AccountPages:
             await put(connection, "account", rows.account_bytes(page.account))
             await put(connection, "page", json.dumps(page.account.page).encode())
 
-    @retried_whole
+    @run_whole
     async def oldest(self) -> datetime | None:
         """Return the oldest hour that is kept, if there is any."""
         async with self.line.transaction() as connection:
             hour: datetime | None = await connection.scalar(select(func.min(account_hours.c.hour)))
         return hour
 
-    @retried_whole
+    @run_whole
     async def read(
         self, since: datetime, until: datetime, by: Grouping = ""
     ) -> list[tuple[EntryKey, Figures]]:

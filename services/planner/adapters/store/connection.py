@@ -74,7 +74,7 @@ class SharedConnection:
             await line._drop()
             await engine.dispose()
 
-    async def retried_whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even where the caller is cancelled meanwhile.
 
         A statement that is cancelled leaves a connection in the middle of something, and closing
@@ -134,14 +134,14 @@ class HasConnection(Protocol):
     line: SharedConnection
 
 
-def retried_whole(
+def run_whole(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
     """Have a method done to its end, even where its caller is cancelled meanwhile."""
 
     @wraps(method)
     async def done(owner: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await owner.line.whole(method(owner, *args, **kwargs))
+        return await owner.line.run_whole(method(owner, *args, **kwargs))
 
     return done
 

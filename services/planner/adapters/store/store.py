@@ -18,7 +18,7 @@ from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
-from services.planner.adapters.store.connection import SharedConnection, retried_whole
+from services.planner.adapters.store.connection import SharedConnection, run_whole
 from services.planner.adapters.store.tables import meta, outcomes, plans
 from services.planner.adapters.store.upsert import put, put_outcome
 from services.planner.adapters.wire.convert import routing_from, routing_to
@@ -53,7 +53,7 @@ class Store:
 
     # ---- plans ---------------------------------------------------------------------------------
 
-    @retried_whole
+    @run_whole
     async def add(
         self,
         plan: Plan,
@@ -84,7 +84,7 @@ class Store:
                 await put(connection, "pinned", json.dumps(version).encode())
         return replace(plan, version=version)
 
-    @retried_whole
+    @run_whole
     async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
         """Write where a plan stands."""
         async with self.line.transaction() as connection:
@@ -92,7 +92,7 @@ class Store:
                 update(plans).where(plans.c.version == version).values(state=state, failure=failure)
             )
 
-    @retried_whole
+    @run_whole
     async def activate(self, version: int, since: datetime) -> None:
         """Make a plan the active one; those before it have ended, in the same transaction."""
         async with self.line.transaction() as connection:
@@ -141,7 +141,7 @@ class Store:
         query = _PLANS.where(plans.c.version > version)
         return await self._plans(query.order_by(plans.c.version).limit(limit))
 
-    @retried_whole
+    @run_whole
     async def snapshot(self, version: int, models: Sequence[Model]) -> Snapshot:
         """Return what a plan was made from.
 
@@ -168,7 +168,7 @@ class Store:
         found = json.loads(await self._get("gpus") or "[]")
         return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
 
-    @retried_whole
+    @run_whole
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
         async with self.line.transaction() as connection:
@@ -179,7 +179,7 @@ class Store:
         value = await self._get("routing")
         return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
 
-    @retried_whole
+    @run_whole
     async def save_pin(self, version: int | None) -> None:
         """Write which plan is held; None: none."""
         async with self.line.transaction() as connection:
@@ -190,7 +190,7 @@ class Store:
         version: int | None = json.loads(await self._get("pinned") or "null")
         return version
 
-    @retried_whole
+    @run_whole
     async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:
         """Write how models are served by order: discipline, choice and threshold, by model."""
         async with self.line.transaction() as connection:
@@ -204,7 +204,7 @@ class Store:
             for model, (discipline, choice, *threshold) in found.items()
         }
 
-    @retried_whole
+    @run_whole
     async def save_beliefs(self, beliefs: Beliefs) -> None:
         """Write what live measurements taught."""
         async with self.line.transaction() as connection:
@@ -217,13 +217,13 @@ class Store:
 
     # ---- inside --------------------------------------------------------------------------------
 
-    @retried_whole
+    @run_whole
     async def _plans(self, query: Select[Any]) -> list[Plan]:
         async with self.line.transaction() as connection:
             found = (await connection.execute(query)).all()
         return [rows.plan_of(row) for row in found]
 
-    @retried_whole
+    @run_whole
     async def _get(self, key: str) -> bytes | None:
         async with self.line.transaction() as connection:
             value: bytes | None = await connection.scalar(

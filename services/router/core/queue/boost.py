@@ -17,9 +17,9 @@ The guarantee does not rest on any estimate: a boost is never negative and never
 no request is served before one that came more than B earlier. A request without a prediction has no
 boost: it keeps its rank by arrival, and so do all before the first adaptation.
 
-Source: as `tail_bound`. The aim (speculative shortest job first by predicted classes) is mu-Serve's, ATC
-2024, section 3.3. What no order changes: Kleinrock, "A Conservation Law for a Wide Class of
-Queueing Disciplines", 1965.
+Source: as `tail_bound`. The aim (speculative shortest job first by predicted classes) is
+mu-Serve's, ATC 2024, section 3.3. What no order changes: Kleinrock, "A Conservation Law for a Wide
+Class of Queueing Disciplines", 1965.
 """
 
 from __future__ import annotations
