@@ -1,9 +1,9 @@
-"""Where a zone's carbon intensity may come from (docs/carbon-sources.md explains each)."""
+"""Sources of a zone's carbon intensity (docs/carbon-sources.md explains each)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,24 +13,32 @@ from services.kit.config.section import Positive, Section
 Signal = Literal["average", "marginal", "percentile"]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")]
 Intensity = Annotated[float, Field(ge=0, le=5000)]
-"""gCO2e/kWh. No plant emits more: beyond it, a unit was mistaken."""
+"""gCO2e/kWh; larger values are mistakes of a unit."""
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s/?#]+$")]
 
 
-class StaticSource(Section):
-    """One value for ever."""
+class AnySource(Section):
+    """A source of carbon intensity."""
+
+    if TYPE_CHECKING:
+        kind: str  # of each subclass, by which the union is discriminated
+    allowed_signals: ClassVar[tuple[Signal, ...]] = ("average", "marginal")
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """Signals that its values may have."""
+        return self.allowed_signals
+
+
+class StaticSource(AnySource):
+    """One value for all time."""
 
     kind: Literal["static"]
     intensity_gco2e_per_kwh: Intensity
 
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers can mean."""
-        return ("average", "marginal")
 
-
-class SyntheticSource(Section):
+class SyntheticSource(AnySource):
     """A documented daily curve with a seed; see `services.carbon.core.sources.synthetic`."""
 
     kind: Literal["synthetic"]
@@ -39,34 +47,24 @@ class SyntheticSource(Section):
     seed: int = 0
     step_s: Positive = 1800.0
 
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers can mean."""
-        return ("average", "marginal")
 
-
-class TraceSource(Section):
+class TraceSource(AnySource):
     """Replay of a CSV file: our own format or an Electricity Maps export."""
 
     kind: Literal["trace"]
     path: Path
     loop: bool = True
 
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers can mean."""
-        return ("average", "marginal")
 
-
-class LiveSource(Section):
-    """A provider that is asked again and again.
+class LiveSource(AnySource):
+    """A provider that is polled.
 
     Attributes:
-        url: Where its API is.
-        poll_s: How often it is asked, s.
-        fresh_s: A value that began longer ago is not the grid's present any more, s.
-        timeout_s: Longest that one request may take, s.
-        forecast: Ask for its forecast too.
+        url: Address of its API.
+        poll_s: Polling interval, s.
+        fresh_s: Age at which a value expires, s.
+        timeout_s: Timeout of one request, s.
+        forecast: Whether to poll its forecast, too.
     """
 
     url: Url
@@ -74,19 +72,21 @@ class LiveSource(Section):
     fresh_s: Annotated[float, Field(ge=60)] = 7200.0
     timeout_s: Positive = 20.0
     forecast: bool = True
+    place_field: ClassVar[str]
 
     @property
     def label(self) -> str:
-        """How it is called, for example "electricity-maps:DE"."""
-        raise NotImplementedError
+        """Kind and place, for example "electricity-maps:DE"."""
+        place = getattr(self, self.place_field)
+        return self.kind if place is None else f"{self.kind}:{place}"
 
 
 class KeyedSource(LiveSource):
-    """A provider that wants to know who asks; the key itself never stands in this file.
+    """A provider that requires a key, which is never part of the deployment file.
 
     Attributes:
-        key_file: File that holds the key, and nothing else.
-        key_env: Environment variable that holds it.
+        key_file: File that contains only the key.
+        key_env: Environment variable with the key.
     """
 
     key_file: Path | None = None
@@ -102,64 +102,49 @@ class KeyedSource(LiveSource):
 
 
 class NesoSource(LiveSource):
-    """The operator of Great Britain's grid; needs no key.
+    """NESO, the operator of Great Britain's grid; needs no key.
 
     Attributes:
-        region: 1..17; None: the whole of Great Britain.
+        region: Region, 1..17; None: the whole of Great Britain.
     """
 
     kind: Literal["neso"]
+    place_field: ClassVar[str] = "region"
+    allowed_signals: ClassVar[tuple[Signal, ...]] = ("average",)
     url: Url = "https://api.carbonintensity.org.uk"
     fresh_s: Annotated[float, Field(ge=60)] = 5400.0
     region: Annotated[int, Field(ge=1, le=17)] | None = None
-
-    @property
-    def label(self) -> str:
-        """How it is called."""
-        return self.kind if self.region is None else f"{self.kind}:{self.region}"
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers mean."""
-        return ("average",)
 
 
 class ElectricityMapsSource(KeyedSource):
     """Electricity Maps, API version 3.
 
     Attributes:
-        zone: Its name for the zone, for example "DE".
-        factors: Emissions of a plant's whole life, or of its operation alone.
-        estimates: Take values that it estimated.
+        zone: Zone at the provider, for example "DE".
+        factors: Life-cycle emissions, or those of operation alone.
+        estimates: Whether to use estimated values.
     """
 
     kind: Literal["electricity-maps"]
+    place_field: ClassVar[str] = "zone"
+    allowed_signals: ClassVar[tuple[Signal, ...]] = ("average",)
     url: Url = "https://api.electricitymaps.com/v3"
     zone: Text
     factors: Literal["lifecycle", "direct"] = "lifecycle"
     estimates: bool = True
-
-    @property
-    def label(self) -> str:
-        """How it is called."""
-        return f"{self.kind}:{self.zone}"
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers mean."""
-        return ("average",)
 
 
 class WattTimeSource(KeyedSource):
     """WattTime, API version 3; the key is the password.
 
     Attributes:
-        username: Of the account.
-        region: Its name for the zone, for example "CAISO_NORTH".
-        signal_type: Marginal emissions, or their rank within the last month.
+        username: User of the account.
+        region: Region at the provider, for example "CAISO_NORTH".
+        signal_type: Marginal emissions, or their percentile within the last month.
     """
 
     kind: Literal["watttime"]
+    place_field: ClassVar[str] = "region"
     url: Url = "https://api.watttime.org"
     fresh_s: Annotated[float, Field(ge=60)] = 1800.0
     username: Annotated[str, Field(min_length=1)]
@@ -167,86 +152,56 @@ class WattTimeSource(KeyedSource):
     signal_type: Literal["co2_moer", "signal_index"] = "co2_moer"
 
     @property
-    def label(self) -> str:
-        """How it is called."""
-        return f"{self.kind}:{self.region}"
-
-    @property
     def signals(self) -> tuple[Signal, ...]:
-        """What its numbers mean."""
+        """Signals of its values."""
         return ("marginal",) if self.signal_type == "co2_moer" else ("percentile",)
 
 
 class EntsoeSource(KeyedSource):
-    """ENTSO-E's transparency platform: what generates in a European bidding zone.
+    """ENTSO-E's transparency platform: generation in a European bidding zone.
 
     Attributes:
         area: EIC code of the zone, for example "10Y1001A1001A82H" (Germany and Luxembourg).
     """
 
     kind: Literal["entsoe"]
+    place_field: ClassVar[str] = "area"
+    allowed_signals: ClassVar[tuple[Signal, ...]] = ("average",)
     url: Url = "https://web-api.tp.entsoe.eu/api"
     poll_s: Annotated[float, Field(ge=1)] = 900.0
-    fresh_s: Annotated[float, Field(ge=60)] = 14_400.0  # it publishes an hour or two late
+    fresh_s: Annotated[float, Field(ge=60)] = 14_400.0  # published an hour or two late
     area: Annotated[str, Field(pattern=r"^[0-9A-Z-]{16}$")]
     forecast: Literal[False] = False  # there is none
 
-    @property
-    def label(self) -> str:
-        """How it is called."""
-        return f"{self.kind}:{self.area}"
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers mean."""
-        return ("average",)
-
 
 class CarbonAwareSdkSource(KeyedSource):
-    """A Web API as the Carbon Aware SDK (Green Software Foundation) serves it.
+    """A Web API of the Green Software Foundation's Carbon Aware SDK.
 
     Attributes:
-        location: Its name for the zone, for example "eastus".
+        location: Location at the provider, for example "eastus".
     """
 
     kind: Literal["carbon-aware-sdk"]
+    place_field: ClassVar[str] = "location"
     key_required: ClassVar[bool] = False
     location: Text
 
-    @property
-    def label(self) -> str:
-        """How it is called."""
-        return f"{self.kind}:{self.location}"
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers can mean: it does not say; who runs it knows."""
-        return ("average", "marginal")
-
 
 class MqttSource(LiveSource):
-    """A topic that somebody publishes the zone's intensity on (docs/mqtt.md); needs `mqtt`.
+    """A topic with the zone's intensity (docs/mqtt.md); needs `mqtt`.
 
     Attributes:
-        topic: The topic, whole: `mqtt.prefix` is not put before it.
-        poll_s: What comes faster is thinned out: a value is taken in at most so often, s.
+        topic: The full topic, without `mqtt.prefix`.
+        poll_s: Minimum interval between two values; faster ones are skipped, s.
     """
 
     kind: Literal["mqtt"]
-    url: Literal[""] = ""  # the broker is one for all
+    place_field: ClassVar[str] = "topic"
+    allowed_signals: ClassVar[tuple[Signal, ...]] = ("average", "marginal", "percentile")
+    url: Literal[""] = ""  # the broker is `mqtt.broker`
     poll_s: Annotated[float, Field(ge=1)] = 60.0
     topic: Topic
     forecast: Literal[False] = False
-
-    @property
-    def label(self) -> str:
-        """How it is called."""
-        return f"{self.kind}:{self.topic}"
-
-    @property
-    def signals(self) -> tuple[Signal, ...]:
-        """What its numbers can mean: it does not say; who publishes knows."""
-        return ("average", "marginal", "percentile")
 
 
 Source = Annotated[
