@@ -40,12 +40,7 @@ def draw(graph: Graph, title: str, file: Path) -> None:
     figure.savefig(file, dpi=120, format="png")
 
 
-def _draw(
-    axes: Any,
-    graph: Graph,
-    sides: list[list[Any]],
-    positions: dict[Any, Any],
-) -> None:
+def _draw(axes: Any, graph: Graph, sides: list[list[Any]], positions: dict[Any, Any]) -> None:
     counts: Counter[tuple[Any, Any]] = Counter()
     for start, end, data in graph.edges(data=True):
         counts[start, end] += data["weight"]
