@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -96,8 +96,18 @@ def saving(of: float, against: float) -> float:
 def render(base: Figures, cinquefoil: Figures) -> RenderableType:
     """Return the table and the line that sums it up."""
     rows = table("Equal load, equal GPUs", "a day of the grid", ">BASE", ">Cinquefoil")
-    for label, one, other in _rows(base, cinquefoil):
-        rows.add_row(label, one, other)
+
+    def add(label: str, words: Callable[[Figures], str]) -> None:
+        rows.add_row(label, words(base), words(cinquefoil))
+
+    add("requests sent / answered / lost", lambda one: f"{one.sent} / {one.answered} / {one.lost}")
+    add("latency p50", lambda one: f"{one.p50_ms:.0f} ms")
+    add("latency p95 (objective)", lambda one: f"{one.p95_ms:.0f} ms ({one.slo_ms:.0f})")
+    add("accuracy, measured", lambda one: f"{one.accuracy:.4f}")
+    add("energy per request", lambda one: energy(one.energy_j_per_request))
+    add("carbon per request", lambda one: carbon(one.carbon_gco2e_per_request))
+    add("GPUs powered", lambda one: str(one.gpus))
+    add("plans / reconfigurations", lambda one: f"{one.plans} / {one.reconfigurations}")
     less_carbon = saving(cinquefoil.carbon_gco2e_per_request, base.carbon_gco2e_per_request)
     less_energy = saving(cinquefoil.energy_j_per_request, base.energy_j_per_request)
     points = (cinquefoil.accuracy - base.accuracy) * 100
@@ -107,23 +117,3 @@ def render(base: Figures, cinquefoil: Figures) -> RenderableType:
         style="bold",
     )
     return Group(rows, Text(), line)
-
-
-def _rows(*suites: Figures) -> list[tuple[str, str, str]]:
-    def row(label: str, *values: str) -> tuple[str, str, str]:
-        one, other = values
-        return label, one, other
-
-    return [
-        row(
-            "requests sent / answered / lost",
-            *(f"{s.sent} / {s.answered} / {s.lost}" for s in suites),
-        ),
-        row("latency p50", *(f"{s.p50_ms:.0f} ms" for s in suites)),
-        row("latency p95 (objective)", *(f"{s.p95_ms:.0f} ms ({s.slo_ms:.0f})" for s in suites)),
-        row("accuracy, measured", *(f"{s.accuracy:.4f}" for s in suites)),
-        row("energy per request", *(energy(s.energy_j_per_request) for s in suites)),
-        row("carbon per request", *(carbon(s.carbon_gco2e_per_request) for s in suites)),
-        row("GPUs powered", *(str(s.gpus) for s in suites)),
-        row("plans / reconfigurations", *(f"{s.plans} / {s.reconfigurations}" for s in suites)),
-    ]
