@@ -97,10 +97,10 @@ def online(setting: Setting) -> Searched:
         problem = setting.problem(gpus, running, seed=hour)
         world = World.behind(problem, factor)
         steps = OnlineSearch(problem, beliefs, propose=_propose)
-        steps.tell(world.measure(base(problem) if not running else _serving(problem)))
-        while (asked := steps.ask()) is not None:
+        steps.learn(world.measure(base(problem) if not running else _serving(problem)))
+        while (asked := steps.propose()) is not None:
             evaluations.append(Evaluation(hour, _late(world.score(asked), problem)))
-            steps.tell(world.measure(asked))
+            steps.learn(world.measure(asked))
         beliefs, best = steps.beliefs, steps.best or base(problem)
         known = world.known()
         top = score(known, exact(_feasible(known)))

@@ -45,7 +45,7 @@ async def run(
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
 ) -> None:
-    """Plan, roll out and tell until `stop` is set.
+    """Plan, roll out and serve clients until `stop` is set.
 
     Args:
         deployment: The whole deployment file.

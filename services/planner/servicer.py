@@ -122,7 +122,7 @@ class PlannerServicer(PlannerServiceServicer):
         return pb.PinResponse(version=await self._reconciler.pin(request.version or None))
 
     async def Unpin(self, request: pb.UnpinRequest, context: Any) -> pb.UnpinResponse:
-        """Plan anew by itself again."""
+        """Resume automatic planning."""
         await self._reconciler.unpin()
         return pb.UnpinResponse()
 
@@ -154,7 +154,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def SetObjective(
         self, request: pb.SetObjectiveRequest, context: Any
     ) -> pb.SetObjectiveResponse:
-        """Change the objective; the reconciler plans anew."""
+        """Change the objective; the reconciler re-plans."""
         weight = request.carbon_weight if request.HasField("carbon_weight") else None
         _check_aim(weight, request.strategy)
         self._state.set_objective(weight, request.strategy)

@@ -225,7 +225,7 @@ class VirtualEnvironment:
             name: segment.endpoints for name, segment in fleet.segments().items() if segment.serves
         }
         told = HardwareReport(idle_power_w=fleet.idle_power_w())
-        found = routes(self._deployment, self._serving, endpoints, told=told)
+        found = routes(self._deployment, self._serving, endpoints, reported=told)
         self._router.swap(
             routing_adapter.table(self._revision, plan_version, found, self._deployment)
         )

@@ -46,7 +46,7 @@ async def follow(
     Args:
         carbon: Stub of the carbon service.
         zones: Zones of the deployment's nodes.
-        horizon: How far ahead to ask; with a length of 0 nothing is foreseen.
+        horizon: Length and step of the forecast; length 0: no forecast.
         learner: Called after each change.
         clock: To wait with before dialling again.
     """

@@ -25,7 +25,7 @@ class Counterfactual:
     Args:
         settings: Objective's latency rule and the batch sizes that BASE may choose from.
         state: The cluster's.
-        tell: Takes what was found.
+        tell: Receives the rates.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Counterfactual:
         try:
             found = await asyncio.to_thread(baseline_rates, problem)
         except ServiceError as error:
-            _log.warning("BASE cannot be told", why=error.message)
+            _log.warning("BASE cannot be computed", why=error.message)
             found = {}
         self._tell(found)
 

@@ -54,7 +54,7 @@ class DryRuns:
         self._kept: dict[str, _StoredPlan] = {}  # in order of time, as all live equally long
 
     def keep(self, plan: Plan, basis: Basis) -> str:
-        """Keep a plan; return the id that asks for it."""
+        """Keep a plan; return its id."""
         proposal_id = uuid.uuid4().hex
         self._kept[proposal_id] = _StoredPlan(plan, basis, self._clock.monotonic() + LIFETIME_S)
         self._forget()
@@ -82,7 +82,7 @@ class DryRuns:
         changed = _changed(kept.basis, now)
         if changed:
             raise FailedPrecondition(
-                f"proposal_id: {changed} since the dry run; ask for a new one", field="proposal_id"
+                f"proposal_id: {changed} since the dry run; request a new one", field="proposal_id"
             )
         return kept.plan
 

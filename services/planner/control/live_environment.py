@@ -102,7 +102,7 @@ class LiveEnvironment:
         await self._agents.perform(change.node, step, change.timeout_s)
 
     def announce(self, plan: Plan) -> None:
-        """Tell subscribers of a plan, or of its new state."""
+        """Send subscribers a plan, or its new state."""
         self._announcer.announce(plan)
 
     async def activate(self, version: int) -> None:

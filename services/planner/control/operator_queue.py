@@ -60,7 +60,7 @@ class OperatorCommand(Generic[T]):
 
 
 class OperatorQueue:
-    """Orders that wait for their turn. Attributes: changed (notified when one comes)."""
+    """Commands that wait for their turn. Attributes: changed (notified when one comes)."""
 
     def __init__(self, changed: ChangeEvent) -> None:
         self.changed = changed

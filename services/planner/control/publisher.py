@@ -1,4 +1,4 @@
-"""Tells routers and other subscribers where requests may go, and which plan is the newest."""
+"""Publishes the routing table and the newest plan to routers and other subscribers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Publisher:
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
-        self._told_before = HardwareReport()
+        self._reported_before = HardwareReport()
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}))
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
@@ -59,7 +59,7 @@ class Publisher:
                 known = shares.get(instance.segment_id, 0.0)
                 shares[instance.segment_id] = known + instance.share
         planned = {s.spec.segment_id: s for plan in reversed(plans) for s in plan.segments}
-        self._told_before = _told_in(table, planned)
+        self._reported_before = _reported_in(table, planned)
         self._plan_version = table.plan_version
         self._serving = tuple(
             replace(planned[segment_id], share=share)
@@ -73,7 +73,7 @@ class Publisher:
         return {segment.spec.segment_id: segment.share for segment in self._serving}
 
     def announce(self, plan: Plan) -> None:
-        """Tell of a plan, or of its new state; it must be written already."""
+        """Publish a plan, or its new state; it must be written already."""
         _note(plan)
         self.board.publish(replace(self.board.value, plan=plan))
 
@@ -98,7 +98,7 @@ class Publisher:
                     self._serving,
                     self._endpoints(),
                     self._policies.ordered,
-                    self._told(),
+                    self._reported(),
                 ),
             )
             if table != now:
@@ -114,7 +114,9 @@ class Publisher:
             seen = changed.count
             try:
                 await self.refresh()
-            except Unavailable as error:  # the last table stands: what cannot be kept is not told
+            except (
+                Unavailable
+            ) as error:  # the last table stands: subscribers see only what is stored
                 _log.warning("the routing table was not written", error=error.message)
                 await asyncio.sleep(backoff.next_s())
             else:
@@ -136,9 +138,9 @@ class Publisher:
                 found[segment_id] = segment.endpoints
         return found
 
-    def _told(self) -> HardwareReport:
-        """Return what agents told; of nodes that have not come back since a restart, before it."""
-        fleet, before = self._fleet, self._told_before
+    def _reported(self) -> HardwareReport:
+        """Return what agents reported; for nodes not back since a restart, what they had before."""
+        fleet, before = self._fleet, self._reported_before
         away = {name: pue for name, pue in before.pues.items() if not fleet.heard(name)}
         pues = {name: fleet.pue(name) for name in self._deployment.nodes}
         return HardwareReport({**pues, **away}, {**before.idle_power_w, **fleet.idle_power_w()})
@@ -151,8 +153,8 @@ def _note(plan: Plan) -> None:
         prometheus.PARKED_POWER.set(plan.prediction.parked_power_w)
 
 
-def _told_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:
-    """Return what agents had told when a table was made.
+def _reported_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:
+    """Return what agents had reported when a table was made.
 
     Args:
         table: The table.

@@ -1,4 +1,4 @@
-"""What operators ask of the planner: what would you do, why did you, and what is the difference?"""
+"""Queries of operators: dry runs, explanations and differences of plans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answer:
         plan: What would be decided; version 0.
         explanation: Why.
         diff: Against the active plan; None: none is.
-        proposal_id: Asks for it to be applied; "": it cannot be.
+        proposal_id: Id to apply the plan by; "": the plan cannot be applied.
     """
 
     plan: Plan
@@ -124,7 +124,7 @@ class Queries:
 
 
 def _elsewhere(changes: Changes) -> bool:
-    """Tell whether changes are of the world, not of what is wanted of it."""
+    """Return whether changes concern the cluster, not the objective."""
     return bool(
         changes.demand_rps
         or changes.intensity_gco2e_per_kwh

@@ -114,7 +114,7 @@ class Reconciler:
         return await self._orders.give(partial(self._hold, plan.version if version else None))
 
     async def unpin(self) -> None:
-        """Plan without being asked again."""
+        """Resume automatic planning."""
         await self._orders.give(self._release)
 
     # ---- life ----------------------------------------------------------------------------------

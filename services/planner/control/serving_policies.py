@@ -19,7 +19,7 @@ _CHOICES: Mapping[str, InstanceChoice] = {name: name for name in get_args(Instan
 
 
 class ServingPolicies:
-    """Orders by model; they outlive a restart. Attributes: ordered (by model)."""
+    """Policies set by operators; they outlive a restart. Attributes: ordered (by model)."""
 
     def __init__(self, deployment: Deployment, store: Store) -> None:
         self.ordered: dict[str, ServingPolicy] = {}
@@ -96,8 +96,8 @@ class ServingPolicies:
     ) -> ServingPolicy:
         if discipline == "ssjf" and self._deployment.predictor is None:
             raise FailedPrecondition(
-                "discipline: ssjf orders by what a predictor foretells, and the deployment has"
-                " none; `predictor: {}` in its file adds one",
+                "discipline: ssjf orders by predicted lengths, and the deployment has"
+                " no predictor; `predictor: {}` in its file adds one",
                 field="discipline",
             )
         return _policy(discipline, instance_choice, intensity_threshold)

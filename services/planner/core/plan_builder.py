@@ -43,14 +43,8 @@ def build_plan(
         reason=reason,
         inputs=_inputs(snapshot),
         segments=tuple(PlannedSegment.of(segment) for segment in decision.target),
-        prediction=Prediction(
-            objective=score.objective,
-            accuracy=score.accuracy,
-            latency_s=score.latency_s,
-            unserved_rps=score.unserved_rps,
-            power_w=score.power_w,
-            carbon_gco2e_per_h=score.carbon_gco2e_per_h,
-            gpus=score.powered_gpus,
+        prediction=Prediction.of(
+            score,
             gap=decision.configuration.gap,
             solve_s=solve_s,
             parked_gpus=tuple(gpu.uuid for gpu in parked),
@@ -90,7 +84,7 @@ def _inputs(snapshot: Snapshot) -> Inputs:
 
 
 def unchanged(plan: Plan, active: Plan) -> bool:
-    """Tell whether carrying `plan` out would change nothing worth a plan."""
+    """Return whether carrying `plan` out would change nothing worth a plan."""
     before = {segment.spec: segment.share for segment in active.segments}
     after = {segment.spec: segment.share for segment in plan.segments}
     return (
@@ -101,7 +95,7 @@ def unchanged(plan: Plan, active: Plan) -> bool:
 
 
 def specs(plan: Plan) -> frozenset[SegmentSpec]:
-    """Return what a plan asks agents to run."""
+    """Return what agents run under a plan."""
     return frozenset(segment.spec for segment in plan.segments)
 
 

@@ -77,7 +77,7 @@ class HardwareReport:
     idle_power_w: Mapping[str, float] = field(default_factory=dict)
 
 
-_NOTHING_TOLD = HardwareReport()
+_NOTHING_REPORTED = HardwareReport()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def routes(
     segments: Iterable[PlannedSegment],
     endpoints: Mapping[str, Sequence[str]],
     policies: Mapping[str, ServingPolicy] = _FROM_FILE,
-    told: HardwareReport = _NOTHING_TOLD,
+    reported: HardwareReport = _NOTHING_REPORTED,
 ) -> tuple[ModelRoutes, ...]:
     """Return the routes of every model of the deployment.
 
@@ -161,7 +161,7 @@ def routes(
             and the shares of the others of its queue grow in proportion. A segment's share is split
             equally over its workers.
         policies: Of models that are not served as the deployment says.
-        told: What agents reported.
+        reported: What agents reported.
     """
     segments = tuple(segments)
     found = {name: ServingPolicy.of(model) for name, model in deployment.models.items()} | {
@@ -184,7 +184,7 @@ def routes(
                     deployment,
                     segment,
                     endpoints.get(segment.spec.segment_id, ()),
-                    told,
+                    reported,
                 )
             ),
         )
@@ -196,7 +196,7 @@ def _instances(
     deployment: Deployment,
     segment: PlannedSegment,
     endpoints: Sequence[str],
-    told: HardwareReport,
+    reported: HardwareReport,
 ) -> Iterable[Instance]:
     spec, node = segment.spec, deployment.nodes[segment.node]
     variant = deployment.models[spec.model].variants[spec.variant]
@@ -209,8 +209,8 @@ def _instances(
             share=segment.share / len(endpoints),
             credits=spec.batch_size,
             zone=node.zone,
-            pue=told.pues.get(segment.node, node.pue),
-            gpu_idle_power_w=told.idle_power_w.get(spec.gpu_uuid, 0.0),
+            pue=reported.pues.get(segment.node, node.pue),
+            gpu_idle_power_w=reported.idle_power_w.get(spec.gpu_uuid, 0.0),
             stage=spec.stage,
             stages=max(1, len(variant.stages)),
         )

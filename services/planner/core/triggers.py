@@ -1,4 +1,4 @@
-"""When to plan anew, and the sentence that says why.
+"""When to re-plan, and the sentence that says why.
 
 Pure: compares what was known at the last decision with what is known now.
 """
@@ -90,7 +90,7 @@ class Observation:
 
 
 def cause(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
-    """Return why to plan anew, or None where nothing has changed enough.
+    """Return why to re-plan, or None where nothing has changed enough.
 
     Args:
         before: Known at the last decision, with the segments it wanted; None: no plan yet.
@@ -99,7 +99,7 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
 
     Returns:
         The most urgent kind, with the sentences of all of them, so that changes that come
-        together are told together.
+        together are reported together.
     """
     if before is None:
         return Trigger(Kind.FIRST, f"first plan: {_fleet_size(now)}")
@@ -168,7 +168,7 @@ def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:
 
 
 def _broken(now: Observation) -> Iterator[Trigger]:
-    """Yield broken promises; the reconciler begins to count anew with each plan."""
+    """Yield violated SLOs; the reconciler restarts the counts with each plan."""
     for late in now.late:
         seen = f"{_share(late.seen)} of {late.model} late ({_share(late.promised)} may)"
         yield Trigger(Kind.SLA, f"sla: {late.why or seen}")

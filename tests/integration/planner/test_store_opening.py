@@ -128,7 +128,7 @@ async def test_a_schema_that_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 async def test_the_schema_of_a_newer_planner_is_refused(database: Path | str) -> None:
-    async with open_store(database) as store, store.line.transaction() as connection:
+    async with open_store(database) as store, store.connection.transaction() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     with pytest.raises(FailedPrecondition, match=r"written by another planner than this.*9999"):
@@ -138,7 +138,7 @@ async def test_the_schema_of_a_newer_planner_is_refused(database: Path | str) ->
 
 async def test_migrations_lead_to_the_tables_that_are_used(database: Path | str) -> None:
     """Alembic compares what the migrations made with what the code expects."""
-    async with open_store(database) as store, store.line.transaction() as connection:
+    async with open_store(database) as store, store.connection.transaction() as connection:
         differences = await connection.run_sync(
             lambda plain: compare_metadata(MigrationContext.configure(plain), metadata)
         )
@@ -149,7 +149,7 @@ async def test_migrations_lead_to_the_tables_that_are_used(database: Path | str)
 async def test_every_commit_reaches_the_disk(tmp_path: Path) -> None:
     """WAL with synchronous=FULL (2) syncs the log at each commit; NORMAL would not."""
     path = tmp_path / "planner.sqlite3"
-    async with open_store(path) as store, store.line.transaction() as connection:
+    async with open_store(path) as store, store.connection.transaction() as connection:
         pragmas = ("synchronous", "journal_mode", "foreign_keys")
         found = [await connection.scalar(text(f"PRAGMA {name}")) for name in pragmas]
 
@@ -160,7 +160,7 @@ async def test_postgresql_commits_synchronously_whatever_the_server_prefers(
     postgres: Postgres,
 ) -> None:
     url = postgres.database()
-    async with open_store(url) as store, store.line.transaction() as connection:
+    async with open_store(url) as store, store.connection.transaction() as connection:
         assert await connection.scalar(text("SHOW synchronous_commit")) == "on"
 
 

@@ -72,7 +72,7 @@ def test_a_worker_is_described_in_full() -> None:
 def test_what_agents_told_of_their_hardware_goes_to_routers() -> None:
     told = HardwareReport(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
 
-    (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, told=told)
+    (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, reported=told)
 
     assert [(each.pue, each.gpu_idle_power_w) for each in digits.instances] == [(1.5, 55.0)]
 

@@ -11,7 +11,7 @@ from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.planner.adapters.store import rows
-from services.planner.adapters.store.connection import SharedConnection, run_whole
+from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.tables import account_hours, meta
 from services.planner.adapters.store.upsert import insert_into, put, put_outcome
 from services.planner.core.accounting.account import Account
@@ -32,20 +32,20 @@ class AccountPages:
     """What is written of the account. Every method may raise Unavailable: the database is away.
 
     Attributes:
-        line: The connection.
+        connection: The connection to the database.
     """
 
-    def __init__(self, line: SharedConnection) -> None:
-        self.line = line
+    def __init__(self, connection: SharedConnection) -> None:
+        self.connection = connection
 
-    @run_whole
+    @uncancellable
     async def account(self) -> Account:
         """Return the account as last written; an empty one where there is none."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             value = await _value(connection, "account")
         return Account() if value is None else rows.account_of(value)
 
-    @run_whole
+    @uncancellable
     async def save(
         self, page: Page, version: int, outcome: Outcome, keep_from: datetime | None = None
     ) -> None:
@@ -60,7 +60,7 @@ class AccountPages:
             outcome: What was seen of it.
             keep_from: Forget the hours before; None: none.
         """
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             written = json.loads(await _value(connection, "page") or "0")
             if written >= page.account.page:
                 return
@@ -73,14 +73,14 @@ class AccountPages:
             await put(connection, "account", rows.account_bytes(page.account))
             await put(connection, "page", json.dumps(page.account.page).encode())
 
-    @run_whole
+    @uncancellable
     async def oldest(self) -> datetime | None:
         """Return the oldest hour that is kept, if there is any."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             hour: datetime | None = await connection.scalar(select(func.min(account_hours.c.hour)))
         return hour
 
-    @run_whole
+    @uncancellable
     async def read(
         self, since: datetime, until: datetime, by: Grouping = ""
     ) -> list[tuple[EntryKey, Figures]]:
@@ -106,7 +106,7 @@ class AccountPages:
         )
         if by in ("node", "zone"):
             query = query.where(account_hours.c.node != "")
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             found = (await connection.execute(query)).all()
         return [(EntryKey(*row[: len(_KEY)]), Figures(*row[len(_KEY) :])) for row in found]
 

@@ -64,17 +64,17 @@ class SharedConnection:
             ServiceError: What `prepare` raises.
         """
         engine = _engine(url)
-        line = cls(engine, prepare)
+        shared = cls(engine, prepare)
         try:
-            async with line.transaction():
+            async with shared.transaction():
                 pass
-            yield line
+            yield shared
         finally:
-            await asyncio.gather(*line._work, return_exceptions=True)
-            await line._drop()
+            await asyncio.gather(*shared._work, return_exceptions=True)
+            await shared._drop()
             await engine.dispose()
 
-    async def run_whole(self, work: Coroutine[Any, Any, T]) -> T:
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even where the caller is cancelled meanwhile.
 
         A statement that is cancelled leaves a connection in the middle of something, and closing
@@ -129,19 +129,19 @@ class SharedConnection:
 
 
 class HasConnection(Protocol):
-    """What works over a connection. Attributes: line (it)."""
+    """What works over a connection. Attributes: connection."""
 
-    line: SharedConnection
+    connection: SharedConnection
 
 
-def run_whole(
+def uncancellable(
     method: Callable[Concatenate[H, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
     """Have a method done to its end, even where its caller is cancelled meanwhile."""
 
     @wraps(method)
     async def done(owner: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await owner.line.run_whole(method(owner, *args, **kwargs))
+        return await owner.connection.finish(method(owner, *args, **kwargs))
 
     return done
 

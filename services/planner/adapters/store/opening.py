@@ -58,9 +58,9 @@ async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncI
     async with AsyncExitStack() as held:
         if url.get_backend_name() == "sqlite":
             await held.enter_async_context(_only_user(Path(url.database or ""), patience_s))
-        line = await held.enter_async_context(SharedConnection.opened(url, prepare))
+        shared = await held.enter_async_context(SharedConnection.opened(url, prepare))
         _log.info("database", address=shown(url))
-        yield Store(line)
+        yield Store(shared)
 
 
 async def _granted(ask: Callable[[], Awaitable[bool]], what: str, patience_s: float) -> None:
@@ -138,5 +138,5 @@ def _check_version(connection: Connection, url: URL) -> None:
 def _unknown(url: URL, what: str) -> FailedPrecondition:
     return FailedPrecondition(
         f"planner.database: {shown(url)} was written by another planner than this ({what}); "
-        "use a newer one, or move the database away to begin anew"
+        "use a newer one, or move the database away to start with an empty one"
     )

@@ -18,7 +18,7 @@ from cinquefoil.planner.v1 import plan_pb2
 from services.kit.errors import NotFound
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
-from services.planner.adapters.store.connection import SharedConnection, run_whole
+from services.planner.adapters.store.connection import SharedConnection, uncancellable
 from services.planner.adapters.store.tables import meta, outcomes, plans
 from services.planner.adapters.store.upsert import put, put_outcome
 from services.planner.adapters.wire.convert import routing_from, routing_to
@@ -43,17 +43,17 @@ class Store:
     """The open database. Every method may raise Unavailable: the database is away.
 
     Attributes:
-        line: The connection.
+        connection: The connection to the database.
         pages: The fleet's account.
     """
 
-    def __init__(self, line: SharedConnection) -> None:
-        self.line = line
-        self.pages = AccountPages(line)
+    def __init__(self, connection: SharedConnection) -> None:
+        self.connection = connection
+        self.pages = AccountPages(connection)
 
     # ---- plans ---------------------------------------------------------------------------------
 
-    @run_whole
+    @uncancellable
     async def add(
         self,
         plan: Plan,
@@ -73,7 +73,7 @@ class Store:
         values = rows.plan_row(plan)
         kept = None if snapshot is None else rows.snapshot_bytes(snapshot)
         fleet = json.dumps([[*gpu, kind] for gpu, kind in gpus.items()]).encode()
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             newest = await connection.scalar(select(func.coalesce(func.max(plans.c.version), 0)))
             version = int(newest or 0) + 1
             await connection.execute(
@@ -84,18 +84,18 @@ class Store:
                 await put(connection, "pinned", json.dumps(version).encode())
         return replace(plan, version=version)
 
-    @run_whole
+    @uncancellable
     async def set_state(self, version: int, state: PlanState, failure: str = "") -> None:
         """Write where a plan stands."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await connection.execute(
                 update(plans).where(plans.c.version == version).values(state=state, failure=failure)
             )
 
-    @run_whole
+    @uncancellable
     async def activate(self, version: int, since: datetime) -> None:
         """Make a plan the active one; those before it have ended, in the same transaction."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await connection.execute(
                 update(plans)
                 .where(plans.c.state == PlanState.ACTIVE)
@@ -141,7 +141,7 @@ class Store:
         query = _PLANS.where(plans.c.version > version)
         return await self._plans(query.order_by(plans.c.version).limit(limit))
 
-    @run_whole
+    @uncancellable
     async def snapshot(self, version: int, models: Sequence[Model]) -> Snapshot:
         """Return what a plan was made from.
 
@@ -153,7 +153,7 @@ class Store:
             NotFound: There is no such plan, or it was made before snapshots were kept.
         """
         query = select(plans.c.snapshot).where(plans.c.version == version)
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             row = (await connection.execute(query)).one_or_none()
         if row is None:
             raise NotFound(f"no plan has version {version}", field="version")
@@ -168,10 +168,10 @@ class Store:
         found = json.loads(await self._get("gpus") or "[]")
         return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
 
-    @run_whole
+    @uncancellable
     async def save_routing(self, table: RoutingTable) -> None:
         """Write the routing table in force."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await put(connection, "routing", routing_to(table).SerializeToString())
 
     async def routing(self) -> RoutingTable | None:
@@ -179,10 +179,10 @@ class Store:
         value = await self._get("routing")
         return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
 
-    @run_whole
+    @uncancellable
     async def save_pin(self, version: int | None) -> None:
         """Write which plan is held; None: none."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await put(connection, "pinned", json.dumps(version).encode())
 
     async def pin(self) -> int | None:
@@ -190,10 +190,10 @@ class Store:
         version: int | None = json.loads(await self._get("pinned") or "null")
         return version
 
-    @run_whole
+    @uncancellable
     async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:
         """Write how models are served by order: discipline, choice and threshold, by model."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await put(connection, "policies", json.dumps(dict(policies)).encode())
 
     async def policies(self) -> dict[str, tuple[str, str, float | None]]:
@@ -204,10 +204,10 @@ class Store:
             for model, (discipline, choice, *threshold) in found.items()
         }
 
-    @run_whole
+    @uncancellable
     async def save_beliefs(self, beliefs: Beliefs) -> None:
         """Write what live measurements taught."""
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             await put(connection, "beliefs", rows.beliefs_bytes(beliefs))
 
     async def beliefs(self) -> Beliefs:
@@ -217,15 +217,15 @@ class Store:
 
     # ---- inside --------------------------------------------------------------------------------
 
-    @run_whole
+    @uncancellable
     async def _plans(self, query: Select[Any]) -> list[Plan]:
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             found = (await connection.execute(query)).all()
         return [rows.plan_of(row) for row in found]
 
-    @run_whole
+    @uncancellable
     async def _get(self, key: str) -> bytes | None:
-        async with self.line.transaction() as connection:
+        async with self.connection.transaction() as connection:
             value: bytes | None = await connection.scalar(
                 select(meta.c.value).where(meta.c.key == key)
             )

@@ -38,7 +38,7 @@ class ClusterState:
         signal: How old that is, and how steady.
         forecast: Intensity in the periods to come, by zone, by the carbon service.
         blocklist: Variants that agents gave up on.
-        tally: Counters of work done, by the agents' and the routers' reports.
+        tally: Work done, as counted by agents and routers.
     """
 
     clock: Clock
@@ -104,7 +104,7 @@ class ClusterState:
     def update_forecast(self, periods: tuple[Period, ...]) -> None:
         """Take in the expected intensities, the present period first.
 
-        Nothing is notified: a forecast alone is no cause to plan.
+        Nothing is notified: a forecast alone triggers no decision.
         """
         self.forecast = periods
 
@@ -213,10 +213,10 @@ class ClusterState:
     # ---- what follows from decisions -----------------------------------------------------------
 
     def ask_more(self, trigger: Trigger, now: Snapshot) -> tuple[Trigger, Snapshot]:
-        """Ask more of the next plan where promises are broken: the same would come out otherwise.
+        """Raise the requirements on the next plan where an SLO is violated, lest it be the same.
 
         Returns:
-            The cause and the snapshot with what is asked for now.
+            The trigger, and the snapshot with the raised requirements.
         """
         if not (now.late or now.inaccurate):
             return trigger, now

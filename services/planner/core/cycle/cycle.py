@@ -145,9 +145,9 @@ class DecisionCycle:
         return wait_s(trigger.kind, since_s, self._triggers)
 
     def _interrupted(self) -> bool:
-        """Tell whether a search must make room: for an order, or for another cause to plan.
+        """Return whether a search must end: for a command, or for another reason to plan.
 
-        Broken promises are no cause to it.
+        Violated SLOs are not such a reason.
         """
         if self._ordered():
             return True

@@ -58,7 +58,7 @@ class NodeChange:
 
 
 class Clock(Protocol):
-    """Tells the time."""
+    """Source of time."""
 
     def now(self) -> datetime:
         """Return the time of day, UTC."""

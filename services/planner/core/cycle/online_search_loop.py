@@ -1,6 +1,6 @@
 """Online mode: the search with profiles unknown or stale, against the fleet as it is.
 
-Each configuration that `services.planner.core.online_search.search` asks for becomes a plan, is
+Each configuration that `services.planner.core.online_search.search` proposes becomes a plan, is
 rolled out, serves for a while and is measured. All of a search is one coroutine, so that dropping
 it is returning.
 """
@@ -28,7 +28,7 @@ from services.planner.core.strategies.without_pipelines import without_pipelines
 from services.planner.core.triggers import Trigger
 
 Interrupted = Callable[[], bool]
-"""Tells whether a search must make room."""
+"""Returns whether a search must end."""
 
 _EVALUATION: Final = "evaluation "
 _SETTLING: Final = 0.1
@@ -38,7 +38,7 @@ _LOOK_S: Final = 1.0
 
 
 def is_evaluation(plan: Plan) -> bool:
-    """Tell whether a plan was an evaluation; where no search goes on, its search was cut."""
+    """Return whether a plan was an evaluation; without a running search, its search was cut."""
     return plan.reason.startswith(_EVALUATION)
 
 
@@ -68,7 +68,7 @@ class OnlineSearchLoop:
         self._lifecycle = lifecycle
 
     def applies(self, strategy: str) -> bool:
-        """Tell whether a strategy's plans are found by trying."""
+        """Return whether a strategy finds plans by online search."""
         return self._settings.online.enabled and strategy in PROPOSE
 
     async def run(self, trigger: Trigger, now: Snapshot, interrupted: Interrupted) -> None:
@@ -76,7 +76,7 @@ class OnlineSearchLoop:
 
         Args:
             trigger: What caused the search.
-            now: The cluster as it is; what is asked of plans holds for the whole search.
+            now: The cluster as it is; its objective and demand hold for the whole search.
             interrupted: True drops the search: what is being evaluated stays until something else
                 is decided, and what was learned is kept.
 
@@ -86,7 +86,7 @@ class OnlineSearchLoop:
         """
         environment, search = self._environment, await self._begun(now)
         number = 0
-        while (chosen := await environment.think(now.strategy, search.ask)) is not None:
+        while (chosen := await environment.think(now.strategy, search.propose)) is not None:
             number += 1
             reason = f"{_EVALUATION}{number}: {trigger.reason}"
             draft = await self._chosen(reason, search, chosen, now)
@@ -168,7 +168,7 @@ class OnlineSearchLoop:
         return True
 
     async def _learn(self, search: OnlineSearch, measurement: Measurement) -> None:
-        await self._environment.think("online", partial(search.tell, measurement))
+        await self._environment.think("online", partial(search.learn, measurement))
         await self._environment.store.save_beliefs(search.beliefs)
         self._environment.log.info(
             "measured", span_s=round(measurement.span_s, 1), latency_s=measurement.latency_s

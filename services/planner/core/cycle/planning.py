@@ -138,7 +138,7 @@ class Planning:
     async def held(self, pinned: Plan, cause: str, now: Snapshot) -> Draft:
         """Hold a pinned plan although something was disturbed.
 
-        Where the fleet cannot hold all of it, what is left of it serves on; where that would leave
+        Where the fleet cannot hold all of it, the rest of it keeps serving; where that would leave
         a model without any segment, the strategy decides, so that its requests are served.
 
         Raises:

@@ -1,8 +1,8 @@
 """The search with profiles unknown or stale: CLOVER's, live (SC'23, section 4.2).
 
-    while (configuration := search.ask()) is not None:
+    while (configuration := search.propose()) is not None:
         ...  # roll it out, let it serve for a while
-        search.tell(measurement)
+        search.learn(measurement)
     search.best, search.beliefs
 
 As in the paper, a configuration is evaluated by serving with it, the search starts from the last
@@ -128,7 +128,7 @@ class OnlineSearch:
         best = max(good, key=lambda each: _rank(each.score), default=None)
         return None if best is None else best.configuration
 
-    def ask(self) -> Configuration | None:
+    def propose(self) -> Configuration | None:
         """Return the configuration to evaluate next; None: the search has ended."""
         if self._without_better >= self._bounds.patience:
             return None
@@ -140,7 +140,7 @@ class OnlineSearch:
                 return with_load(prices(self._believed()), self._segments(found))
         return None
 
-    def tell(self, measurement: Measurement) -> None:
+    def learn(self, measurement: Measurement) -> None:
         """Learn from a configuration that served for a while, proposed or not.
 
         Raises:

@@ -58,11 +58,11 @@ def run(problem: Problem, first: Configuration, factor: Factor) -> tuple[OnlineS
     """Search to the end; tell for each evaluation whether it was believed to break the SLA."""
     world = World.behind(problem, factor)
     steps = OnlineSearch(problem, propose=quick)
-    steps.tell(world.measure(first))
+    steps.learn(world.measure(first))
     believed: list[bool] = []
-    while (asked := steps.ask()) is not None:
+    while (asked := steps.propose()) is not None:
         believed.append(breaks_sla(score(problem, asked), problem, share=NOISE))
-        steps.tell(world.measure(asked))
+        steps.learn(world.measure(asked))
     return steps, believed
 
 
@@ -101,10 +101,10 @@ def test_what_was_learned_saves_the_next_search_its_evaluations() -> None:
     world, again = World.behind(problem, factor), 0
     later = OnlineSearch(problem, steps.beliefs, propose=quick)
     assert steps.best is not None
-    later.tell(world.measure(steps.best))
-    while (asked := later.ask()) is not None:
+    later.learn(world.measure(steps.best))
+    while (asked := later.propose()) is not None:
         again += 1
-        later.tell(world.measure(asked))
+        later.learn(world.measure(asked))
     assert again < len(believed)
 
 
@@ -113,12 +113,12 @@ def test_it_ends_after_so_many_evaluations_without_a_better_one() -> None:
     problem, first = started(0.1)
     world = World.behind(problem, lambda _variant, _slice: (1.0, 1.0))
     steps = OnlineSearch(problem, bounds=Bounds(patience=2), propose=quick)
-    steps.tell(world.measure(first))
+    steps.learn(world.measure(first))
     asked = 0
-    while (configuration := steps.ask()) is not None:
+    while (configuration := steps.propose()) is not None:
         asked += 1
         late = world.measure(configuration)
-        steps.tell(replace(late, latency_s={"vision": 9.0}))
+        steps.learn(replace(late, latency_s={"vision": 9.0}))
     assert 1 <= asked <= 2
     assert steps.best is not None
     assert {kind.variant for kind in steps.best.segments} == {"v3"}
@@ -129,7 +129,7 @@ def test_nothing_is_asked_for_where_nothing_is_believed_to_keep_the_sla() -> Non
         fleets.fleet((fleets.pool(), 1)), [fleets.model(demand_rps=1e6)], batch_sizes=(1, 4)
     )
     steps = OnlineSearch(problem, propose=quick)
-    assert steps.ask() is None
+    assert steps.propose() is None
     assert steps.best is None
 
 
@@ -139,7 +139,7 @@ def test_a_measurement_of_an_unknown_kind_is_refused() -> None:
     told = world.measure(first)
     strange = {replace(kind, variant="v9"): seen for kind, seen in told.observed.items()}
     with pytest.raises(InvalidArgument, match="v9"):
-        OnlineSearch(problem).tell(replace(told, observed=strange))
+        OnlineSearch(problem).learn(replace(told, observed=strange))
 
 
 def test_beliefs_are_plain_values() -> None:
