@@ -63,7 +63,7 @@ async def run(
         dial(deployment.carbon.dial, deployment.tls) as channel,
     ):
         planner = _Planner(deployment, models, store)
-        broker = mqtt.broker_tasks(deployment.mqtt, planner.announcer.board, RealClock())
+        broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.reconciler.restore()
         with metrics.exposed(deployment.planner.metrics):
             async with serving(
@@ -79,7 +79,7 @@ async def run(
                     await _work(planner, CarbonServiceStub(channel), broker, stop)
                 finally:
                     planner.servicer.drain()
-        await planner.books.save()
+        await planner.account_writer.save()
 
 
 class _Planner:
@@ -96,33 +96,35 @@ class _Planner:
             deployment.nodes, state.fleet, state.intensity_gco2e_per_kwh, accounting.embodied
         )
         retention = timedelta(days=accounting.retention_d)
-        self.books = AccountingWriter(store, clock, sites, aims(deployment), retention)
-        self.counterfactual = Counterfactual(settings, state, self.books.rate)
+        self.account_writer = AccountingWriter(store, clock, sites, aims(deployment), retention)
+        self.counterfactual = Counterfactual(settings, state, self.account_writer.rate)
         policies = ServingPolicies(deployment, store)
-        self.announcer = Publisher(deployment, store, state.fleet, policies)
-        agents = AgentSessions(state.fleet, self.books.read, state.tally, clock, changed)
+        self.publisher = Publisher(deployment, store, state.fleet, policies)
+        agents = AgentSessions(
+            state.fleet, self.account_writer.read, state.readings, clock, changed
+        )
         routers = RouterSessions(state)
-        environment = LiveEnvironment(store, self.books, self.announcer, agents, routers)
+        environment = LiveEnvironment(store, self.account_writer, self.publisher, agents, routers)
         self.reconciler = Reconciler(
-            settings, deployment.nodes, state, environment, self.books, self.announcer
+            settings, deployment.nodes, state, environment, self.account_writer, self.publisher
         )
         self.servicer = PlannerServicer(
             deployment,
             state=state,
             store=store,
-            books=self.books,
-            announcer=self.announcer,
+            account_writer=self.account_writer,
+            publisher=self.publisher,
             policies=policies,
             agents=agents,
             routers=routers,
             reconciler=self.reconciler,
-            hours=AccountReader(store, self.books, clock),
-            questions=Queries(
+            account_reader=AccountReader(store, self.account_writer, clock),
+            queries=Queries(
                 settings,
                 models,
                 state=state,
                 store=store,
-                books=self.books,
+                account_writer=self.account_writer,
                 reconciler=self.reconciler,
             ),
         )
@@ -146,9 +148,9 @@ async def _work(
                         carbon, planner.zones, planner.horizon, state, RealClock()
                     ),
                 ),
-                ("books", planner.books.keep()),
+                ("account_writer", planner.account_writer.keep()),
                 ("counterfactual", planner.counterfactual.keep()),
-                ("announcer", planner.announcer.follow(planner.changed)),
+                ("publisher", planner.publisher.follow(planner.changed)),
                 ("reconciler", planner.reconciler.run()),
                 *broker,
             )

@@ -41,14 +41,14 @@ class PlannerServicer(PlannerServiceServicer):
         *,
         state: ClusterState,
         store: Store,
-        books: AccountingWriter,
-        announcer: Publisher,
+        account_writer: AccountingWriter,
+        publisher: Publisher,
         policies: ServingPolicies,
         agents: AgentSessions,
         routers: RouterSessions,
         reconciler: Reconciler,
-        questions: Queries,
-        hours: AccountReader,
+        queries: Queries,
+        account_reader: AccountReader,
     ) -> None:
         self._nodes = deployment.nodes
         self._percentiles: Mapping[str, float] = {
@@ -56,27 +56,27 @@ class PlannerServicer(PlannerServiceServicer):
         }
         self._state = state
         self._store = store
-        self._books = books
-        self._announcer = announcer
+        self._account_writer = account_writer
+        self._publisher = publisher
         self._policies = policies
         self._agents = agents
         self._routers = routers
         self._reconciler = reconciler
-        self._questions = questions
-        self._hours = hours
+        self._queries = queries
+        self._account_reader = account_reader
         self._draining = asyncio.Event()
 
     def drain(self) -> None:
         """End every stream."""
         self._draining.set()
-        self._announcer.board.close()
+        self._publisher.board.close()
         self._agents.close()
 
     async def Watch(
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         """Send the newest plan and the routing table, now and after each change."""
-        announced = self._announcer.board.follow()
+        announced = self._publisher.board.follow()
         if request.HasField("after_version"):
             await self._check_seen(request.after_version)
             announced = without_gaps(announced, self._store.after, request.after_version)
@@ -100,22 +100,22 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
         """Return what would be decided, and why."""
-        answer = await self._questions.dry_run(changes_from(request.what_if))
+        answer = await self._queries.dry_run(changes_from(request.what_if))
         return to_message(answer, pb.DryRunResponse)
 
     async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainResponse:
         """Return why a plan is as it is."""
-        found = await self._questions.explain(request.version)
+        found = await self._queries.explain(request.version)
         return pb.ExplainResponse(explanation=to_message(found, explanation_pb2.Explanation))
 
     async def Diff(self, request: pb.DiffRequest, context: Any) -> pb.DiffResponse:
         """Return how two plans differ."""
-        found = await self._questions.diff(request.from_version, request.to_version)
+        found = await self._queries.diff(request.from_version, request.to_version)
         return pb.DiffResponse(diff=to_message(found, explanation_pb2.PlanDiff))
 
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
         """Carry out the plan of a dry run."""
-        return pb.ApplyResponse(plan=plan_to(await self._questions.apply(request.proposal_id)))
+        return pb.ApplyResponse(plan=plan_to(await self._queries.apply(request.proposal_id)))
 
     async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinResponse:
         """Hold the active plan."""
@@ -136,8 +136,8 @@ class PlannerServicer(PlannerServiceServicer):
         """Return nodes, energy, intensity and demand as they are now."""
         return pb.GetFleetResponse(
             nodes=[self._fleet_node(name) for name in self._nodes],
-            energy_j=self._books.total.energy_j,
-            carbon_gco2e=self._books.total.carbon_gco2e,
+            energy_j=self._account_writer.total.energy_j,
+            carbon_gco2e=self._account_writer.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
             demand_rps=self._state.demand_rps(),
         )
@@ -147,7 +147,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> AsyncIterator[pb.ReadAccountResponse]:
         """Send the account's hours."""
         since, until = instant(request, "since"), instant(request, "until")
-        async for entries in self._hours.read(since, until, grouping_from(request.by)):
+        async for entries in self._account_reader.read(since, until, grouping_from(request.by)):
             for message in messages(entries):
                 yield message
 
@@ -169,7 +169,7 @@ class PlannerServicer(PlannerServiceServicer):
             request.intensity_threshold if request.HasField("intensity_threshold") else None,
             reset=request.reset,
         )
-        await self._announcer.refresh()
+        await self._publisher.refresh()
         return pb.SetPolicyResponse(**asdict(policy))
 
     async def Join(
@@ -214,7 +214,7 @@ class PlannerServicer(PlannerServiceServicer):
         async for request in requests:
             report = load_from(request, self._percentiles)
             self._routers.report(link, report)
-            self._books.answered(replace(report, latency_s=self._routers.latency_s()))
+            self._account_writer.answered(replace(report, latency_s=self._routers.latency_s()))
 
     async def _check_seen(self, version: int) -> None:
         newest = await self._store.newest_first(1)

@@ -175,7 +175,7 @@ class _Suite:
             lately = self.recorder.lately()
             refused = {name: each.refused for name, each in self.router.pressure().items()}
             for name, counters in self._nodes.counters().items():
-                self._state.tally.metered(name, counters)
+                self._state.readings.metered(name, counters)
             self._state.update_load(
                 LoadReport(
                     router_id=_ROUTER,

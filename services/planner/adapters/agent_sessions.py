@@ -109,13 +109,13 @@ class AgentSessions:
         self,
         fleet: Fleet,
         account: RecordEnergy,
-        tally: CounterReadings,
+        readings: CounterReadings,
         clock: Clock,
         changed: ChangeEvent,
     ) -> None:
         self._fleet = fleet
         self._account = account
-        self._tally = tally
+        self._readings = readings
         self._clock = clock
         self._changed = changed
         self._sessions: dict[str, AgentSession] = {}
@@ -211,7 +211,7 @@ class AgentSessions:
         if request.energy:
             self._note(session.node, energy=tuple(request.energy))
             self._account(session.node, counters_from(request.energy, self._clock.now()))
-            self._tally.metered(session.node, _counters(request.energy))
+            self._readings.metered(session.node, _counters(request.energy))
 
     def _note(self, node: str, **news: Any) -> None:
         self._reports[node] = replace(self._reports[node], **news)

@@ -36,10 +36,10 @@ async def follow(
     carbon: CarbonServiceAsyncStub,
     zones: frozenset[str],
     horizon: Horizon,
-    learner: IntensityListener,
+    listener: IntensityListener,
     clock: Clock,
 ) -> NoReturn:
-    """Hand every new intensity to `learner`, after what is expected to follow, for ever.
+    """Hand every new intensity to `listener`, after what is expected to follow, for ever.
 
     Forecasts are in grid time, which under replay runs faster than `clock`.
 
@@ -47,7 +47,7 @@ async def follow(
         carbon: Stub of the carbon service.
         zones: Zones of the deployment's nodes.
         horizon: Length and step of the forecast; length 0: no forecast.
-        learner: Called after each change.
+        listener: Called after each change.
         clock: To wait with before dialling again.
     """
     connection = Reconnector("carbon", clock)
@@ -58,8 +58,8 @@ async def follow(
             connection.connected()
             forecasts.update(_forecasts(response.intensities))
             if forecasts.keys() == zones:
-                learner.update_forecast(forecast_periods.periods(forecasts, horizon))
-            learner.update_intensity(
+                listener.update_forecast(forecast_periods.periods(forecasts, horizon))
+            listener.update_intensity(
                 {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
                 {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
             )

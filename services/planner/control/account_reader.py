@@ -18,9 +18,9 @@ _STRETCH: Final = timedelta(days=1)
 class AccountReader:
     """The account by hour, with all that was drawn up to now."""
 
-    def __init__(self, store: Store, books: AccountingWriter, clock: Clock) -> None:
+    def __init__(self, store: Store, account_writer: AccountingWriter, clock: Clock) -> None:
         self._store = store
-        self._books = books
+        self._account_writer = account_writer
         self._clock = clock
 
     async def read(
@@ -44,7 +44,7 @@ class AccountReader:
                 f"got {until or now:%Y-%m-%d %H:%M}",
                 field="until",
             )
-        await self._books.save()
+        await self._account_writer.save()
         oldest = await self._store.pages.oldest()
         if oldest is None:
             return

@@ -1,4 +1,4 @@
-"""Keeps the fleet's account and the active plan's outcome, and writes both down as they grow."""
+"""Accumulates the fleet's account and the active plan's outcome, and writes both as they grow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.service_level import ServiceTarget
 
-_log = logs.get("books")
+_log = logs.get("accounting")
 
 _SAVE_INTERVAL_S = 2.0
 
@@ -107,7 +107,7 @@ class AccountingWriter:
         self._outcome = _with_answers(self._outcome, report, self._aims)
 
     async def activate(self, version: int) -> None:
-        """Close the books of the plan before and open those of `version`, now active."""
+        """Write the outcome of the plan before, and begin that of `version`, now active."""
         async with self._writing:
             await self._finish()
             closed = self._sheet()
@@ -129,7 +129,7 @@ class AccountingWriter:
             try:
                 await self.save()
             except Unavailable as error:  # the meters keep it for later
-                _log.warning("the books were not written", error=error.message)
+                _log.warning("the account was not written", error=error.message)
 
     def _sheet(self) -> _Sheet:
         return _Sheet(self._accountant.page(), self._version, self.outcome())

@@ -25,18 +25,18 @@ class Counterfactual:
     Args:
         settings: Objective's latency rule and the batch sizes that BASE may choose from.
         state: The cluster's.
-        tell: Receives the rates.
+        receive: Receives the rates.
     """
 
     def __init__(
         self,
         settings: config.Planner,
         state: ClusterState,
-        tell: Callable[[BaselineRates], None],
+        receive: Callable[[BaselineRates], None],
     ) -> None:
         self._settings = settings
         self._state = state
-        self._tell = tell
+        self._receive = receive
 
     async def keep(self) -> None:
         """Do so for ever: when the fleet changes, and every minute."""
@@ -57,7 +57,7 @@ class Counterfactual:
         except ServiceError as error:
             _log.warning("BASE cannot be computed", why=error.message)
             found = {}
-        self._tell(found)
+        self._receive(found)
 
     def _problem(self) -> Problem:
         state = self._state

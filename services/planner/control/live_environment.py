@@ -37,23 +37,23 @@ class LiveEnvironment:
     def __init__(
         self,
         store: Store,
-        books: AccountingWriter,
-        announcer: Publisher,
+        account_writer: AccountingWriter,
+        publisher: Publisher,
         agents: AgentSessions,
         routers: RouterSessions,
     ) -> None:
         self.store = store
         self.log = _log
         self.counts = Metrics()
-        self._books = books
-        self._announcer = announcer
+        self._account_writer = account_writer
+        self._publisher = publisher
         self._agents = agents
         self._routers = routers
 
     @property
     def shares(self) -> Mapping[str, float]:
         """Share of its model's load that each serving segment has now, by segment id."""
-        return self._announcer.shares
+        return self._publisher.shares
 
     def new_id(self) -> str:
         """Return a segment id that was never used."""
@@ -82,7 +82,7 @@ class LiveEnvironment:
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
         """Publish a routing table for these segments; return its revision."""
-        return await self._announcer.serve(plan_version, segments)
+        return await self._publisher.serve(plan_version, segments)
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:
         """Wait until every router uses `revision` or a later one; False: `timeout_s` passed."""
@@ -103,11 +103,11 @@ class LiveEnvironment:
 
     def announce(self, plan: Plan) -> None:
         """Send subscribers a plan, or its new state."""
-        self._announcer.announce(plan)
+        self._publisher.announce(plan)
 
     async def activate(self, version: int) -> None:
         """Make a plan the active one, in the account too."""
-        await self._books.activate(version)
+        await self._account_writer.activate(version)
 
 
 class Metrics:

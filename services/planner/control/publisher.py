@@ -19,7 +19,7 @@ from services.planner.core.fleet import Fleet
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
 from services.planner.core.routing_table import Announcement, HardwareReport, RoutingTable, routes
 
-_log = logs.get("announcer")
+_log = logs.get("publisher")
 
 
 class Publisher:

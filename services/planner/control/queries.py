@@ -50,16 +50,16 @@ class Queries:
         *,
         state: ClusterState,
         store: Store,
-        books: AccountingWriter,
+        account_writer: AccountingWriter,
         reconciler: Reconciler,
     ) -> None:
         self._settings = settings
         self._models = tuple(models)
         self._state = state
         self._store = store
-        self._books = books
+        self._account_writer = account_writer
         self._reconciler = reconciler
-        self._proposals = DryRuns(state.clock)
+        self._dry_runs = DryRuns(state.clock)
         self._thinking = asyncio.Lock()  # questions must not take the threads of plans that count
 
     async def dry_run(self, changes: Changes) -> Answer:
@@ -81,7 +81,7 @@ class Queries:
             plan=proposal.plan,
             explanation=explanation,
             diff=None if active is None else diff(active, proposal.plan),
-            proposal_id="" if _elsewhere(changes) else self._proposals.keep(proposal.plan, basis),
+            proposal_id="" if _elsewhere(changes) else self._dry_runs.keep(proposal.plan, basis),
         )
 
     async def explain(self, version: int) -> Explanation:
@@ -116,11 +116,13 @@ class Queries:
             NotFound: There is no such proposal, or it is too old.
             FailedPrecondition: What runs is no longer what it was made for.
         """
-        return await self._reconciler.apply(self._proposals.plan(proposal_id, self._basis()))
+        return await self._reconciler.apply(self._dry_runs.plan(proposal_id, self._basis()))
 
     def _basis(self) -> Basis:
         now = self._state.snapshot({})
-        return Basis.of(self._books.active_version, None if now is None else Observation.of(now))
+        return Basis.of(
+            self._account_writer.active_version, None if now is None else Observation.of(now)
+        )
 
 
 def _elsewhere(changes: Changes) -> bool:

@@ -36,8 +36,8 @@ class Reconciler:
         nodes: The deployment's nodes.
         state: The cluster's.
         environment: What the cycle acts through.
-        books: Account of the fleet.
-        announcer: Routing tables and plans for subscribers.
+        account_writer: Account of the fleet.
+        publisher: Routing tables and plans for subscribers.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in app.py
@@ -46,14 +46,14 @@ class Reconciler:
         nodes: Mapping[str, Node],
         state: ClusterState,
         environment: LiveEnvironment,
-        books: AccountingWriter,
-        announcer: Publisher,
+        account_writer: AccountingWriter,
+        publisher: Publisher,
     ) -> None:
         self._nodes = nodes
         self._state = state
         self._store: Store = environment.store
-        self._books = books
-        self._announcer = announcer
+        self._account_writer = account_writer
+        self._publisher = publisher
         self._orders = OperatorQueue(state.changed)
         self._cycle = DecisionCycle(settings, state, environment, self._orders)
         self._standing = self._cycle.standing
@@ -124,7 +124,7 @@ class Reconciler:
         standing = self._standing
         standing.active = await self._store.active()
         standing.pinned = await self._store.pin()
-        await self._books.restore(standing.active)
+        await self._account_writer.restore(standing.active)
         found = await self._store.newest_first(1)
         if not found:
             return
@@ -134,7 +134,7 @@ class Reconciler:
         elif newest.state is PlanState.FAILED:
             standing.failed = newest
         plans = [plan for plan in (newest, standing.active) if plan is not None]
-        await self._announcer.restore(plans)
+        await self._publisher.restore(plans)
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
         self._state.fleet.expect(nodes, self._state.clock.monotonic())
         if standing.active is not None:

@@ -38,7 +38,7 @@ class ClusterState:
         signal: How old that is, and how steady.
         forecast: Intensity in the periods to come, by zone, by the carbon service.
         blocklist: Variants that agents gave up on.
-        tally: Work done, as counted by agents and routers.
+        readings: Work done, as counted by agents and routers.
     """
 
     clock: Clock
@@ -53,7 +53,7 @@ class ClusterState:
     signal: GridSignal = field(default_factory=GridSignal)
     forecast: tuple[Period, ...] = ()
     blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
-    tally: CounterReadings = field(default_factory=CounterReadings)
+    readings: CounterReadings = field(default_factory=CounterReadings)
 
     @classmethod
     def of(
@@ -114,7 +114,7 @@ class ClusterState:
         self.level.observe(report.late, report.by_variant, self.clock.monotonic(), report.refused)
         for model, latency_s in report.latency_s.items():
             answers = sum(report.by_variant.get(model, {}).values())
-            self.tally.answered(model, answers, latency_s)
+            self.readings.answered(model, answers, latency_s)
         self.changed.notify()
 
     def need_more(self, models: Iterable[str], why: str) -> None:
@@ -132,7 +132,7 @@ class ClusterState:
 
     def reading(self) -> Reading:
         """Return all counters as they are now."""
-        return self.tally.reading(self.clock.monotonic())
+        return self.readings.reading(self.clock.monotonic())
 
     def unsettled_s(self) -> float:
         """Return after how long to look again although no report comes, s."""

@@ -24,7 +24,7 @@ class Planner:
     def __init__(self) -> None:
         self.demand = Demand({"m": 1.0}, now_s=lambda: NOW_S)
         self.level = ServiceLevel({"m": ServiceTarget(0.05, {"v": 0.9})})
-        self.tally = CounterReadings()
+        self.readings = CounterReadings()
         state = ClusterState(
             RealClock(),
             ChangeEvent(),
@@ -34,7 +34,7 @@ class Planner:
             self.level,
             Objective(),
             "exact",
-            tally=self.tally,
+            readings=self.readings,
         )
         self.routers = RouterSessions(state)
 
@@ -62,7 +62,7 @@ def test_counts_of_several_routers_are_those_of_one_that_saw_it_all() -> None:
     assert parts.demand.rates_rps() == pytest.approx(whole.demand.rates_rps())
     (violation,), (same,) = parts.level.late(), whole.level.late()
     assert violation.seen == pytest.approx(same.seen) == pytest.approx(0.2)
-    assert parts.tally.reading(0.0).answers["m"].count == 100
+    assert parts.readings.reading(0.0).answers["m"].count == 100
     assert parts.routers.latency_s() == pytest.approx(whole.routers.latency_s())
 
 
