@@ -82,7 +82,7 @@ async def test_an_order_whose_giver_has_gone_is_not_begun() -> None:
     assert begun == []
 
 
-async def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+async def test_no_command_waits_for_a_loop_that_has_ended() -> None:
     orders = OperatorQueue(ChangeEvent())
     async with asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(_refused(orders))

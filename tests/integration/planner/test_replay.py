@@ -50,7 +50,7 @@ def version_of(announcement: Announcement) -> int:
 
 @examples(1)
 @given(st.lists(st.integers(1, 400), min_size=1, max_size=6).map(sorted), st.integers(0, 400))
-def test_whatever_is_left_out_of_the_announcements_is_told(heard: list[int], seen: int) -> None:
+def test_what_is_left_out_of_the_announcements_is_replayed(heard: list[int], seen: int) -> None:
     seen = min(seen, heard[-1])
 
     async def told() -> list[int]:
@@ -84,7 +84,7 @@ async def test_versions_that_the_database_lacks_do_not_hold_the_reader_up() -> N
     assert [version_of(each) async for each in replayed] == [2, 4, 5]
 
 
-async def test_before_the_first_plan_only_the_routes_are_told() -> None:
+async def test_before_the_first_plan_only_the_routes_are_sent() -> None:
     replayed = without_gaps(announced([0, 1]), Stored(1).after, 0)
 
     assert [each.plan and each.plan.version async for each in replayed] == [None, 1]

@@ -268,7 +268,7 @@ async def test_a_second_planner_is_refused_until_the_first_lets_go(database: Pat
         await store.add(PLAN, GPUS)
 
 
-async def test_a_broken_line_is_told_and_then_healed(postgres: Postgres) -> None:
+async def test_a_broken_connection_is_reported_and_then_healed(postgres: Postgres) -> None:
     """PostgreSQL restarts: one call fails as Unavailable, the next one has a new connection."""
     async with open_store(postgres.database()) as store:
         await store.add(PLAN, GPUS)

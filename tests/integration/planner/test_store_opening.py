@@ -116,7 +116,7 @@ async def test_an_older_planner_would_refuse_the_file(tmp_path: Path) -> None:
     assert found == (2,)
 
 
-async def test_a_schema_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_schema_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "planner.sqlite3"
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")

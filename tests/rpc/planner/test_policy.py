@@ -28,7 +28,7 @@ async def served(stub: PlannerServiceAsyncStub) -> tuple[str, str]:
     return routes.discipline, routes.instance_choice
 
 
-async def test_a_policy_is_told_to_routers_and_holds_over_a_restart(
+async def test_a_policy_is_sent_to_routers_and_holds_over_a_restart(
     tmp_path: Path, grid: Grid
 ) -> None:
     settings = deployment(tmp_path, grid.port)

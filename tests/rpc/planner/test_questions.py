@@ -86,7 +86,7 @@ async def test_other_circumstances_reach_the_plan(suite: Suite) -> None:
         WhatIf(added_gpus=[planner_pb2.AddedGpus(type="a100-40gb", node="node-a", count=1)]),
     ],
 )
-async def test_a_plan_for_another_world_cannot_be_applied(suite: Suite, what_if: WhatIf) -> None:
+async def test_a_plan_for_another_cluster_cannot_be_applied(suite: Suite, what_if: WhatIf) -> None:
     await active(suite.stub, 1)
     answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
 

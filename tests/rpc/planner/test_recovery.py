@@ -159,7 +159,7 @@ async def test_a_database_that_breaks_in_between_stops_no_request_and_no_planner
     assert {each.spec.segment_id for each in seen.plan.segments} == agent.segments.keys()
 
 
-async def test_kill_nine_loses_nothing_that_was_told(tmp_path: Path, grid: Grid) -> None:
+async def test_kill_nine_loses_nothing_that_was_published(tmp_path: Path, grid: Grid) -> None:
     """A real process, SIGKILL, a new process on the same file."""
     port = free_port()
     settings = deployment(tmp_path, grid.port, listen=f"127.0.0.1:{port}")

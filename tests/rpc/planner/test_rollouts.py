@@ -27,7 +27,7 @@ from tests.support.fake_agent import (
 from tests.support.planner.planner_client import eventually, fleet_intensity, plan, shares, variants
 
 
-async def test_the_first_plan_is_made_rolled_out_and_told(suite: Suite) -> None:
+async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> None:
     seen = await active(suite.stub, 1)
 
     assert seen.plan.version == 1
@@ -77,7 +77,7 @@ async def test_the_last_intensity_stands_until_the_carbon_service_is_back(tmp_pa
     assert seen.plan.inputs.intensity_gco2e_per_kwh == {"Z": 100.0}
 
 
-async def test_a_new_objective_plans_anew_and_supersedes(suite: Suite) -> None:
+async def test_a_new_objective_replans_and_supersedes(suite: Suite) -> None:
     await active(suite.stub, 1)
     request = planner_pb2.SetObjectiveRequest(carbon_weight=1.0, strategy="co2opt")
     await suite.stub.SetObjective(request)
@@ -92,7 +92,7 @@ async def test_a_new_objective_plans_anew_and_supersedes(suite: Suite) -> None:
     assert (await plan(suite.stub, 1)).state == plan_pb2.PLAN_STATE_SUPERSEDED
 
 
-async def test_a_change_of_intensity_plans_anew_when_it_changes_the_decision(
+async def test_a_change_of_intensity_replans_when_it_changes_the_decision(
     tmp_path: Path, grid: Grid
 ) -> None:
     """Clean power buys accuracy, dirty power does not; 2 % more is no cause."""

@@ -162,7 +162,7 @@ def test_a_model_that_nothing_can_serve_degrades_the_plan_and_not_its_neighbours
     assert found.score.unserved_rps["digits"] == pytest.approx(0.0)
 
 
-def test_a_floor_that_no_plan_can_keep_is_told() -> None:
+def test_a_floor_that_no_plan_can_keep_is_reported() -> None:
     """The only variant in time is not accurate enough."""
     slow = replace(MODEL.variants[1], profile=analytic(100_000.0))
     model = replace(MODEL, variants=(MODEL.variants[0], slow))
@@ -171,7 +171,7 @@ def test_a_floor_that_no_plan_can_keep_is_told() -> None:
     assert degraded(seen).startswith("accuracy: the floor of 99.0% of the best variants' is missed")
 
 
-def test_gpus_that_no_profile_knows_are_told_and_left_alone() -> None:
+def test_gpus_that_no_profile_knows_are_reported_and_left_alone() -> None:
     table = replace(POOL, type=replace(POOL.type, name="b300"))
     known = Measured("a100-40gb", MODEL.variants[0].profile)
     model = replace(MODEL, variants=(replace(MODEL.variants[0], profile=known),))

@@ -76,7 +76,7 @@ def segment(placement: Placement, share: float = 1.0, **spec: Any) -> PlannedSeg
         ([segment(Placement("1g.5gb", 0), processes=40)], "small does not fit on 1g.5gb@0"),
     ],
 )
-def test_what_hardware_would_refuse_is_told(segments: list[PlannedSegment], fault: str) -> None:
+def test_what_hardware_would_refuse_is_reported(segments: list[PlannedSegment], fault: str) -> None:
     (found,) = feasibility.lacks(segments, snapshot().gpus, (MODEL,))
 
     assert fault in found

@@ -69,7 +69,7 @@ def test_a_worker_is_described_in_full() -> None:
     assert (first.credits, first.zone, first.pue, first.share) == (8, "Z", 1.3, 0.5)
 
 
-def test_what_agents_told_of_their_hardware_goes_to_routers() -> None:
+def test_what_agents_report_of_their_hardware_goes_to_routers() -> None:
     told = HardwareReport(pues={"node-a": 1.5}, idle_power_w={"GPU-a": 55.0})
 
     (digits, _) = routes(DEPLOYMENT, [segment(1, 1.0)], {"s-1": ["h:1"]}, reported=told)

@@ -16,7 +16,7 @@ def level() -> ServiceLevel:
     return ServiceLevel({"digits": ServiceTarget(late_share=0.05, accuracies={"small": 0.9})})
 
 
-def test_a_gpu_without_slack_is_told_as_the_agent_told_it() -> None:
+def test_a_gpu_without_slack_is_reported_as_the_agent_reported_it() -> None:
     served = level()
     served.need_more(["digits"], WHY)
 
@@ -35,7 +35,7 @@ def test_the_next_plan_provides_for_more_and_then_it_is_forgotten() -> None:
     assert served.late() == ()
 
 
-def test_what_routers_see_late_is_told_once_and_with_numbers() -> None:
+def test_late_answers_are_reported_once_and_with_numbers() -> None:
     served = level()
     served.observe({"digits": 60}, {"digits": {"small": 100}}, now_s=1.0)
     served.need_more(["digits"], WHY)

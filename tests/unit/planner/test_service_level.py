@@ -40,7 +40,7 @@ def test_more_late_than_allowed_counts_only_beyond_chance(
     assert [each.model for each in found] == (["digits"] if broken else [])
 
 
-def test_answers_less_accurate_than_the_floor_are_told() -> None:
+def test_answers_less_accurate_than_the_floor_are_reported() -> None:
     found = seen(0, 100, "small").inaccurate(0.95)
 
     assert [(each.seen, each.promised) for each in found] == [(0.9, 0.95)]
@@ -57,7 +57,7 @@ def test_what_was_seen_fades() -> None:
     assert found.late() == ()
 
 
-def test_another_plan_begins_anew() -> None:
+def test_another_plan_resets_the_counts() -> None:
     found = seen(100, 100)
     found.forget()
 

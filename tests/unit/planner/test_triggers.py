@@ -48,7 +48,7 @@ def test_no_change_is_no_cause() -> None:
     assert cause(SEEN, SEEN, SETTINGS) is None
 
 
-def test_a_change_of_intensity_is_told_as_the_contract_says() -> None:
+def test_a_change_of_intensity_is_sent_as_the_contract_says() -> None:
     """The example of plan.proto, word for word."""
     now = replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 180.5})
 
@@ -106,7 +106,7 @@ def test_every_cause_says_what_changed(now: Observation, sentence: str) -> None:
     assert reason(now) == sentence
 
 
-def test_causes_that_come_together_are_told_together_the_most_urgent_first() -> None:
+def test_causes_that_come_together_are_reported_together_the_most_urgent_first() -> None:
     now = replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 300.0}, carbon_weight=1.0)
     found = cause(SEEN, now, SETTINGS)
 

@@ -58,7 +58,7 @@ def test_nothing_is_booked_before_the_intensity_is_known_and_nothing_is_lost() -
     assert accountant.read("a", told(170.0)).energy_j == 70.0
 
 
-def test_what_is_told_twice_or_late_is_drawn_once() -> None:
+def test_what_is_reported_twice_or_late_is_counted_once() -> None:
     accountant = Accountant(SITES.get)
     for total_j in (10.0, 25.0, 25.0, 20.0, 22.0, 30.0):
         accountant.read("a", told(total_j))
@@ -66,7 +66,7 @@ def test_what_is_told_twice_or_late_is_drawn_once() -> None:
     assert accountant.account.total.energy_j == 20.0
 
 
-def test_an_account_that_began_anew_counts_from_zero_and_its_predecessors_words_are_late() -> None:
+def test_a_new_account_counts_from_zero_and_its_predecessors_reports_are_late() -> None:
     accountant = Accountant(SITES.get)
     for since_s, total_j in ((1.0, 100.0), (1.0, 150.0), (9.0, 40.0), (1.0, 160.0), (9.0, 45.0)):
         accountant.read("a", told(total_j, since_s=since_s))
@@ -74,9 +74,7 @@ def test_an_account_that_began_anew_counts_from_zero_and_its_predecessors_words_
     assert accountant.account.total.energy_j == 50.0 + 45.0
 
 
-def test_an_agent_that_does_not_say_when_its_account_began_began_anew_where_it_stands_lower() -> (
-    None
-):
+def test_an_account_of_unknown_start_is_new_where_its_total_is_lower() -> None:
     _, drawn = advance(EnergyCounters(0.0, 0.0, 100.0), EnergyCounters(0.0, 1.0, 30.0))
 
     assert drawn is not None

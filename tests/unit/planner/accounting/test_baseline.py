@@ -45,7 +45,7 @@ def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
     assert found["small"][0].energy_j == pytest.approx(found["big"][0].energy_j)
 
 
-def test_without_a_gpu_nobody_can_say() -> None:
+def test_without_a_gpu_nothing_is_known() -> None:
     assert baseline_rates(Problem((), (model(),), (), problem((), ()).objective)) == {"vision": ()}
 
 

@@ -20,7 +20,7 @@ PLAN = plan(0, [])
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def test_a_proposal_is_given_back_as_often_as_asked() -> None:
+def test_a_dry_run_is_returned_as_often_as_requested() -> None:
     proposals = DryRuns(VirtualClock(START))
     proposal_id = proposals.keep(PLAN, NOW)
 

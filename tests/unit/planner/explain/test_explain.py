@@ -132,7 +132,7 @@ def test_the_runner_up_says_what_it_is_and_what_it_loses() -> None:
     )
 
 
-def test_a_heuristic_is_told_what_it_missed() -> None:
+def test_an_explanation_says_what_a_heuristic_missed() -> None:
     """CO2OPT never looks at accuracy: with weight on accuracy the optimum gains, and is named."""
     explanation = asked(vision(carbon_weight=0.1), "co2opt")
     assert explanation.runner_up is not None
@@ -171,7 +171,7 @@ def test_a_plan_that_is_base_says_so() -> None:
 # ---- bindings ----------------------------------------------------------------------------------
 
 
-def test_without_load_base_is_told_to_run_nothing() -> None:
+def test_without_load_base_runs_nothing() -> None:
     idle = vision(demand_rps=0.0)
 
     assert "Without load BASE runs nothing." in explained(idle, exact(idle)).sentences

@@ -47,7 +47,7 @@ def test_a_segment_that_was_started_again_elsewhere_in_time_is_no_difference() -
     assert (found.kept, found.started, found.stopped) == (1, (), ())
 
 
-def test_a_share_that_changes_is_told_with_the_later_plans_id() -> None:
+def test_a_share_that_changes_has_the_later_plans_id() -> None:
     found = diff(
         plan(1, [segment("small", 0, 0.25, "s-old"), segment("large", 4, 0.75)]),
         plan(2, [segment("small", 0, 0.5, "s-new"), segment("large", 4, 0.75)]),
@@ -65,7 +65,7 @@ def test_a_clock_that_is_given_back_is_a_change_to_zero() -> None:
     assert found.clocks == (ClockChange("GPU-a", 1005, 0), ClockChange("GPU-c", 0, 705))
 
 
-def test_both_versions_and_promises_are_told() -> None:
+def test_both_versions_and_predictions_are_shown() -> None:
     cheaper = replace(PREDICTION, power_w=80.0)
     found = diff(plan(4, []), plan(0, [], prediction=cheaper))
 

@@ -177,7 +177,7 @@ def test_a_quantile_has_its_share_at_or_below_it_and_no_smaller_outcome_has(
     assert weights[outcomes < found].sum() / total < level + 1e-9
 
 
-def test_of_many_situations_the_nearest_ones_are_asked() -> None:
+def test_of_many_situations_the_nearest_ones_count() -> None:
     known = Analogues(memory=100, features=1)
     for place in range(100):
         known.add(np.array([float(place)]), place % 2, float(place))

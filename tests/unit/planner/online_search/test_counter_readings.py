@@ -87,7 +87,7 @@ def test_latency_is_the_mean_of_the_windows_of_the_span_weighted_by_answers(
         assert told.latency_s == {}
 
 
-def test_a_model_that_nobody_had_asked_before_has_a_latency_too() -> None:
+def test_a_model_without_earlier_requests_has_a_latency_too() -> None:
     told = measured(Reading(0.0), Reading(1.0, {}, {"m": Answers().plus(4, 0.25)}), [])
 
     assert told.latency_s == {"m": 0.25}

@@ -124,7 +124,7 @@ def test_it_ends_after_so_many_evaluations_without_a_better_one() -> None:
     assert {kind.variant for kind in steps.best.segments} == {"v3"}
 
 
-def test_nothing_is_asked_for_where_nothing_is_believed_to_keep_the_sla() -> None:
+def test_nothing_is_proposed_where_nothing_is_believed_to_keep_the_sla() -> None:
     problem = fleets.problem(
         fleets.fleet((fleets.pool(), 1)), [fleets.model(demand_rps=1e6)], batch_sizes=(1, 4)
     )

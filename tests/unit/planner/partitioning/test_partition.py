@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused_with_what_can() -> None:
 
 
 @given(graphs(), st.integers(1, 3))
-def test_placement_is_told_of_stages_what_they_are(graph: Graph, stages: int) -> None:
+def test_placement_knows_the_sensitivity_of_each_stage(graph: Graph, stages: int) -> None:
     """Nothing is lost on the way: times sum to the network's, sensitivities are the file's."""
     costs = [each if each is FREE else Cost(1.0, 1.5) for each in costs_of(graph)]
     try:

@@ -163,7 +163,7 @@ def test_segments_without_load_share_equally() -> None:
     assert [segment.share for segment in placed] == [0.5, 0.5]
 
 
-def test_gpus_are_told_apart_by_pool_only() -> None:
+def test_gpus_are_distinguished_by_pool_only() -> None:
     """Two nodes, one pool: the plan names each GPU's own node."""
     gpus = tuple(Gpu(f"GPU-{name}", name, POOLS[0]) for name in ("left", "right"))
     problem = replace(PROBLEM, gpus=gpus)

@@ -119,7 +119,7 @@ def test_segments_of_two_clocks_need_two_gpus() -> None:
 # ---- overload and bad input ----------------------------------------------------------------------
 
 
-def test_overload_starves_nobody() -> None:
+def test_overload_starves_no_model() -> None:
     """The sum alone would give all to the light model, whose requests cost a tenth."""
     models = [
         fleets.model("light", gmacs=(1.0,), accuracies=(70.0,), demand_rps=100_000.0),

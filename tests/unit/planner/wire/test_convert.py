@@ -378,7 +378,7 @@ def test_every_circumstance_reaches_the_planner() -> None:
     )
 
 
-def test_a_load_report_tells_latency_at_the_slo_percentile_only() -> None:
+def test_a_load_report_has_the_latency_at_the_slo_percentile_only() -> None:
     message = planner_pb2.ReportLoadRequest(router_id="r-1", routing_revision=4)
     message.window.FromMilliseconds(1500)
     message.models.add(model="digits", arrivals=30, answered=28).latency_s.update(

@@ -55,7 +55,7 @@ def test_a_demand_that_optimal_segments_fill_exactly_gets_no_last_segment(
     assert list(match(number * best.usable_rps, choice, MOST)) == [best] * number
 
 
-def test_no_more_segments_are_asked_for_than_a_pool_holds() -> None:
+def test_no_more_segments_are_requested_than_a_pool_holds() -> None:
     """Ten times the load, or a typing error in it, costs no memory."""
     assert len(list(match(1e12, [triplet(1, 1.0)], most=70))) == 70
 

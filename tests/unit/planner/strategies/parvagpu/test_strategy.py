@@ -170,7 +170,7 @@ def test_what_is_right_is_left_alone(models: list[Model], optimise: bool) -> Non
     assert places(again) == places(before)
 
 
-def test_all_is_planned_anew_where_keeping_would_leave_demand_unserved() -> None:
+def test_all_is_planned_again_where_keeping_would_leave_demand_unserved() -> None:
     """A slice of one GPC in slot 3 makes way for one of four, which has no other place."""
     small = fleets.model("small", gmacs=[5.7], accuracies=[80.0], demand_rps=100.0, slo_s=0.5)
     big = fleets.model("big", gmacs=[5.7], accuracies=[80.0], demand_rps=1000.0, slo_s=0.5)
