@@ -1,4 +1,4 @@
-"""Protobuf <-> the router's words, for the planner and for GetStatus."""
+"""Protobuf <-> values of the core, for the planner and for GetStatus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DISCIPLINES: dict[str, Discipline] = {name: name for name in DISCIPLINES}
 
 
 def first_table(deployment: Deployment) -> RoutingTable:
-    """Return what is known before the planner's first table: the models, no instances."""
+    """Return the table before the planner's first: the models, no instances."""
     models = tuple(
         ModelRoutes(
             name,
@@ -47,7 +47,7 @@ def to_table(table: plan_pb2.RoutingTable) -> RoutingTable:
                 model=routes.model,
                 slo_latency_s=routes.slo_latency_s,
                 slo_percentile=routes.slo_percentile,
-                # A newer planner may name what we do not have: these always work.
+                # A newer planner may name unknown policies: these always work.
                 instance_choice=_CHOICES.get(routes.instance_choice, "shares"),
                 discipline=_DISCIPLINES.get(routes.discipline, "fcfs"),
                 intensity_threshold=(
@@ -133,9 +133,9 @@ def to_status(engine: Engine, router_id: str, started_at: datetime) -> router_pb
     return status
 
 
-def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
-    """Return the status of a model: of its first dispatcher, and those of pipelines' stages."""
-    stats, dispatcher = account.stats, parts[0]
+def _model_status(dispatchers: Sequence[Dispatcher], account: Account) -> router_pb2.ModelStatus:
+    """Return the status of a model, all stages of its pipelines together."""
+    stats, dispatcher = account.stats, dispatchers[0]
     total = stats.since_start()
     return router_pb2.ModelStatus(
         model=dispatcher.routes.model,
@@ -144,14 +144,16 @@ def _model_status(parts: Sequence[Dispatcher], account: Account) -> router_pb2.M
         failed=total.failed,
         retried=total.retried,
         late=total.late,
-        queue_depth=sum(part.queue_depth for part in parts),
-        in_flight=sum(part.in_flight for part in parts),
+        queue_depth=sum(each.queue_depth for each in dispatchers),
+        in_flight=sum(each.in_flight for each in dispatchers),
         latency_s=_named(total.quantiles_s(_PERCENTILES)),
         slo_latency_s=dispatcher.routes.slo_latency_s,
         energy_j=stats.energy_j,
         carbon_gco2e=stats.carbon_gco2e,
         accuracy=stats.accuracy,
-        instances=[_instance_status(state) for part in parts for state in part.states.values()],
+        instances=[
+            _instance_status(state) for each in dispatchers for state in each.states.values()
+        ],
     )
 
 

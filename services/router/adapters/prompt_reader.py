@@ -18,7 +18,7 @@ def prompt_of(body: bytes) -> bytes | None:
     """
     try:
         request = pb.ModelInferRequest.FromString(body)
-    except DecodeError:  # the worker says so to the client
+    except DecodeError:  # the worker reports it to the client
         return None
     for index, tensor in enumerate(request.inputs):
         if tensor.name in _NAMES and tensor.datatype == "BYTES":

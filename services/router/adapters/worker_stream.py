@@ -96,7 +96,7 @@ class WorkerStream:
         self._wake.set()
 
     def withdraw(self, number: int) -> None:
-        """Tell the worker with the next frame that a request's caller has gone."""
+        """Withdraw a request whose caller has gone, with the next frame."""
         self._withdrawn.append(number)
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""The bounds of each model's requests, out of the deployment file."""
+"""The limits of each model's requests, from the deployment file."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from services.router.core.model import Limits
 from services.router.core.queue.byte_budget import ByteBudget
 
 _MIB = 2**20
-_OVERTAKING_SLOS = 10.0  # far beyond the objective: whom it protects is late anyhow
+_OVERTAKING_SLOS = 10.0  # far beyond the objective: a request it protects is late anyway
 
 
 def limits(deployment: Deployment) -> dict[str, Limits]:
-    """Return the bounds of every model."""
+    """Return the limits of every model."""
     router = deployment.router
     return {
         name: Limits(
@@ -30,5 +30,5 @@ def limits(deployment: Deployment) -> dict[str, Limits]:
 
 
 def byte_budget(deployment: Deployment) -> ByteBudget:
-    """Return the room that waiting requests have, over all models."""
+    """Return the bytes that waiting requests may take, over all models."""
     return ByteBudget(int(deployment.router.max_queue_mib * _MIB))

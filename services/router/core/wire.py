@@ -1,7 +1,7 @@
 """Reading a ModelInferRequest without decoding it, and adding to a ModelInferResponse.
 
-Only what routing needs is read. Whatever protobuf's own parser refuses at the top level or in
-what is read here is refused here too; tensors are skipped over, the worker checks them.
+Only what routing needs is read. Bytes that protobuf's own parser refuses at the top level, or in
+what is read here, are refused; tensors are skipped over, the worker checks them.
 Source: Protocol Buffers documentation, "Encoding".
 """
 
@@ -35,7 +35,7 @@ class Head:
     Attributes:
         model_name: As sent.
         model_version: As sent; "" where absent.
-        id: The client's name for the request.
+        id: The client's identifier of the request.
         timeout_s: The `timeout` parameter (on the wire: microseconds), or None.
         priority: The `priority` parameter: lower is sooner; 0: the default.
     """
@@ -47,11 +47,11 @@ class Head:
     priority: int = 0
 
     def limit_s(self, remaining_s: float | None, default_s: float) -> float:
-        """Return how long the request is wanted, s.
+        """Return the time limit of the request, s.
 
         Args:
-            remaining_s: Until the caller stops waiting; None: it does not.
-            default_s: For a request that says nothing about it.
+            remaining_s: Until the caller stops waiting; None: never.
+            default_s: Limit of a request without one.
         """
         if remaining_s is None:
             return default_s if self.timeout_s is None else self.timeout_s

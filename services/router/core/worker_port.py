@@ -54,7 +54,7 @@ class WorkerPort(Protocol):
         ...
 
     def withdraw(self, number: int) -> None:
-        """Tell the worker that a request's caller has gone."""
+        """Withdraw a request whose caller has gone."""
         ...
 
     def close(self) -> None:

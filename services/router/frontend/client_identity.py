@@ -1,4 +1,4 @@
-"""Who asks, so that clients can take turns: named by metadata, by certificate, or by address."""
+"""Identity of the client, for fairness: from metadata, certificate or address."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import grpc
 
 CLIENT_ID = "x-client-id"
-"""Metadata in which a client, or a gateway for its clients, says who asks."""
+"""Metadata in which a client, or a gateway for its clients, gives the client's identity."""
 
 
 def client_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Return who asks: what `x-client-id` says, else the certificate's name, else the host."""
+    """Return the client's `x-client-id`, else its certificate's name, else its host."""
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID:
             return f"id:{value!s}"

@@ -69,11 +69,11 @@ class InferStream:
         self._open = 0  # requests whose last answer has not left
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Answer until the client sends no more and all is answered.
+        """Answer until the client sends no more and all requests are answered.
 
         Raises:
             ServiceError: The first error, where the stream fails fast.
-            Unavailable: The router shuts down, and all that it took is answered.
+            Unavailable: The router shuts down, and all requests that it took are answered.
         """
         try:
             async with asyncio.TaskGroup() as writing:
@@ -128,7 +128,7 @@ class InferStream:
         self._changed.set()
 
     async def _send(self) -> None:
-        """Write what may leave, until all has left."""
+        """Write responses that may leave, until all have left."""
         while True:
             self._changed.clear()
             while (departure := self._sequencer.next()) is not None:
@@ -144,7 +144,7 @@ class InferStream:
             await self._changed.wait()
 
     async def _wake_at_end(self) -> None:
-        """Let an idle stream end when the router does: its client would send into nothing."""
+        """Let an idle stream end when the router does: its client would wait for nothing."""
         await self._engine.closing.wait()
         self._changed.set()
 
@@ -188,7 +188,7 @@ def _named(head: Head) -> bytes:
 
 
 def _failed(error: ServiceError, head: Head | ServiceError) -> bytes:
-    """Return an error as an answer: its text, whose it is, and the status it would have had."""
+    """Return an error as a response: its text, the request it belongs to, and its status."""
     message = pb.ModelStreamInferResponse(error_message=error.message or error.status)
     named = _named(head) if isinstance(head, Head) else b""
     status = string_parameter("cinquefoil_status", error.status)

@@ -1,4 +1,4 @@
-"""Processes that do the same work side by side: started, kept running, ended together."""
+"""Child processes that do the same work: started, kept running, ended together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logs.get("children")
 _SPAWN: Final = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
 _ENDED_WELL: Final = (0, -signal.SIGTERM)  # drained, or had not begun to serve
 _STEADY_S: Final = 10.0
-"""After a child lived for so long, its end counts as the first."""
+"""After a child lived for so long, the backoff starts again, s."""
 
 
 class Work(Protocol):
@@ -34,14 +34,14 @@ class Work(Protocol):
         """Work until SIGTERM or until `parent_gone`.
 
         Args:
-            index: Which child, from 0.
-            serves: Send something, once, when the child serves.
+            index: Index of the child, from 0.
+            serves: To be sent any value once the child serves.
         """
         ...
 
 
 class ChildFailed(RuntimeError):
-    """A child ended before it ever served, or badly at the end."""
+    """A child ended before it served, or with an error at the end."""
 
 
 async def parent_gone(stop: asyncio.Event) -> None:
@@ -56,10 +56,10 @@ class Children:
     """Keeps processes running; one that ends is started again, with backoff.
 
     Args:
-        name: Of the service, for logs.
-        count: How many, >= 1.
-        work: What each does.
-        grace_s: Time they may take to drain after SIGTERM before they are killed, s.
+        name: Name of the service, for logs.
+        count: Number of children, >= 1.
+        work: Work of each child.
+        grace_s: Time to drain after SIGTERM before they are killed, s.
     """
 
     def __init__(self, name: str, count: int, work: Work, grace_s: float) -> None:
@@ -76,10 +76,10 @@ class Children:
         await self._serving.wait()
 
     async def keep(self, stop: asyncio.Event) -> None:
-        """Keep them running until `stop`, then pass it on and wait for their ends.
+        """Keep the children running until `stop`, then terminate them and wait for their ends.
 
         Raises:
-            ChildFailed: One ended before it ever served; or, at the end, not by SIGTERM.
+            ChildFailed: A child ended before it served; or, at the end, not by SIGTERM.
         """
         async with asyncio.TaskGroup() as tasks:
             for index in range(self._count):
@@ -109,7 +109,7 @@ class Children:
         """Run one child until it ends or `stop`; return its exit status."""
         reader, writer = _SPAWN.Pipe(duplex=False)
         child = _SPAWN.Process(target=self._work, args=(index, writer), name=self._name)
-        child.start()  # blocks for some ms, and nobody else is on this loop
+        child.start()  # blocks for some ms; no other work is on this loop
         writer.close()
         _log.info("a process started", index=index, pid=child.pid)
         gone = False
@@ -117,10 +117,10 @@ class Children:
             async with asyncio.TaskGroup() as tasks:
                 hearing = tasks.create_task(self._hear(index, reader), name="serves")
                 ended = tasks.create_task(_readable(child.sentinel), name="ended")
-                told = tasks.create_task(stop.wait(), name="stop")
-                await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+                stopped = tasks.create_task(stop.wait(), name="stop")
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
                 gone = ended.done()
-                for task in (hearing, ended, told):
+                for task in (hearing, ended, stopped):
                     task.cancel()
         finally:
             if not gone:
@@ -131,7 +131,7 @@ class Children:
 
     async def _hear(self, index: int, reader: Connection) -> None:
         await _readable(reader.fileno())
-        with suppress(EOFError):  # it ended without a word
+        with suppress(EOFError):  # it ended before it served
             reader.recv()
             self._served.add(index)
             if len(self._served) == self._count:
@@ -139,7 +139,7 @@ class Children:
 
 
 async def _end(child: SpawnProcess, grace_s: float) -> int:
-    """Wait for a child's end, and bring it about where that takes too long."""
+    """Wait for a child's end; kill it where that takes too long."""
     try:
         async with asyncio.timeout(grace_s):
             await _readable(child.sentinel)
@@ -152,7 +152,7 @@ async def _end(child: SpawnProcess, grace_s: float) -> int:
 
 
 async def _readable(fd: int) -> None:
-    """Wait until there is something to read, or the other end is closed."""
+    """Wait until there are bytes to read, or the other end is closed."""
     loop = asyncio.get_running_loop()
     heard = asyncio.Event()
     loop.add_reader(fd, heard.set)

@@ -1,4 +1,4 @@
-"""Times at which something is due, many of them and most never reached: deadlines."""
+"""A timer for many deadlines, most of which are never reached."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 TICK_S = 0.01
-"""How late something may be."""
+"""How late an item may be, s."""
 
 
 class DeadlineTimer(Generic[Item]):
-    """What is due, in ticks; the event loop has one timer per tick and not one per item.
+    """Items by tick; the event loop has one timer per tick and not one per item.
 
-    An item costs two dictionary accesses to add and two to drop, and what was dropped holds no
-    memory.
+    An item costs two dictionary accesses to add and two to drop; a dropped item holds no memory.
 
     Args:
         due: Called with each item that was not dropped, within a tick after its time.
@@ -30,13 +29,13 @@ class DeadlineTimer(Generic[Item]):
         """Have `due` called with `item`.
 
         Args:
-            when_s: Not before then, monotonic s.
-            key: Tells the item from the others of its tick.
-            item: It.
+            when_s: Earliest time of the call, monotonic s.
+            key: Distinguishes the item from others of its tick.
+            item: The item.
             now_s: Monotonic time, s.
 
         Returns:
-            Its tick, for `drop`.
+            The item's tick, for `drop`.
         """
         tick = int(when_s / TICK_S) + 1
         items = self._ticks.get(tick)
@@ -47,7 +46,7 @@ class DeadlineTimer(Generic[Item]):
         return tick
 
     def drop(self, tick: int, key: int) -> None:
-        """Forget an item; nothing happens where it was due before."""
+        """Remove an item; nothing happens where it was due before."""
         items = self._ticks.get(tick)
         if items is not None:
             items.pop(key, None)

@@ -19,11 +19,11 @@ from services.kit.process import service
 from services.router.runtime.child_processes import Children, parent_gone, shared_port
 
 _SPARE_S: Final = 5.0
-"""On top of the time that requests may take: what ending a process takes."""
+"""Time to end a process, on top of the time that requests may take."""
 
 
 class Serve(Protocol):
-    """One router; a function of a module, for it is named to other processes."""
+    """Runs one router; a function of a module, because it is pickled for other processes."""
 
     async def __call__(
         self,
@@ -46,11 +46,11 @@ async def run_several(
     Args:
         deployment: The whole file.
         stop: Set it to end them.
-        serve: One of them.
+        serve: Runs one of them.
         started: Called with the port once all have taken requests.
 
     Raises:
-        OSError: Somebody else has the port.
+        OSError: Another program has the port.
         ChildFailed: One could not serve, or did not end as it should.
     """
     settings = deployment.router
@@ -62,19 +62,23 @@ async def run_several(
             grace_s=settings.default_timeout_s + _SPARE_S,
         )
         async with asyncio.TaskGroup() as tasks:
-            telling = tasks.create_task(_tell(children, address, started), name="router.started")
+            reporting = tasks.create_task(
+                _report_started(children, address, started), name="router.started"
+            )
             await children.keep(stop)
-            telling.cancel()
+            reporting.cancel()
 
 
-async def _tell(children: Children, address: str, started: Callable[[int], None] | None) -> None:
+async def _report_started(
+    children: Children, address: str, started: Callable[[int], None] | None
+) -> None:
     await children.all_served()
     if started is not None:
         started(split_address(address)[1])
 
 
 def own_part(deployment: Deployment, address: str, index: int) -> Deployment:
-    """Return what one of several routers reads: the common port, and its own for metrics."""
+    """Return the deployment of one of several routers: the common port, its own metrics port."""
     router = deployment.router
     metrics = router.metrics
     if metrics:
@@ -93,7 +97,7 @@ def _child(
 async def _one(
     serve: Serve, serves: Connection, deployment: Deployment, stop: asyncio.Event
 ) -> None:
-    """Route until `stop`, or until nobody is left who would set it."""
+    """Route until `stop`, or until the parent that would set it has ended."""
     async with asyncio.TaskGroup() as tasks:
         orphaned = tasks.create_task(parent_gone(stop), name="router.parent")
         await serve(deployment, stop, serves.send)

@@ -189,12 +189,12 @@ async def test_an_error_of_the_second_stage_is_the_answer(world: World) -> None:
     assert (await status(world)).failed == 1
 
 
-async def test_stages_that_do_not_belong_together_are_told_apart(world: World) -> None:
+async def test_stages_that_do_not_belong_together_are_refused(world: World) -> None:
     first, second = await staged(world, "a", 0), await staged(world, "b", 1)
     second.metadata = pb.ModelMetadataResponse(inputs=[Tensor(name="z", datatype="FP32")])
     await route(world, of_stage(first, 0), of_stage(second, 1))
 
-    with pytest.raises(grpc.aio.AioRpcError, match="takes 'z', which no stage before it gives"):
+    with pytest.raises(grpc.aio.AioRpcError, match="takes 'z', which no stage before it returns"):
         await ask(world)
 
 

@@ -35,7 +35,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Tell the instance that the request's caller has gone; its result is still awaited."""
+    """Withdraw the request, whose caller has gone, from the instance; its result still comes."""
 
     instance: Instance
     pending: PendingRequest

@@ -284,8 +284,8 @@ class Dispatcher:
     ) -> list[Decision]:
         """Note that the stream to an instance ended: the requests it held wait again.
 
-        A worker that drained has said so and ended its stream: that is no failure. Otherwise each
-        request that it may have seen is a suspect.
+        A worker that drained ends its stream without a failure. Otherwise each request that it may
+        have seen is a suspect.
 
         Args:
             instance: The instance; unknown ones are ignored.

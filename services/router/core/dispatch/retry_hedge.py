@@ -68,7 +68,7 @@ class RetryHedge:
     ) -> Iterable[Decision]:
         """Put a request back in its place, or end it where it has had too many instances.
 
-        Where a second instance has it as well, that one goes on.
+        Where a second instance has it as well, that one continues.
 
         Args:
             pending: The request.

@@ -1,4 +1,4 @@
-"""The answers of a pipeline's stages as the request of the next: bytes in, bytes out.
+"""Composes a stage's request from the answers of the stages before: bytes in, bytes out.
 
 A tensor is described alike in a ModelInferRequest and in a ModelInferResponse, and raw contents are
 the same bytes in both. So tensors are cut out of one message and put into another as they are; only
@@ -29,7 +29,7 @@ class Tensor(NamedTuple):
 
     Attributes:
         described: Serialized InferInputTensor, or InferOutputTensor.
-        raw: Its contents; None: they are in `described`.
+        raw: Contents; None: they are in `described`.
     """
 
     described: bytes
@@ -44,8 +44,8 @@ class Origin(NamedTuple):
 
     Attributes:
         head: Fields of every stage's request: model, version, id.
-        inputs: Its tensors.
-        wanted: Which outputs it asks for, for the last stage.
+        inputs: Input tensors.
+        wanted: The requested outputs, for the last stage.
     """
 
     head: bytes
@@ -57,7 +57,7 @@ def read_request(data: bytes) -> Origin:
     """Return what a pipeline keeps of a serialized ModelInferRequest.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: The bytes are malformed.
     """
     head, wanted = [], []
     for number, kind, start, end in _read(data):
@@ -72,7 +72,7 @@ def read_answer(data: bytes) -> Tensors:
     """Return the tensors of a serialized ModelInferResponse.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: The bytes are malformed.
     """
     return _tensors(data, _RAW_OUTPUT)
 
@@ -82,23 +82,23 @@ def compose(origin: Origin, tensors: Tensors, takes: Iterable[str], *, last: boo
 
     Args:
         origin: The client's request.
-        tensors: What there is: the client's inputs, and what the stages before have given.
+        tensors: The client's inputs, and the outputs of the stages before.
         takes: Names of the stage's inputs.
-        last: Its answer is the client's.
+        last: Its answer goes to the client.
 
     Raises:
-        Internal: An input is not there: the stages do not belong together.
-        InvalidArgument: The client sent an input that a later stage takes not as raw contents.
+        Internal: An input is missing: the stages do not belong together.
+        InvalidArgument: The client sent an input of a later stage not as raw contents.
     """
     described: list[bytes] = [origin.head]
     raw: list[bytes | memoryview] = []
     for name in takes:
         tensor = tensors.get(name)
         if tensor is None:
-            raise Internal(f"the next stage takes {name!r}, which no stage before it gives")
+            raise Internal(f"the next stage takes {name!r}, which no stage before it returns")
         if tensor.raw is None:
             raise InvalidArgument(
-                f"input {name!r}: a later stage of the pipeline takes it, too; send tensors in"
+                f"input {name!r}: a later stage of the pipeline takes it as well; send tensors in"
                 " raw_input_contents",
                 field="inputs",
             )
