@@ -34,7 +34,7 @@ async def test_items_are_due_once_in_order_and_not_before_their_time() -> None:
     assert all(when_s >= at_s[item] for item, when_s in told)
 
 
-async def test_what_is_dropped_is_neither_told_nor_kept() -> None:
+async def test_dropped_items_are_neither_due_nor_kept() -> None:
     """Its neighbours of the same tick are told; dropping it again, or too late, does nothing."""
     told: asyncio.Queue[Item] = asyncio.Queue()
     ticks = DeadlineTimer(told.put_nowait)

@@ -34,7 +34,7 @@ def test_processes_share_the_address_and_have_metrics_ports_of_their_own(
     assert {part.listen for part in parts} == {"127.0.0.1:8464"}
 
 
-def test_a_port_is_picked_that_several_can_listen_on_and_nobody_else() -> None:
+def test_a_port_is_picked_that_several_routers_can_listen_on_and_no_other_program() -> None:
     with shared_port("127.0.0.1:0") as address, socket.socket() as one, socket.socket() as other:
         for listener in (one, other):
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

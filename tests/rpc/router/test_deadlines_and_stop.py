@@ -30,7 +30,7 @@ async def world() -> AsyncIterator[World]:
 # ---- time --------------------------------------------------------------------------------------
 
 
-async def test_a_request_nobody_takes_ends_at_the_default_timeout() -> None:
+async def test_a_request_that_no_instance_takes_ends_at_the_default_timeout() -> None:
     async with running(default_timeout_s=0.05) as world:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(world)
@@ -54,7 +54,7 @@ async def test_the_timeout_parameter_is_a_deadline_and_reaches_the_worker(world:
     await until(lambda: worker.cancelled == [worker.works[0].id])
 
 
-async def test_a_caller_who_goes_away_is_told_to_the_worker(world: World) -> None:
+async def test_a_caller_that_goes_away_is_reported_to_the_worker(world: World) -> None:
     worker = await world.worker("a", lambda _: None)
     await world.route(worker)
     call = client(world).ModelInfer(infer_request())
@@ -67,7 +67,7 @@ async def test_a_caller_who_goes_away_is_told_to_the_worker(world: World) -> Non
     assert (await status(world)).failed == 1
 
 
-async def test_a_caller_who_goes_away_while_waiting_leaves_the_queue(world: World) -> None:
+async def test_a_caller_that_goes_away_while_waiting_leaves_the_queue(world: World) -> None:
     call = client(world).ModelInfer(infer_request())
     await queued(world, 1)
 

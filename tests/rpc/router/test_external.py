@@ -62,7 +62,7 @@ def of(found: list[list[Any]], request: str) -> list[list[Any]]:
     return [rest for name, *rest in found if name == request]
 
 
-def test_parts_arrive_and_the_empty_last_one_where_it_was_asked_for(
+def test_parts_arrive_and_the_empty_last_one_on_request(
     seen: Mapping[str, Any],
 ) -> None:
     """Value, final flag, receipt: the server marks the last answer of "y" only."""

@@ -155,7 +155,7 @@ def test_the_model_describes_itself_and_is_counted(seen: Mapping[str, Any]) -> N
     assert statistics["inference_count"] == statistics["execution_count"] == "2"
 
 
-def test_hostile_prompts_end_in_an_answer_or_a_refusal_and_their_lengths_are_foretold(
+def test_hostile_prompts_end_in_an_answer_or_a_refusal_and_their_lengths_are_predicted(
     seen: Mapping[str, Any],
 ) -> None:
     """Through router, predictor and worker: none fails, hangs or ends a process."""

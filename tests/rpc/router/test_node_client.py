@@ -43,7 +43,7 @@ async def output(*command: str, **environment: str) -> str:
     return said.decode()
 
 
-async def test_node_infers_streams_and_is_told_what_is_wrong(tmp_path: Path) -> None:
+async def test_node_infers_streams_and_gets_clear_errors(tmp_path: Path) -> None:
     assert NODE is not None
     assert NPM is not None
     await output(NPM, "install", "--silent", "--no-fund", "--no-audit", "--prefix", str(tmp_path),

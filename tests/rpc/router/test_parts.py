@@ -47,7 +47,7 @@ async def test_parts_come_as_they_are_ready_and_the_last_says_so(world: World) -
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-async def test_an_empty_last_answer_is_sent_to_who_asks_for_it(world: World, wanted: bool) -> None:
+async def test_an_empty_last_answer_is_sent_on_request(world: World, wanted: bool) -> None:
     worker = await streaming(world)
     request = infer_request(name="x")
     if wanted:
@@ -82,7 +82,9 @@ async def test_a_request_keeps_its_credit_until_its_last_part(world: World) -> N
     call.cancel()
 
 
-async def test_a_worker_that_dies_in_the_middle_of_an_answer_is_told(world: World) -> None:
+async def test_a_worker_that_dies_in_the_middle_of_an_answer_ends_it_with_an_error(
+    world: World,
+) -> None:
     """What was begun cannot be answered by another worker without repeating parts."""
     worker = await streaming(world)
     other = await world.worker("b")
@@ -102,7 +104,7 @@ async def test_a_worker_that_dies_in_the_middle_of_an_answer_is_told(world: Worl
     assert found["waiting"].infer_response.raw_output_contents
 
 
-async def test_an_error_after_parts_is_told(world: World) -> None:
+async def test_an_error_after_parts_is_reported(world: World) -> None:
     worker = await streaming(world)
     call = await sent(stream(world), [infer_request(name="x")])
     await until(lambda: len(worker.held) == 1)

@@ -155,7 +155,7 @@ async def test_what_a_worker_died_with_goes_on_from_the_last_stages_answer(world
     assert (await status(world)).retried == 1
 
 
-async def test_what_waits_for_a_stage_that_is_gone_begins_anew_on_another_variant(
+async def test_a_request_that_waits_for_a_stage_that_is_gone_restarts_on_another_variant(
     world: World,
 ) -> None:
     """Meanwhile new requests are not given to a pipeline that cannot answer them."""

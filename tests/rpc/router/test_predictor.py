@@ -202,7 +202,7 @@ def prompts(count: int) -> list[str]:
     return [f"{SHORT if number % 2 else LONG} {number}" for number in range(count)]
 
 
-async def test_lengths_are_told_back_by_key_or_where_nobody_had_asked_by_prompt() -> None:
+async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -> None:
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
         await asyncio.gather(*map(found.ask, prompts(20)))
@@ -285,7 +285,7 @@ async def test_the_real_predictor_puts_short_answers_first_and_when_killed_nothi
     assert sorted(found.served[before:]) == sorted(known * 6)
 
 
-async def test_other_disciplines_ask_nobody() -> None:
+async def test_other_disciplines_request_no_predictions() -> None:
     async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
         found.world.planner.discipline = "fcfs"
         await found.world.route(found.worker)

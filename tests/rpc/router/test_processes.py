@@ -168,7 +168,7 @@ async def test_a_killed_process_takes_only_its_own_callers_with_it_and_another_c
         assert killed not in now
 
 
-async def test_a_port_that_somebody_has_is_refused() -> None:
+async def test_a_port_in_use_is_refused() -> None:
     """The processes share their port with each other, and with nobody else."""
     async with router_service.running() as world:
         settings = router_service.deployment(1, 1, processes=2, listen=world.address)

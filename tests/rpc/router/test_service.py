@@ -84,7 +84,7 @@ async def test_requests_for_one_worker_share_frames_and_never_exceed_its_credits
     assert max(worker.frames) > 1, "what is freed together leaves together"
 
 
-async def test_shares_decide_who_answers(world: World) -> None:
+async def test_shares_decide_which_instance_answers(world: World) -> None:
     small, large = await world.worker("a"), await world.worker("b")
     await world.route(small, large, shares=(0.75, 0.25))
 
@@ -142,7 +142,7 @@ async def test_bytes_that_are_no_request_are_invalid(world: World, body: bytes) 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_an_empty_request_is_told_what_is_missing(world: World) -> None:
+async def test_an_empty_request_is_refused_by_the_name_of_what_is_missing(world: World) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await raw(world, b"")
 

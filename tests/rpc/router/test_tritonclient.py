@@ -150,7 +150,7 @@ def test_what_is_not_done_is_refused_with_what_to_do_instead(
         ("oversized", "RESOURCE_EXHAUSTED", "router.max_request_bytes allows 8192"),
     ],
 )
-def test_mistakes_are_told_clearly(
+def test_mistakes_get_clear_errors(
     seen: dict[str, Any], client: str, mistake: str, code: str, words: str
 ) -> None:
     status, message = seen[client]["wrong"][mistake]

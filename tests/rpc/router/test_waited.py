@@ -12,7 +12,7 @@ from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from tests.support.router.router_service import infer_request, running, until
 
 
-async def test_a_worker_is_told_how_long_a_request_waited_before_it() -> None:
+async def test_a_worker_receives_how_long_a_request_waited_before_it() -> None:
     """Or it would call a request early that spent its objective in the router's queue."""
     async with running() as world:
         worker = await world.worker("a")

@@ -85,7 +85,7 @@ def test_ready_means_a_table_and_an_instance_for_every_model() -> None:
         (1, "cats", "3", NotFound),
     ],
 )
-def test_what_cannot_be_found_is_told_apart(
+def test_an_unknown_model_and_an_unknown_version_have_different_errors(
     revision: int, name: str, version: str, error: type[Exception]
 ) -> None:
     registry = ModelRegistry(table(revision, cats=[]), {})

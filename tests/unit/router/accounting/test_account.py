@@ -43,7 +43,7 @@ def told(trailers: Trailers, key: str) -> float:
 
 
 @given(st.lists(grants, max_size=40))
-def test_the_sum_of_receipts_and_of_what_nobody_claims_is_what_workers_granted(
+def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
     work: list[tuple[Instance, str, float, float]],
 ) -> None:
     account = Account(ROUTES, INTENSITY)
@@ -108,7 +108,7 @@ def test_a_new_table_changes_what_is_late_and_keeps_the_counts() -> None:
     assert account.stats.slo_percentile == 99.0
 
 
-def test_an_accuracy_that_a_plan_corrects_is_told_from_then_on() -> None:
+def test_an_accuracy_that_a_plan_corrects_is_reported_from_then_on() -> None:
     account = Account(ROUTES, INTENSITY)
     corrected = Instance("h:1", "s1", "m", "small", 0.85, 0.7, 4)
 

@@ -199,7 +199,7 @@ def test_without_the_alias_there_is_no_triton_name() -> None:
     assert not [name for name, _ in scrape(account) if name.startswith("nv_")]
 
 
-def test_pressure_is_seen_while_it_lasts_and_its_time_stays() -> None:
+def test_overload_is_reported_while_it_lasts_and_its_time_stays() -> None:
     now_s = RealClock().monotonic()
     overload = Overload(refused=3)
     overload.begin(now_s - 10.0)

@@ -65,7 +65,7 @@ def test_a_request_waits_for_the_low_end_where_that_is_in_time() -> None:
     assert chosen(Carbondis(), queued((low, 0.5, 2.0), (high, 0.1, 1.0))) is high
 
 
-def test_among_three_classes_who_would_be_late_takes_the_least_that_is_in_time() -> None:
+def test_among_three_classes_a_late_request_takes_the_least_that_is_in_time() -> None:
     low, high, higher = Gpu(0, LOW), Gpu(1, HIGH), Gpu(2, HIGHER)
 
     def placements(low_s: float, high_s: float) -> QueuedRequest:
@@ -114,7 +114,7 @@ def test_which_class_emits_least_may_differ_by_request() -> None:
     assert chosen(CarbonAware(), queued((low, 0.4, 2.0), (high, 0.1, 1.0))) is high
 
 
-def test_who_is_late_anyway_lets_others_be_in_time() -> None:
+def test_a_request_that_is_late_anyway_lets_others_be_in_time() -> None:
     high = Gpu(0, HIGH)
     lost, sound = queued((high, 0.6, 1.0)), queued((high, 0.6, 1.0), arrived_s=0.8)
 

@@ -35,7 +35,7 @@ def state(
     ),
     st.integers(1, 400),
 )
-def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per_lane(
+def test_after_any_number_of_requests_every_instance_has_its_share_to_within_one(
     shares: list[float], rounds: int
 ) -> None:
     states = [state(str(i), share) for i, share in enumerate(shares)]
@@ -47,19 +47,19 @@ def test_after_any_number_of_requests_every_lane_has_its_share_to_within_one_per
 
 
 def test_weighted_round_robin_is_smooth_as_in_nginx() -> None:
-    """Weights 5, 1, 1 give a a b a c a a: the heavy lane is not taken five times in a row."""
+    """Weights 5, 1, 1 give a a b a c a a: the heavy instance is not taken five times in a row."""
     states = [state("a", 5 / 7), state("b", 1 / 7), state("c", 1 / 7)]
 
     assert "".join(by_shares(states).instance.segment_id for _ in range(7)) == "aabacaa"
 
 
-def test_lanes_without_any_share_take_turns() -> None:
+def test_instances_without_any_share_take_turns() -> None:
     states = [state("a", 0.0), state("b", 0.0)]
 
     assert "".join(by_shares(states).instance.segment_id for _ in range(4)) == "abab"
 
 
-def test_the_lane_idle_longest_comes_first_then_the_least_loaded() -> None:
+def test_the_instance_idle_longest_comes_first_then_the_least_loaded() -> None:
     busy, fresh, rested = state("busy", held=1), state("fresh", used=9), state("rested", used=3)
     half = state("half", held=2)
 
@@ -73,14 +73,14 @@ def paced(name: str, unit_s: float, *, held: int = 0) -> InstanceState:
     return made
 
 
-def test_the_lane_that_would_answer_first_is_chosen() -> None:
+def test_the_instance_that_would_answer_first_is_chosen() -> None:
     """(in flight + 1) x service time / parallelism: 3 x 10 ms before 1 x 40 ms."""
     slow, quick, busy = paced("slow", 0.04), paced("quick", 0.01, held=2), paced("b", 0.01, held=4)
 
     assert least_expected_completion([slow, quick, busy]) is quick
 
 
-def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> None:
+def test_an_idle_instance_without_an_estimate_is_tried_with_one_request() -> None:
     known, new = paced("known", 0.01), state("new")
     assert least_expected_completion([known, new]) is new
 
@@ -89,7 +89,7 @@ def test_an_idle_lane_of_which_nothing_is_known_is_tried_with_one_request() -> N
     assert least_expected_completion([known, new]) is known
 
 
-def test_a_lane_that_was_slow_once_is_tried_again() -> None:
+def test_an_instance_that_was_slow_once_is_tried_again() -> None:
     slow, quick = paced("slow", 0.1), paced("quick", 0.01)
 
     tried = [least_expected_completion([slow, quick]) is slow for _ in range(2000)]
@@ -102,7 +102,7 @@ def test_a_lane_that_was_slow_once_is_tried_again() -> None:
 def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
     places: list[int], each_s: float
 ) -> None:
-    """A lane that takes `each_s` per request it holds: so much, and the mean time that takes."""
+    """A instance that takes `each_s` per request it holds: so much, and the mean time that takes."""
     latency = LatencyEstimator()
     for place in places:
         latency.observe(each_s * place, place)

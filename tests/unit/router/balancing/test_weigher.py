@@ -1,4 +1,4 @@
-"""The same policies in a model's dispatcher: lanes of a low-end and a high-end GPU."""
+"""The same policies in a model's dispatcher: instances of a low-end and a high-end GPU."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_request_waits_for_the_instance_that_emits_least_while_another_is_free
     assert served.ended[4] is HIGH
 
 
-def test_who_cannot_wait_any_longer_goes_elsewhere_at_the_time_it_said() -> None:
+def test_a_request_that_cannot_wait_longer_goes_elsewhere_at_the_time_announced() -> None:
     """The high-end instance hangs: at the latest start below, what waits is looked at again."""
     served = Served("carbon_aware", Sky()).learned()
     served.ask()
@@ -191,5 +191,5 @@ def test_every_request_is_answered_once_whatever_the_policy(
 
 
 @given(st.integers(0, 2**40))
-def test_bodies_are_told_apart_by_an_eighth_of_their_size(size_bytes: int) -> None:
+def test_bodies_are_classified_by_an_eighth_of_their_size(size_bytes: int) -> None:
     assert size_class(size_bytes) <= size_bytes <= 1.25 * size_class(size_bytes)

@@ -65,7 +65,7 @@ def test_those_that_were_with_a_poisoned_request_are_answered() -> None:
     assert ends == dict.fromkeys({*range(1, 17)} - {poison}, "answered")
 
 
-def test_retries_that_cost_are_as_many_as_the_budget_has_and_the_rest_is_told() -> None:
+def test_retries_beyond_the_budget_fail_with_the_reason() -> None:
     limits = Limits(retry_share=0.25, retry_burst=2)
     core = dispatcher(instance("a"), limits=limits)
     key = instance("a").id
@@ -94,7 +94,7 @@ def test_a_request_that_comes_back_after_its_deadline_is_not_sent_again() -> Non
     assert not of(Send, decisions)
 
 
-def test_of_two_workers_the_first_answers_and_the_other_is_told_to_stop() -> None:
+def test_of_two_workers_the_first_answers_and_the_request_is_withdrawn_from_the_other() -> None:
     core = dispatcher(instance("a"), instance("b"), limits=Limits(hedge_after_s=0.1))
     slow = request(1)
     (first,) = of(Send, core.offer(slow))
@@ -134,7 +134,7 @@ def test_a_request_that_had_not_left_is_no_suspect_of_the_death() -> None:
     assert innocent.deaths == 0
 
 
-def test_a_worker_that_drained_before_its_stream_ended_killed_nobody() -> None:
+def test_a_worker_that_drained_before_its_stream_ended_makes_no_suspect() -> None:
     core = dispatcher(instance("a"), instance("b"))
     moved = request(1)
     (sent,) = of(Send, core.offer(moved))
@@ -250,7 +250,9 @@ def test_events_of_an_unknown_instance_are_ignored(event: str) -> None:
     assert not (core.up(key, 1) if event == "up" else getattr(core, event)(key))
 
 
-def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is_told() -> None:
+def test_of_two_instances_that_have_a_request_the_first_answers_and_the_other_is_withdrawn() -> (
+    None
+):
     core = dispatcher(instance("a"), instance("b"))
     slow = request(1)
     (first,) = of(Send, core.offer(slow))
@@ -275,7 +277,7 @@ def test_a_hedge_survives_the_instance_that_had_the_request_first() -> None:
     assert of(Reply, core.result(second.instance.id, 1, refused=False))
 
 
-def test_nobody_is_hedged_on_an_instance_that_others_wait_for() -> None:
+def test_no_request_is_hedged_on_an_instance_that_others_wait_for() -> None:
     core = dispatcher(instance("a"))
     slow = request(1)
     core.offer(slow)

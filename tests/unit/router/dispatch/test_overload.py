@@ -214,7 +214,7 @@ def test_a_client_that_asks_for_twice_the_capacity_does_not_crowd_out_a_modest_o
     assert world.answered >= 0.9 * world.capacity_rps * 2.0, "fairness costs no capacity"
 
 
-def test_under_pressure_variants_without_a_share_serve_and_afterwards_no_more() -> None:
+def test_while_overloaded_variants_without_a_share_serve_and_afterwards_no_more() -> None:
     """Accuracy is shed before requests: nobody is refused that a cheaper variant can serve."""
     standby = Kind(batch=8, base_s=0.002, each_s=0.001, share=0.0)
     world = World([Kind(), standby], 0)

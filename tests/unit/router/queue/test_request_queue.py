@@ -133,7 +133,7 @@ def test_a_full_queue_makes_room_at_the_expense_of_the_client_that_has_the_most(
     assert queue.behind(request(9, client="greedy")) is None
 
 
-def test_who_asks_is_only_found_out_where_clients_take_turns() -> None:
+def test_the_client_is_only_identified_where_clients_take_turns() -> None:
     """Finding out costs something, and hardly ever matters."""
     asked: list[int] = []
 

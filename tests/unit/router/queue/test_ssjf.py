@@ -58,10 +58,10 @@ jobs_of_any_kind = st.lists(
 
 
 @given(jobs_of_any_kind, st.integers(1, 3))
-def test_nobody_is_overtaken_by_who_came_more_than_the_bound_later(
+def test_no_request_is_overtaken_by_one_that_came_more_than_the_bound_later(
     jobs: list[Job], slots: int
 ) -> None:
-    """Whatever is foretold, rightly or wrongly, whenever it comes, however many are served."""
+    """Whatever is predicted, rightly or wrongly, whenever it comes, however many are served."""
     order = served(jobs, slots).order
 
     assert sorted(order) == list(range(len(jobs)))
@@ -71,7 +71,7 @@ def test_nobody_is_overtaken_by_who_came_more_than_the_bound_later(
 
 
 @given(jobs_of_any_kind)
-def test_everybody_starts_at_the_latest_when_who_came_the_bound_later_would_in_turn(
+def test_every_request_starts_at_the_latest_when_one_that_came_the_bound_later_would_in_turn(
     jobs: list[Job],
 ) -> None:
     """One server: a wait is at most the bound and what first come, first served then makes wait."""
@@ -197,7 +197,7 @@ def served(
 
 
 def taught(discipline: Discipline = "ssjf", slots: int = 1, bound_s: float = BOUND_S) -> Dispatcher:
-    """Return an idle dispatcher that has served jobs of all classes, their lengths foretold."""
+    """Return an idle dispatcher that has served jobs of all classes, their lengths predicted."""
     limits = Limits(max_queue=10**6, fair_clients=False, overtaking_s=bound_s)
     core = Dispatcher(replace(ROUTES, discipline=discipline), limits)
     core.swap(core.routes)
@@ -207,7 +207,7 @@ def taught(discipline: Discipline = "ssjf", slots: int = 1, bound_s: float = BOU
 
 
 def serve(core: Dispatcher, numbers: range) -> None:
-    """Serve jobs of all classes that came together, their lengths foretold."""
+    """Serve jobs of all classes that came together, their lengths predicted."""
     for number in numbers:
         core.offer(made := request(number, core.now_s))
         core.predict_length(made, number % DECILES)
