@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _MIN_WEIGHT = 1 / 64  # of the newest value, so that a change shows after some dozens
-_MIN_SPREAD = 1e-9
+_MIN_VARIANCE = 1e-9
 
 
 class Estimate(NamedTuple):
@@ -51,14 +51,14 @@ class _Observed:
 
 
 @dataclass(slots=True)
-class _OpenStream:
-    """Least squares of one quantity over the size, forgetting."""
+class _Regression:
+    """Least squares of one quantity over the size, newer values weighted more."""
 
     weight: float = 0.0
     size: float = 0.0
     value: float = 0.0
-    spread: float = 0.0
-    together: float = 0.0
+    variance: float = 0.0
+    covariance: float = 0.0
 
     def add(self, size: float, value: float) -> None:
         self.weight = min(self.weight + 1.0, 1 / _MIN_WEIGHT)
@@ -66,17 +66,17 @@ class _OpenStream:
         off = size - self.size
         self.size += share * off
         self.value += share * (value - self.value)
-        self.spread += share * (off * (size - self.size) - self.spread)
-        self.together += share * (off * (value - self.value) - self.together)
+        self.variance += share * (off * (size - self.size) - self.variance)
+        self.covariance += share * (off * (value - self.value) - self.covariance)
 
     def at(self, size: float) -> float:
         """Return the value on the line; in proportion where only one size was seen.
 
         A small size must not count as long as a large one that came first: it would never be tried.
         """
-        if self.spread <= _MIN_SPREAD:
+        if self.variance <= _MIN_VARIANCE:
             return self.value * size / self.size if self.size > 0 else self.value
-        return max(self.value + self.together / self.spread * (size - self.size), 0.0)
+        return max(self.value + self.covariance / self.variance * (size - self.size), 0.0)
 
 
 @dataclass(slots=True)
@@ -89,8 +89,8 @@ class LatencyHistory:
 
     max_sizes: int = 256
     _sizes: OrderedDict[int, _Observed] = field(default_factory=OrderedDict)
-    _latency: _OpenStream = field(default_factory=_OpenStream)
-    _energy: _OpenStream = field(default_factory=_OpenStream)
+    _latency: _Regression = field(default_factory=_Regression)
+    _energy: _Regression = field(default_factory=_Regression)
 
     def add(self, size: int, latency_s: float, energy_j: float = 0.0) -> None:
         """Learn from a served request; values that are not finite are ignored."""

@@ -102,7 +102,7 @@ def test_an_instance_that_was_slow_once_is_tried_again() -> None:
 def test_the_pace_follows_what_each_request_adds_whatever_the_batches_are(
     places: list[int], each_s: float
 ) -> None:
-    """A instance that takes `each_s` per request it holds: so much, and the mean time that takes."""
+    """An instance that takes `each_s` per request it holds has that as its unit time."""
     latency = LatencyEstimator()
     for place in places:
         latency.observe(each_s * place, place)
