@@ -9,7 +9,7 @@ from services.router.core.outcome import Ended
 
 
 def call_later(delay_s: float, call: Callable[[str], None], argument: str) -> None:
-    """Call a function of the event loop's in `delay_s` seconds."""
+    """Have the running event loop call a function in `delay_s` seconds."""
     asyncio.get_running_loop().call_later(delay_s, call, argument)
 
 

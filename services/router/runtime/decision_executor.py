@@ -39,10 +39,10 @@ class _OpenStream(NamedTuple):
 
 
 class Monotonic(Protocol):
-    """Tells the time."""
+    """A clock that never goes back."""
 
     def monotonic(self) -> float:
-        """Return seconds that never go back."""
+        """Return the time, s."""
         ...
 
 
@@ -57,7 +57,7 @@ class DecisionExecutor:
         registry: The core.
         connect: Opens a stream to a worker.
         open_account: Opens the account of a model that is new in the table.
-        end: Gives the caller of a request, by its number, the end of it, once; tells whether the
+        end: Gives the caller of a request, by its number, the end of it, once; returns whether the
             caller still waited.
         call_later: Calls a function later.
         clock: Time.
