@@ -38,7 +38,7 @@ def node(types: list[str]) -> Iterator[NvmlGpus]:
     try:
         with NvmlGpus(simulated=True) as gpus:
             for uuid in library.gpu_uuids:
-                gpus.enable_mig(uuid)
+                gpus.set_mig_mode(uuid, enabled=True)
             yield gpus
     finally:
         restore()

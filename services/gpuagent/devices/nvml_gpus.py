@@ -131,10 +131,6 @@ class NvmlGpus:
             if found is not None:
                 changing.destroy(found.handle)
 
-    def enable_mig(self, gpu_uuid: str) -> None:
-        """Make sure that MIG mode is in force; see `set_mig_mode`."""
-        self.set_mig_mode(gpu_uuid, enabled=True)
-
     def set_mig_mode(self, gpu_uuid: str, *, enabled: bool) -> None:
         """Make sure that MIG mode is on, or off.
 

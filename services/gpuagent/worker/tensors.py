@@ -37,11 +37,6 @@ DTYPES: Final = {
 _LENGTH = struct.Struct("<I")
 
 
-def element_bytes(datatype: str) -> int | None:
-    """Return the size of one element, or None for BYTES, whose elements differ."""
-    return None if datatype == BYTES else DTYPES[datatype].itemsize
-
-
 def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> Array:
     """Return the array of a raw tensor, without copying where the datatype allows.
 

@@ -51,7 +51,7 @@ def cut(folder: Path) -> dict[Placement, str]:
     library = FakeNvml(NODE, TYPES, state_dir=folder / "hardware")
     restore = install(library)
     with NvmlGpus() as gpus:
-        gpus.enable_mig(A100)
+        gpus.set_mig_mode(A100, enabled=True)
         made = {placement: gpus.create_slice(A100, placement) for placement in (THREE, ONE)}
         gpus.lock_clock(A100, 990)
     restore()

@@ -128,7 +128,9 @@ def test_an_empty_instance_in_the_way_goes_and_a_divided_one_is_somebody_elses(
     """A crash between creating a GPU instance and its compute instance leaves an empty one."""
 
     async def body(agent: Agent, world: World, uuid: str) -> None:
-        world.library.fail_next("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN)
+        world.library.inject(
+            InjectedFault.nth("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN)
+        )
         world.library.inject(
             InjectedFault(Code.UNKNOWN, frozenset({"nvmlGpuInstanceDestroy"}), times=None)
         )

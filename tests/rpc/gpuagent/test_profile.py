@@ -220,7 +220,7 @@ async def test_two_profilers_cannot_have_one_gpu(tmp_path: Path) -> None:
     async with bench(tmp_path) as world:
         stub = world.agent.stub
         async with reserved(stub, GPU, "a", wait=False, waiting=print):
-            with pytest.raises(FailedPrecondition, match="by somebody else"):
+            with pytest.raises(FailedPrecondition, match="by another operator"):
                 async with reserved(stub, GPU, "b", wait=False, waiting=print):
                     pass
         with pytest.raises(NotFound, match="no GPU 'GPU-none'; it has GPU-"):
@@ -267,7 +267,7 @@ async def _once_free(
             try:
                 return await profile(request)
             except FailedPrecondition as error:
-                if "somebody else" not in error.message:
+                if "another operator" not in error.message:
                     raise
                 await asyncio.sleep(0.1)
 

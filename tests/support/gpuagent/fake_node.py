@@ -91,5 +91,5 @@ def library(start: Start, work: Work) -> FakeNvml:
 def cut(library: FakeNvml, gpus: Open) -> tuple[NvmlGpus, str]:
     """An A100 in MIG mode."""
     port, uuid = gpus(), library.gpu_uuids[0]
-    port.enable_mig(uuid)
+    port.set_mig_mode(uuid, enabled=True)
     return port, uuid

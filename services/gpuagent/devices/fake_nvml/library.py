@@ -14,7 +14,7 @@ import pynvml
 from services.gpuagent.core import gpu_types
 from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
-from services.gpuagent.devices.fake_nvml.core.return_codes import Code, describe
+from services.gpuagent.devices.fake_nvml.core.return_codes import describe
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.exports import exports
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
@@ -100,15 +100,6 @@ class FakeNvml:
         return tuple(gpu.uuid for gpu in self._node.gpus)
 
     # ---- incidents
-
-    def fail_next(self, symbol: str, code: Code) -> None:
-        """Make the next call of a function fail, as hardware does now and then.
-
-        Args:
-            symbol: Its C name, for example "nvmlGpuInstanceCreateComputeInstance".
-            code: What it returns.
-        """
-        self.inject(InjectedFault.nth(symbol, code))
 
     def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
         """Order a fault; see `InjectedFault` for which calls it hits.

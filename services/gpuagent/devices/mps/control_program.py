@@ -98,15 +98,6 @@ class LegacyMps:
         """
         await self._default_percentage(daemon)
 
-    async def servers(self, daemon: MpsDaemon) -> tuple[int, ...]:
-        """Return the ids of its server processes; one comes with the first client.
-
-        Raises:
-            Unavailable: It does not answer.
-        """
-        answer = await self._tell(daemon, "get_server_list")
-        return tuple(int(line) for line in answer.split() if line.isdigit())
-
     async def stop(self, daemon: MpsDaemon) -> None:
         """End a daemon, by force where it does not listen; one that does not run is no error."""
         with suppress(ServiceError):

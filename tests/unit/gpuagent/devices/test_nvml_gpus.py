@@ -11,7 +11,7 @@ import pytest
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.devices.fake_nvml import Code, FakeNvml
+from services.gpuagent.devices.fake_nvml import Code, FakeNvml, InjectedFault
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
@@ -52,7 +52,7 @@ def test_a_cut_gpu_is_read_back_as_its_table_without_special_profiles(
     """All that the port tells comes through NVML, and is what the simulator was given."""
     (uuid,) = start(name).gpu_uuids
     port, table = gpus(), gpu_types.load(name)
-    port.enable_mig(uuid)
+    port.set_mig_mode(uuid, enabled=True)
     model = info(port, uuid).model
 
     assert set(model.geometry.kinds) == set(offered(name).kinds)
@@ -97,7 +97,7 @@ def test_layouts_are_created_read_back_and_destroyed(start: Start, gpus: Open, n
     """A sample of 60 with a fixed seed; the simulated NVML's own test takes every layout."""
     (uuid,) = start(name).gpu_uuids
     port = gpus()
-    port.enable_mig(uuid)
+    port.set_mig_mode(uuid, enabled=True)
     every = list(layouts(offered(name)))
 
     for layout in random.Random(7).sample(every, min(60, len(every))):
@@ -173,7 +173,7 @@ def test_a_failed_compute_instance_takes_its_gpu_instance_with_it(
     cut: tuple[NvmlGpus, str], library: FakeNvml
 ) -> None:
     port, uuid = cut
-    library.fail_next("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN)
+    library.inject(InjectedFault.nth("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN))
     with pytest.raises(Unavailable):
         port.create_slice(uuid, THREE)
 

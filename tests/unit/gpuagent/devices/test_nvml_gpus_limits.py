@@ -46,18 +46,18 @@ def test_mig_mode_waits_for_an_idle_gpu(library: FakeNvml, work: Work, gpus: Ope
     port, uuid = gpus(), library.gpu_uuids[0]
     work.held = {uuid}
     with pytest.raises(FailedPrecondition, match="still uses"):
-        port.enable_mig(uuid)
+        port.set_mig_mode(uuid, enabled=True)
     assert not info(port, uuid).mig_enabled
 
     work.held = set()
-    port.enable_mig(uuid)
-    port.enable_mig(uuid)
+    port.set_mig_mode(uuid, enabled=True)
+    port.set_mig_mode(uuid, enabled=True)
     assert info(port, uuid).mig_enabled
 
 
 def test_a_gpu_without_mig_cannot_enable_it(library: FakeNvml, gpus: Open) -> None:
     with pytest.raises(FailedPrecondition, match="Not Supported"):
-        gpus().enable_mig(library.gpu_uuids[1])
+        gpus().set_mig_mode(library.gpu_uuids[1], enabled=True)
 
 
 # ---- power and clocks --------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def _changes(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
     return [
         lambda: port.create_slice(uuid, THREE),
         lambda: port.destroy_slice(uuid, THREE),
-        lambda: port.enable_mig(uuid),
+        lambda: port.set_mig_mode(uuid, enabled=True),
         lambda: port.lock_clock(uuid, 1000),
         lambda: port.reset_clock(uuid),
     ]
@@ -173,7 +173,7 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
     assert port.meter(uuid).power_w == 55.0
     assert placements(port, uuid) == [Placement(WHOLE, 0)]
     calls: list[Callable[[], object]] = [
-        lambda: port.enable_mig(uuid),
+        lambda: port.set_mig_mode(uuid, enabled=True),
         lambda: port.lock_clock(uuid, 1000),
     ]
     for call in calls:
@@ -225,7 +225,7 @@ def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FakeNvml, gpus
 
 
 def test_a_driver_that_does_not_start_is_named(library: FakeNvml) -> None:
-    library.fail_next("nvmlInitWithFlags", Code.DRIVER_NOT_LOADED)
+    library.inject(InjectedFault.nth("nvmlInitWithFlags", Code.DRIVER_NOT_LOADED))
     with pytest.raises(FailedPrecondition, match="cannot start NVML") as refused, NvmlGpus():
         pass
 
@@ -236,7 +236,7 @@ def test_a_gpu_that_was_reset_is_back_after_nvml_was_opened_anew(
     library: FakeNvml, gpus: Open
 ) -> None:
     port, (lost, *_) = gpus(), library.gpu_uuids
-    port.enable_mig(lost)
+    port.set_mig_mode(lost, enabled=True)
     port.create_slice(lost, THREE)
     library.lose(lost)
     library.reset(lost)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, FakeNvml, gpu_uuid, install
+from services.gpuagent.devices.fake_nvml import (
+    UNPRIVILEGED,
+    Code,
+    FakeNvml,
+    InjectedFault,
+    gpu_uuid,
+    install,
+)
 from services.kit.errors import NotFound
 from tests.support.gpuagent.nvml_calls import (
     A100,
@@ -121,7 +128,7 @@ def test_changes_need_privilege_and_reading_does_not(start: Start) -> None:
 
 def test_a_call_told_to_fail_fails_once(start: Start) -> None:
     library = start()
-    library.fail_next("nvmlDeviceGetPowerUsage", Code.UNKNOWN)
+    library.inject(InjectedFault.nth("nvmlDeviceGetPowerUsage", Code.UNKNOWN))
 
     with pytest.raises(pynvml.NVMLError_Unknown):
         pynvml.nvmlDeviceGetPowerUsage(gpu())
