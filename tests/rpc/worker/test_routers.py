@@ -68,12 +68,12 @@ async def test_started_work_is_finished_but_not_sent_when_its_caller_goes(
     tmp_path: Path, model: Path
 ) -> None:
     """Its energy is told all the same: it was spent."""
-    costs = flat_costs(0.3, 1.0, batch_size=1)
+    costs = flat_costs(1.0, 1.0, batch_size=1)  # half a second to start the second in time
     async with (
         running(tmp_path, model, batch_size=1, costs=costs) as worker,
         routed(worker.address) as router,
     ):
-        await router.send(work(1, REQUEST), work(2, REQUEST, remaining_s=0.45))
+        await router.send(work(1, REQUEST), work(2, REQUEST, remaining_s=1.5))
         await until(lambda: worker.busy)
         await router.send(cancelled=[1])
         cancelled, late = await router.wait_for(1, 2)
@@ -166,7 +166,7 @@ async def test_a_router_that_does_not_read_its_answers_is_not_read_from(
         async with asyncio.TaskGroup() as tasks:
             sending = tasks.create_task(send())
             before = -1
-            while before != worker.requests:
+            while before < 1 or before != worker.requests:
                 before = worker.requests
                 await asyncio.sleep(0.5)
             answered = await other.ask(REQUEST)
