@@ -196,7 +196,7 @@ def test_the_meter_says_how_it_knows(machine: Machine) -> None:
     assert reading == MeterReading(12.5, None, "rapl", busy_core_s=7.0)
 
 
-def test_a_worker_is_told_the_cores_of_its_slice(machine: Machine, tmp_path: Path) -> None:
+def test_a_worker_gets_the_cores_of_its_slice(machine: Machine, tmp_path: Path) -> None:
     """Two cores at the second: numbers 3 and 5. Two processes there have a thread each."""
     variants = {("m", "v"): Variant(tmp_path / "v.onnx", AnalyticProfile(0.1, memory_mib=1))}
     with machine.device() as device:

@@ -45,7 +45,7 @@ def test_mode_instances_and_clocks_survive_the_process(
     assert work.ratios == [0.5]
 
 
-def test_energy_goes_on_after_a_restart_even_where_the_meter_starts_anew(
+def test_energy_goes_on_after_a_restart_even_where_the_meter_starts_again(
     start: Start, work: Work, clock: Time, tmp_path: Path
 ) -> None:
     start(state_dir=tmp_path, clock=clock, activity=lambda _: work)

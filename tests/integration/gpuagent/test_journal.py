@@ -42,7 +42,7 @@ def test_a_crash_while_writing_leaves_the_journal_before(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("text", "says"), [("{", "damaged"), ('{"version": 9}', "version 1")])
-def test_a_file_that_is_no_journal_is_told_with_its_path(
+def test_a_file_that_is_no_journal_is_reported_with_its_path(
     tmp_path: Path, text: str, says: str
 ) -> None:
     (tmp_path / "journal.json").write_text(text)

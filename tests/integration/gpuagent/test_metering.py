@@ -263,7 +263,7 @@ def test_after_a_reboot_time_counts_from_the_boot(tmp_path: Path) -> None:
     assert bench.meter.account.unattributed_j == pytest.approx(1.0)
 
 
-def test_a_meter_that_starts_anew_counts_from_zero(tmp_path: Path) -> None:
+def test_a_meter_that_starts_again_counts_from_zero(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.joules = 500.0
     bench.read(0.0, 0.0)
@@ -273,7 +273,7 @@ def test_a_meter_that_starts_anew_counts_from_zero(tmp_path: Path) -> None:
     assert bench.meter.account.total_j == pytest.approx(IDLE_W + 10.0)
 
 
-def test_a_ledger_made_anew_takes_nothing_back(tmp_path: Path) -> None:
+def test_a_ledger_recreated_takes_nothing_back(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.segment("one", 0)
     bench.batch(0, 0.5, 10.0)
@@ -285,14 +285,14 @@ def test_a_ledger_made_anew_takes_nothing_back(tmp_path: Path) -> None:
     assert bench.meter.account.parts_j == pytest.approx(bench.meter.account.total_j)
 
 
-def test_a_damaged_account_is_told(tmp_path: Path) -> None:
+def test_a_damaged_account_is_reported(tmp_path: Path) -> None:
     (tmp_path / "energy.json").write_text("{")
 
     with pytest.raises(FailedPrecondition, match=r"energy\.json is damaged"):
         Bench(tmp_path)
 
 
-def test_an_account_tells_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:
+def test_an_account_states_when_it_began_over_restarts_of_its_agent(tmp_path: Path) -> None:
     """And one whose file is gone began later: whoever adds up knows that it is another one."""
 
     def started(began_s: float) -> GpuMeter:

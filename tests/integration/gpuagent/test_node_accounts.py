@@ -53,7 +53,7 @@ async def _accounts(
             yield NodeAccounts({uuid: meter}, device, segments, clock, lambda: None)
 
 
-async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again_when_it_is_back(
+async def test_a_meter_that_cannot_be_read_is_logged_once_for_each_cause_and_again_when_it_is_back(
     tmp_path: Path, library: FakeNvml
 ) -> None:
     async with _accounts(tmp_path, library) as accounts:
@@ -69,7 +69,7 @@ async def test_a_meter_that_cannot_be_read_is_told_once_for_each_cause_and_again
     assert "Timeout" in logs[0]["why"]
 
 
-async def test_a_gpu_that_tells_nothing_is_modelled_and_that_is_told_once(
+async def test_a_gpu_that_reports_nothing_is_modelled_and_that_is_logged_once(
     tmp_path: Path, library: FakeNvml
 ) -> None:
     library.inject(InjectedFault(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))

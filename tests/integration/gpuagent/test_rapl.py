@@ -86,7 +86,7 @@ def test_a_machine_without_rapl_has_no_meter(tree: Tree) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_counter_that_only_root_may_read_is_told_with_the_reason(tree: Tree) -> None:
+def test_a_counter_that_only_root_may_read_is_reported_with_the_reason(tree: Tree) -> None:
     tree.zone("intel-rapl:0", "package-0", 1).chmod(0o000)
 
     with capture_logs() as logs:
@@ -101,7 +101,7 @@ def test_a_counter_that_makes_no_sense_is_no_meter(tree: Tree, content: str) -> 
     assert Rapl.find(tree.root) is None
 
 
-def test_a_counter_that_goes_away_is_told_and_goes_on_when_it_is_back(tree: Tree) -> None:
+def test_a_counter_that_goes_away_is_reported_and_goes_on_when_it_is_back(tree: Tree) -> None:
     counter = tree.zone("intel-rapl:0", "package-0", 1_000_000)
     rapl = _found(tree)
     counter.unlink()

@@ -211,7 +211,7 @@ def test_heartbeat_and_clock_do_not_overwrite_each_other(tmp_path: Path) -> None
         counters.set_clock_ratio(0.0)
 
 
-def test_a_file_of_another_format_is_made_anew(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_recreated(tmp_path: Path) -> None:
     (tmp_path / "ledger").write_bytes(b"\xff" * 100_000)
 
     assert SharedCounters(tmp_path / "ledger").slot(0) == Slot()

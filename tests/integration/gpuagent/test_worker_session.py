@@ -61,7 +61,7 @@ async def test_a_part_waits_until_those_before_it_are_sent() -> None:
 
 
 @pytest.mark.parametrize("gone", ["forsaken", "closed"])
-async def test_who_waits_for_room_learns_that_nobody_wants_the_part(gone: str) -> None:
+async def test_who_waits_for_room_learns_that_the_part_is_not_wanted(gone: str) -> None:
     stream = session()
     assert await stream.send_part(part(b"1234567890"))
     waiting = asyncio.create_task(stream.send_part(part(b"7")))

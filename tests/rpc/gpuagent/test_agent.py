@@ -204,7 +204,7 @@ async def test_a_model_that_cannot_be_loaded_fails_its_step_and_leaves_nothing(
 async def test_a_file_that_loads_for_ever_is_not_waited_for(
     planner: tuple[Planner, int], tmp_path: Path
 ) -> None:
-    """As one on a disk that hangs: here a pipe that nobody writes to. Its neighbour serves on."""
+    """As one on a disk that hangs: here a pipe without a writer. Its neighbour keeps serving."""
     file = save_model(tmp_path / "m.onnx")
     limits = config.Workers(load_timeout_s=3.0)
     settings = deployment(tmp_path, file, f"127.0.0.1:{planner[1]}", workers=limits)
@@ -229,7 +229,7 @@ async def test_a_file_that_loads_for_ever_is_not_waited_for(
 async def test_accounts_add_up_to_the_meter_and_to_the_receipts_and_metrics_say_the_same(
     node: tuple[Planner, Agent],
 ) -> None:
-    """Three views of the same joules: the device's meter, the account, what clients are told."""
+    """Three views of the same joules: the device's meter, the account, what receipts state."""
     planner, running = node
     await planner.create("3g.20gb", 0)
     await planner.start(segment_spec())
@@ -282,7 +282,7 @@ def _attributed_j(labels: dict[str, str]) -> float | None:
     return REGISTRY.get_sample_value("cinquefoil_segment_energy_joules_total", labels)
 
 
-async def test_a_planner_that_comes_back_is_told_the_node_first_and_old_results_never(
+async def test_a_planner_that_comes_back_is_sent_the_node_first_and_old_results_never(
     node: tuple[Planner, Agent], tmp_path: Path
 ) -> None:
     planner, _ = node

@@ -52,7 +52,7 @@ def settings_of(folder: Path, port: int, **node: Any) -> config.Deployment:
 
 @asynccontextmanager
 async def cpu_agent(settings: config.Deployment, planner: Planner) -> AsyncIterator[Agent]:
-    """An agent that has told its planner of its core."""
+    """An agent that has reported its core to its planner."""
     async with agent(settings) as running:
         await planner.until(lambda: any(gpu.type.name == "cpu-1" for gpu in planner.node.gpus))
         yield running

@@ -68,7 +68,7 @@ def error(quantity: str) -> float | None:
     return REGISTRY.get_sample_value("cinquefoil_profile_error_ratio", labels)
 
 
-async def test_a_worker_slower_than_its_profile_is_told_and_asks_to_be_measured(
+async def test_a_worker_slower_than_its_profile_is_reported_with_a_request_to_measure(
     tmp_path: Path,
 ) -> None:
     """The profile says microseconds; the real computation takes longer than that."""
@@ -102,7 +102,7 @@ async def test_a_worker_as_profiled_is_not(tmp_path: Path) -> None:
     assert energy == pytest.approx(0.0, abs=0.2)
 
 
-async def test_a_planner_that_joins_anew_learns_of_wrong_profiles(tmp_path: Path) -> None:
+async def test_a_planner_that_joins_again_learns_of_wrong_profiles(tmp_path: Path) -> None:
     async with serving(tmp_path, gmacs=0.001) as (planner, _, endpoint):
         while not planner.drifts:
             await drive([endpoint], 4, BATCHES, RealClock())

@@ -234,7 +234,7 @@ async def test_the_next_agent_keeps_daemons_in_use_and_ends_the_others(
         await successor.check(used)
 
 
-async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or_start_anew(
+async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or_start_again(
     state: Path, model: Path, binary: Path
 ) -> None:
     """SIGKILL, twice: daemon and clients serve on; then the daemon dies with its agent.
@@ -313,7 +313,7 @@ async def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path, binary:
         await LegacyMps(binary, timeout_s=2.0).start(daemon, MpsLimit(50))
 
 
-async def test_a_program_that_does_not_start_a_daemon_is_told(state: Path) -> None:
+async def test_a_program_that_does_not_start_a_daemon_is_reported(state: Path) -> None:
     daemon = MpsDaemon("MIG-1", state / "a")
     driver = LegacyMps(Path("/bin/false"), timeout_s=2.0)
 

@@ -179,7 +179,7 @@ async def test_the_gpu_is_the_planners_before_and_after_but_not_meanwhile(tmp_pa
 async def test_a_gpu_that_serves_is_not_touched_and_who_forces_it_waits_for_its_segments(
     tmp_path: Path,
 ) -> None:
-    """The planner is told that somebody waits, for as long as he does."""
+    """The planner knows that an operator waits, for as long as that lasts."""
     async with bench(tmp_path) as world:
         await world.planner.create("3g.20gb", 0)
         await world.planner.start(segment_spec("s-1"))

@@ -229,7 +229,7 @@ async def test_a_model_that_makes_nan_is_given_up_and_its_answers_are_errors(wor
         await here.neighbour_is_well()
 
 
-async def test_nan_that_a_client_asks_for_is_no_fault_of_the_model(world: World) -> None:
+async def test_nan_that_a_client_requests_is_no_fault_of_the_model(world: World) -> None:
     """The root of -1, many times over, is an error each time; the root of NaN is NaN."""
     async with world.breaking("careless") as here:
         faulty_models.square_root(here.file)

@@ -61,7 +61,7 @@ async def test_a_read_only_agent_reports_and_refuses_every_step(
     assert not reported.segments
 
 
-async def test_an_agent_that_only_reads_tells_the_way_and_does_not_take_it(
+async def test_an_agent_that_only_reads_reports_the_way_and_does_not_take_it(
     tmp_path: Path, model: Path
 ) -> None:
     settings = deployment(tmp_path, model, "127.0.0.1:1", control=False)

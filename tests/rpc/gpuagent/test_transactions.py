@@ -1,4 +1,4 @@
-"""Changes as one step: all or nothing, over a crash too, and nobody else notices."""
+"""Changes as one step: all or nothing, over a crash too, unnoticed by others."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _kinds(response: pb.ReconfigureResponse) -> list[list[str | None]]:
     return [[a.WhichOneof("action") for a in group.actions] for group in response.change.groups]
 
 
-async def test_the_way_to_a_desired_state_is_told_then_taken_then_empty(
+async def test_the_way_to_a_desired_state_is_reported_then_taken_then_empty(
     node: tuple[Planner, Agent], folder: Path
 ) -> None:
     planner, running = node

@@ -113,7 +113,7 @@ async def test_answers_charges_and_errors_are_the_servers_under_the_models_own_n
 
 
 async def test_a_worker_does_not_outlive_its_server(tmp_path: Path) -> None:
-    """What it had in hand is told to be tried elsewhere; its keeper starts both anew."""
+    """What it had in hand should be tried elsewhere; its supervisor starts both again."""
     spec = worker_spec(tmp_path, tmp_path / "no-file", external=doubling(tmp_path / "fault"))
     async with worker(spec) as running, routed(spec.listen) as router:
         (tmp_path / "fault").write_text("die")

@@ -53,7 +53,7 @@ async def triple(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
         yield running
 
 
-async def test_parts_add_up_to_the_whole_answer_and_usage_is_told_with_the_last(
+async def test_parts_add_up_to_the_whole_answer_and_usage_is_reported_with_the_last(
     single: Running,
 ) -> None:
     """One request by parts and as a whole, and one that a word stops: same text, same tokens."""
@@ -96,7 +96,7 @@ async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(
 
     receipts = {result.id: result.receipt for result in found}
     assert {n: receipt.output_tokens for n, receipt in receipts.items()} == tokens
-    assert ended(found)[-1] == 1, "the longest ends last, and nobody waited for it"
+    assert ended(found)[-1] == 1, "the longest ends last, and no other waited for it"
     assert receipts[5].queue_s < receipts[1].compute_s
     charged_j, busy_s = slot.active_j - before.active_j, slot.busy_s - before.busy_s
     assert sum(r.energy_j for r in receipts.values()) == pytest.approx(charged_j)
@@ -106,7 +106,7 @@ async def test_slots_are_used_together_and_receipts_sum_to_the_ledgers_energy(
     assert receipts[1].energy_j > median(receipts[n].energy_j for n in (2, 3, 4, 5))
 
 
-async def test_who_cancels_gives_the_slot_back_at_once_and_is_told_what_it_cost(
+async def test_a_cancelled_request_frees_its_slot_at_once_and_reports_what_it_cost(
     single: Running,
 ) -> None:
     """While it is generated, in parts and as a whole, and while its prompt is taken in."""

@@ -39,7 +39,7 @@ async def test_the_time_before_the_worker_is_part_of_the_latency(
 async def test_a_request_that_came_too_late_counts_and_a_wrong_one_does_not(
     tmp_path: Path, model: Path
 ) -> None:
-    """A queue that answers nobody in time must not look like one that nobody is in."""
+    """A queue that answers no request in time must not look like an empty one."""
     async with (
         worker(worker_spec(tmp_path, model)) as running,
         routed(running.spec.listen) as router,

@@ -68,7 +68,7 @@ def repository(tmp_path: Path) -> Path:
 async def test_mlserver_answers_under_a_worker(
     tmp_path: Path, program: Path, repository: Path
 ) -> None:
-    """Started, waited for, asked several at a time, and its errors told apart."""
+    """Started, waited for, with several requests at a time, and its errors kept apart."""
     external = External(
         command=(str(program), "start", "{file}"),
         environment=(

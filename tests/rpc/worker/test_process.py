@@ -96,7 +96,7 @@ async def test_answers_are_the_models_and_in_batches_each_gets_its_own(plain: Ru
 
 
 async def test_receipts_sum_to_the_ledgers_energy(plain: Running) -> None:
-    """Conservation: what clients are told is what the device was charged, and counts agree."""
+    """Conservation: what receipts state is what the device was charged, and counts agree."""
     before = plain.counters.slot(0)
     async with routed(plain.spec.listen) as router:
         for number in range(30):

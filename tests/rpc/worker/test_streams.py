@@ -148,7 +148,7 @@ async def test_an_endless_answer_ends_when_its_caller_goes(
     assert numbers(await stream.ask(counting(2))) == [1.0, 2.0]
 
 
-async def test_a_server_that_dies_in_the_middle_is_told_as_unavailable(tmp_path: Path) -> None:
+async def test_a_server_that_dies_in_the_middle_is_reported_as_unavailable(tmp_path: Path) -> None:
     (tmp_path / "fault").write_text("die")
     async with counting_worker(tmp_path) as spec, routed(spec.listen) as router:
         part, ended = await Stream(router.call).ask(counting(3))

@@ -1,4 +1,4 @@
-"""A keeper with a real worker process."""
+"""A worker supervisor with a real worker process."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_blueprint_shares_idle_power_by_sms_and_processes() -> None:
     assert (config.worker.provider, config.environment) == ("CPUExecutionProvider", {})
 
 
-def test_a_real_gpu_is_told_by_its_slice_alone() -> None:
+def test_a_real_gpu_is_named_by_its_slice_alone() -> None:
     config_builder = WorkerConfigBuilder(
         {("m", "v"): Variant(Path("v.onnx"), Powers(2))}, simulated=False
     )

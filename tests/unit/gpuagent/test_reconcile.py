@@ -112,7 +112,7 @@ def situations(draw: st.DrawFn) -> tuple[Node, tuple[DesiredGpu, ...]]:
 
 
 @given(situations())
-def test_it_arrives_with_nobody_in_the_way_and_then_has_nothing_to_do(
+def test_it_arrives_without_conflicts_and_then_has_nothing_to_do(
     situation: tuple[Node, tuple[DesiredGpu, ...]],
 ) -> None:
     node, desired = situation
@@ -130,7 +130,7 @@ def test_it_arrives_with_nobody_in_the_way_and_then_has_nothing_to_do(
 
 
 @given(situations())
-def test_what_may_stay_and_what_nobody_named_is_in_no_action(
+def test_what_may_stay_and_what_was_not_named_is_in_no_action(
     situation: tuple[Node, tuple[DesiredGpu, ...]],
 ) -> None:
     node, desired = situation
@@ -220,7 +220,7 @@ def test_another_mig_mode_empties_the_gpu_first() -> None:
         ([DesiredGpu("GPU-0", HALF, (segment("old", HALF[1]),))], "is another"),
     ],
 )
-def test_what_cannot_be_is_told(desired: list[DesiredGpu], says: str) -> None:
+def test_what_cannot_be_is_reported(desired: list[DesiredGpu], says: str) -> None:
     node = node_of([gpu("GPU-0", HALF)], [segment("old", HALF[0])])
     with pytest.raises(InvalidArgument, match=says):
         reconcile(desired, node)

@@ -144,13 +144,13 @@ def test_a_less_sensitive_partition_tolerates_at_least_as_much(
     assert duller.tolerates(state, lower_mhz, RULES) >= one.tolerates(state, lower_mhz, RULES)
 
 
-def test_where_nobody_asks_the_clock_stays() -> None:
+def test_where_no_requests_come_the_clock_stays() -> None:
     """Nothing would tell that it had become too low for the next request."""
     assert chosen(State(1380), partition(0.0, rate_rps=0.0)) is Move.SAME
     assert chosen(State(1380)) is Move.SAME
 
 
-def test_a_partition_that_nobody_asks_does_not_hold_the_others_up() -> None:
+def test_a_partition_without_requests_does_not_hold_the_others_up() -> None:
     quiet = partition(0.0, "quiet", rate_rps=0.0)
 
     assert chosen(State(1380), quiet, partition(0.02)) is Move.DOWN

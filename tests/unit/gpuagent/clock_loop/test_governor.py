@@ -75,7 +75,7 @@ def test_the_plans_clock_is_start_and_ceiling() -> None:
     assert node.governor.at_ceiling
 
 
-def test_another_segment_starts_the_loop_anew() -> None:
+def test_another_segment_restarts_the_loop() -> None:
     node = Node(A)
     lowered = node.pass_time(20, digits=0.01)[-1]
     node.counts[B] = np.zeros(SIZES, np.uint64)
@@ -93,7 +93,7 @@ def test_one_model_without_slack_holds_the_clock_up_for_all() -> None:
     assert node.governor.slack["letters"] < 0.05
 
 
-def test_too_much_load_for_the_highest_clock_is_told_every_few_seconds() -> None:
+def test_too_much_load_for_the_highest_clock_is_reported_every_few_seconds() -> None:
     node = Node(A, B)
     told: list[ScaleOut] = []
     for _ in range(22):

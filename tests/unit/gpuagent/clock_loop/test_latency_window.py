@@ -116,7 +116,7 @@ def test_no_older_sample_counts_than_the_percentile_needs() -> None:
     assert window(fast, slow).seen().latency_s == pytest.approx(0.5, rel=0.02)
 
 
-def test_samples_grow_old_and_at_another_clock_lateness_is_proven_anew() -> None:
+def test_samples_grow_old_and_at_another_clock_lateness_is_proven_again() -> None:
     made = window(counted(*[0.5] * 20), *[counted()] * 125)
     assert made.seen().rate_rps == 0.0
 
@@ -126,7 +126,7 @@ def test_samples_grow_old_and_at_another_clock_lateness_is_proven_anew() -> None
     assert made.seen().proven_s is None
 
 
-def test_counts_that_began_anew_count_from_there() -> None:
+def test_counts_that_began_again_count_from_there() -> None:
     """As when the ledger was made anew: no difference may be negative."""
     made = window(counted(*[0.5] * 40))
     made.add(1.0, counted(*[0.01] * 39))

@@ -232,7 +232,7 @@ def test_a_driver_that_does_not_start_is_named(library: FakeNvml) -> None:
     assert refused.value.reason == "NVML_DRIVER_NOT_LOADED"
 
 
-def test_a_gpu_that_was_reset_is_back_after_nvml_was_opened_anew(
+def test_a_gpu_that_was_reset_is_back_after_nvml_was_reopened(
     library: FakeNvml, gpus: Open
 ) -> None:
     port, (lost, *_) = gpus(), library.gpu_uuids

@@ -90,7 +90,7 @@ def test_too_short_a_time_says_nothing() -> None:
     assert meter.pue(now_s) is None
 
 
-def test_devices_that_begin_anew_do_not_count_backwards() -> None:
+def test_devices_that_begin_again_do_not_count_backwards() -> None:
     meter = PueMeter(window_s=60, stale_after_s=20)
     for second in range(100):
         meter.wall(150, second)
@@ -100,7 +100,7 @@ def test_devices_that_begin_anew_do_not_count_backwards() -> None:
 
 
 @given(st.lists(st.floats(1, 3), min_size=2))
-def test_what_is_told_is_near_and_changes_rarely(measured: list[float]) -> None:
+def test_what_is_reported_is_near_and_changes_rarely(measured: list[float]) -> None:
     now: float | None = None
     said = [now := told(now, each) for each in measured]
 
@@ -113,5 +113,5 @@ def test_what_is_told_is_near_and_changes_rarely(measured: list[float]) -> None:
         assert before == after or abs(after - before) > 0.009
 
 
-def test_what_is_not_known_is_not_told() -> None:
+def test_what_is_not_known_is_not_reported() -> None:
     assert told(1.4, None) is None

@@ -96,7 +96,7 @@ def test_profiles_are_asked_by_enum_and_answer_with_the_hardware_id(
     }
 
 
-def test_possible_placements_are_told_even_while_mig_is_disabled(start: Start) -> None:
+def test_possible_placements_are_reported_even_while_mig_is_disabled(start: Start) -> None:
     start()
     count = c_uint()
     pynvml.nvmlDeviceGetGpuInstancePossiblePlacements(gpu(), 9, None, byref(count))

@@ -126,7 +126,7 @@ def test_changes_need_privilege_and_reading_does_not(start: Start) -> None:
     assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == 55_000
 
 
-def test_a_call_told_to_fail_fails_once(start: Start) -> None:
+def test_an_injected_fault_fails_a_call_once(start: Start) -> None:
     library = start()
     library.inject(InjectedFault.nth("nvmlDeviceGetPowerUsage", Code.UNKNOWN))
 

@@ -44,7 +44,7 @@ def test_under_overload_quotas_are_in_proportion_to_demand(
     assert quotas(total, demands) == pytest.approx(fair)
 
 
-def test_what_nobody_wants_is_divided_equally() -> None:
+def test_what_no_stream_wants_is_divided_equally() -> None:
     assert quotas(8, [0.0, 4.0]) == (2.0, 6.0)
     assert quotas(8, [0.0, 0.0]) == (4.0, 4.0)
 

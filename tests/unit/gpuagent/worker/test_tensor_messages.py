@@ -117,7 +117,7 @@ MISTAKES = [
     MISTAKES,
     ids=lambda value: value[:40] if isinstance(value, str) else "spoilt",
 )
-def test_a_mistake_is_told_with_its_field_and_what_is_allowed(
+def test_a_mistake_is_reported_with_its_field_and_what_is_allowed(
     field: str, says: str, spoil: Callable[[pb.ModelInferRequest], object]
 ) -> None:
     request = _raw_request()
@@ -128,7 +128,7 @@ def test_a_mistake_is_told_with_its_field_and_what_is_allowed(
     assert refusal.value.field == field
 
 
-def test_too_few_typed_elements_are_told_with_their_field() -> None:
+def test_too_few_typed_elements_are_reported_with_their_field() -> None:
     request = _request()
     request.inputs[0].contents.fp32_contents.pop()
 

@@ -20,7 +20,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_whoever_comes_and_goes_what_is_paid_is_what_was_spent(events: list[Event]) -> None:
+def test_in_any_order_of_requests_what_is_paid_is_what_was_spent(events: list[Event]) -> None:
     """Conservation, and nobody is ever paid."""
     shares, here, spent_j, paid_j = Shares(), set[int](), 0.0, 0.0
     for what, who, amount in events:
