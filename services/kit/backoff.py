@@ -1,4 +1,4 @@
-"""How long to wait before trying a peer again."""
+"""Delays between attempts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Backoff:
     _bound_s: float = field(default=0.0, init=False)
 
     def next_s(self) -> float:
-        """Return the next delay, s; at least half the bound, so that no peer is hammered."""
+        """Return the next delay, s; at least half the bound, so that attempts are spaced."""
         self._bound_s = min(self.maximum_s, max(self.initial_s, 2 * self._bound_s))
         return self.rng.uniform(self._bound_s / 2, self._bound_s)
 

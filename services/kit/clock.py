@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """Reads the time and waits."""
 
     def now(self) -> datetime:
         """Return the wall-clock time, UTC."""

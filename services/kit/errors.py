@@ -6,16 +6,16 @@ as INTERNAL.
 
     ServiceError
     ├── InvalidArgument       the request is wrong whatever the state
-    ├── NotFound              what it names does not exist
-    ├── AlreadyExists         what it would create exists otherwise
+    ├── NotFound              the object it names does not exist
+    ├── AlreadyExists         the object it would create exists, and differs
     ├── FailedPrecondition    the request is right, the state is not
-    ├── PermissionDenied      a right that was not given
-    ├── ResourceExhausted     a bound is reached; retry later
-    ├── Unavailable           cannot be answered now; retry
-    ├── DeadlineExceeded      the time to answer is over
-    ├── Unimplemented         a call that this server, or this model, does not answer
-    ├── Internal              a peer failed on a request that looked right
-    └── Cancelled             the caller has gone
+    ├── PermissionDenied      the caller lacks a permission
+    ├── ResourceExhausted     a limit is reached; retry later
+    ├── Unavailable           the service cannot answer now; retry
+    ├── DeadlineExceeded      the deadline has passed
+    ├── Unimplemented         this server or model does not support the call
+    ├── Internal              a peer failed on a valid request
+    └── Cancelled             the caller has cancelled
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ServiceError(Exception):
         reason: A stable UPPER_SNAKE word for programs (google.rpc.ErrorInfo.reason).
         field: Path of the offending field (google.rpc.BadRequest), or "".
         retry_after_s: When to try again (google.rpc.RetryInfo), or None.
-        trailers: What else the caller is told, as trailing metadata.
+        trailers: Further trailing metadata for the caller.
     """
 
     status: ClassVar[str] = "UNKNOWN"
@@ -60,13 +60,13 @@ class InvalidArgument(ServiceError):
 
 
 class NotFound(ServiceError):
-    """What the request names does not exist."""
+    """The object that the request names does not exist."""
 
     status = "NOT_FOUND"
 
 
 class AlreadyExists(ServiceError):
-    """What the request would create exists, and differs."""
+    """The object that the request would create exists, and differs."""
 
     status = "ALREADY_EXISTS"
 
@@ -78,43 +78,43 @@ class FailedPrecondition(ServiceError):
 
 
 class PermissionDenied(ServiceError):
-    """A right that was not given."""
+    """The caller lacks a permission."""
 
     status = "PERMISSION_DENIED"
 
 
 class ResourceExhausted(ServiceError):
-    """A bound is reached; retry later."""
+    """A limit is reached; retry later."""
 
     status = "RESOURCE_EXHAUSTED"
 
 
 class Unavailable(ServiceError):
-    """Cannot be answered now; retry."""
+    """The service cannot answer now; retry."""
 
     status = "UNAVAILABLE"
 
 
 class DeadlineExceeded(ServiceError):
-    """The time to answer is over."""
+    """The deadline has passed."""
 
     status = "DEADLINE_EXCEEDED"
 
 
 class Unimplemented(ServiceError):
-    """A call that this server, or this model, does not answer."""
+    """This server or model does not support the call."""
 
     status = "UNIMPLEMENTED"
 
 
 class Internal(ServiceError):
-    """A peer failed on a request that looked right: its bug, or its model's."""
+    """A peer failed on a valid request: a bug of the peer or its model."""
 
     status = "INTERNAL"
 
 
 class Cancelled(ServiceError):
-    """The caller has gone."""
+    """The caller has cancelled."""
 
     status = "CANCELLED"
 
@@ -125,10 +125,10 @@ _BY_STATUS: dict[str, type[ServiceError]] = {
 
 
 def from_status(status: str, message: str) -> ServiceError:
-    """Return the error that a status word stands for, as when a peer reports it.
+    """Return the error for a status word reported by a peer.
 
     Args:
         status: A gRPC status code's name, for example "NOT_FOUND".
-        message: Its message.
+        message: Message of the error.
     """
     return _BY_STATUS.get(status, ServiceError)(message)

@@ -19,16 +19,16 @@ WHOLE = "whole"
 
 @dataclass(frozen=True, slots=True, order=True)
 class SliceKind:
-    """A size of slice on one GPU type.
+    """A slice size of a GPU type.
 
     Attributes:
         name: NVIDIA's name, for example "3g.20gb"; "whole" without MIG.
         compute_slices: GPCs, 1..7.
         memory_slices: Memory slices taken.
         starts: Allowed first memory slices.
-        max_count: Most instances on one GPU.
-        sm_count: Streaming multiprocessors; no constant share of the GPU's.
-        memory_bytes: Memory.
+        max_count: Maximum instances on one GPU.
+        sm_count: Streaming multiprocessors, not a constant share of the GPU's.
+        memory_bytes: Memory, bytes.
         gpu_instance_profile_id: Hardware id, as `nvidia-smi mig -lgip` prints it.
     """
 
@@ -59,7 +59,7 @@ Layout = tuple[Placement, ...]
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What a GPU type can be cut into.
+    """The slices that a GPU type can be divided into.
 
     Attributes:
         memory_slices: Memory slices of the whole GPU.
@@ -86,12 +86,12 @@ class Geometry:
         return range(placement.start, placement.start + size)
 
     def overlap(self, one: Placement, other: Placement) -> bool:
-        """Tell whether two placements cannot exist together."""
+        """Return whether two placements cannot exist together."""
         a, b = self.span(one), self.span(other)
         return a.start < b.stop and b.start < a.stop
 
     def problem(self, layout: Iterable[Placement]) -> str:
-        """Return what makes `layout` invalid, or "" where it is valid."""
+        """Return why `layout` is invalid, or ""."""
         taken: dict[int, Placement] = {}
         counts: Counter[str] = Counter()
         for placement in layout:
@@ -127,7 +127,7 @@ def layouts(geometry: Geometry) -> Iterator[Layout]:
 
 @lru_cache(maxsize=64)
 def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
-    """Return every layout to which no slice can be added, positions told apart, in fixed order."""
+    """Return every layout to which no slice can be added, by position, in a fixed order."""
     places = [_Place.of(geometry, kind, start) for kind in geometry.kinds for start in kind.starts]
 
     def extend(layout: tuple[_Place, ...], first_free: int) -> Iterator[tuple[_Place, ...]]:
@@ -136,7 +136,7 @@ def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
         if not fitting:
             yield layout
         for place in fitting:
-            # What is skipped stays free, and may take a slice then: such a layout is not full.
+            # A skipped placement stays free and may take a slice: such a layout is not full.
             skipped = range(first_free, place.start)
             if place.start >= first_free and not any(each.wasted(skipped) for each in places):
                 yield from extend((*layout, place), place.stop)
@@ -148,13 +148,13 @@ def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a slice may lie.
+    """A possible position of a slice.
 
     Attributes:
         kind: Its kind.
         start, stop: Its memory slices.
         bits: The same, a bit for each.
-        unbounded: The kind's `max_count` says no more than that slices must not overlap.
+        unbounded: Whether `max_count` is implied by slices not overlapping.
     """
 
     kind: SliceKind
@@ -173,7 +173,7 @@ class _Place:
         return not self.bits & taken and counts[self.kind.name] < self.kind.max_count
 
     def wasted(self, free: range) -> bool:
-        """Tell whether it fits into what stays free, however many of its kind there will be."""
+        """Return whether it fits into the free memory slices, whatever the count of its kind."""
         return self.unbounded and free.start <= self.start and self.stop <= free.stop
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 PORTS: Final = range(20_000, 30_000)
-"""What `free_port` returns, where it can. Kubernetes' node ports begin above."""
+"""Preferred ports of `free_port`, below Kubernetes' node ports."""
 
 _TRIES: Final = 20
 
@@ -28,7 +28,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine can reach `address`."""
+    """Return whether only this machine can reach `address`."""
     host, _ = split_address(address)
     if host == "localhost":
         return True
@@ -41,8 +41,8 @@ def is_loopback(address: str) -> bool:
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 
-    In `PORTS`, below those that Linux by default gives to connections that begin here: none of them
-    takes it before whoever asked for it listens. Where all that are tried are taken: any.
+    Preferably in `PORTS`, below the ports that Linux gives to outgoing connections by default, so
+    that none of these takes it before the caller listens.
     """
     tried = (PORTS[secrets.randbelow(len(PORTS))] for _ in range(_TRIES))
     for port in (*tried, 0):

@@ -1,4 +1,4 @@
-"""What a planner asks an agent to run on a slice, and where it stands."""
+"""Segments as the planner requests and the agent reports them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEGMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 class SegmentState(IntEnum):
-    """Where a segment stands in its life; values are the wire's."""
+    """Life cycle of a segment; values are the wire's."""
 
     STARTING = 1
     READY = 2
@@ -24,7 +24,7 @@ class SegmentState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MpsLimit:
-    """What one process may take of its slice.
+    """Limits of one process on its slice.
 
     Attributes:
         thread_percentage: Share of the slice's SMs, 1..100.
@@ -47,14 +47,14 @@ class SegmentSpec:
     """A variant with its batch size and processes, to run on one slice.
 
     Attributes:
-        segment_id: Unique over the deployment's life.
+        segment_id: Unique over the deployment's lifetime.
         model, variant: Names from the deployment file.
         batch_size: Largest batch, items, >= 1.
         processes: Worker processes on the slice, >= 1.
         gpu_uuid: The GPU.
         placement: The slice on it.
-        limits: What each process may take of the slice; empty: equal shares.
-        stage: Part of the variant that runs, where the variant is a pipeline.
+        limits: Limits of each process on the slice; empty: equal shares.
+        stage: Stage of the variant; 0 without a pipeline.
     """
 
     segment_id: str

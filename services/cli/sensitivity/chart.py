@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from services.gpuagent.profiling.sensitivity.study import Study
-from services.kit.operators.core.clock_sensitivity import INSENSITIVE, MOST
+from services.kit.operators.core.clock_sensitivity import INSENSITIVE, MAX_SCORE
 
 _MOST_KINDS: Final = 12
 _COLOURS: Final = colormaps["coolwarm"]
@@ -27,7 +27,7 @@ def draw(study: Study, file: Path) -> None:
 
 def _shares(axes: Any, study: Study) -> None:
     kinds = [kind for kind in study.kinds() if kind.cost.latency_s][:_MOST_KINDS]
-    colours = [_COLOURS(kind.cost.score / MOST) for kind in kinds]
+    colours = [_COLOURS(kind.cost.score / MAX_SCORE) for kind in kinds]
     axes.barh([kind.type for kind in kinds], [kind.share * 100 for kind in kinds], color=colours)
     axes.invert_yaxis()
     axes.set_xlabel("share of time (%), coloured by score")
@@ -42,7 +42,7 @@ def _along(axes: Any, study: Study) -> None:
             scores.append(cost.score)
     axes.stairs(scores, edges, fill=True, color="tab:blue", alpha=0.6)
     axes.axhline(INSENSITIVE, color="black", lw=1, ls="--")
-    axes.set_ylim(0, MOST * 1.02)
+    axes.set_ylim(0, MAX_SCORE * 1.02)
     axes.set_xlim(0, edges[-1] or 1.0)
     axes.set_xlabel("time of a batch (ms)")
     axes.set_ylabel("score: 0 keeps its pace, 2 halves it")

@@ -220,17 +220,17 @@ class Deployment(Section):
 
     @model_validator(mode="after")
     def _one_signal(self) -> Deployment:
-        """Carbon of all nodes is added and compared: it must be counted in one way."""
+        """Check that all nodes have one signal, for their carbon is added and compared."""
         by_signal: dict[str, str] = {}
         for name, node in self.nodes.items():
             signal = self.carbon.zones[node.zone].signal
             if signal == "percentile":
                 raise ValueError(
-                    f"nodes.{name}.zone: {node.zone} tells percentiles, which are ranks: no carbon "
-                    "can be counted with them; choose a zone of average or marginal intensity"
+                    f"nodes.{name}.zone: {node.zone} has percentiles, which are ranks: no carbon "
+                    "can be computed from them; choose a zone of average or marginal intensity"
                 )
             by_signal[signal] = name
         if len(by_signal) > 1:
-            told = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
-            raise ValueError(f"nodes: {told} intensities are never added; choose zones of one kind")
+            kinds = " and ".join(f"{node} {signal}" for signal, node in sorted(by_signal.items()))
+            raise ValueError(f"nodes: {kinds} are never added; choose zones of one signal")
         return self

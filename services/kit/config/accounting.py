@@ -1,4 +1,4 @@
-"""What is counted of energy and carbon, and for how long it is kept."""
+"""Account of energy and carbon."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from services.kit.config.section import Name, NonNegative, Positive, Section
 
 
 class Embodied(Section):
-    """Embodied carbon: of the GPUs' making, by time and slice (docs/accounting.md has sources).
+    """Embodied carbon of the GPUs, by time and slice (sources: docs/accounting.md).
 
     Attributes:
-        lifetime_y: Over which it is spread evenly, years.
-        kgco2e: Of one GPU, by GPU type; types left out have a published value, or none.
+        lifetime_y: Lifetime over which it is spread evenly, years.
+        kgco2e: Embodied carbon of one GPU by type; other types have a published value, or none.
     """
 
     lifetime_y: Positive = 4.0
@@ -26,8 +26,8 @@ class Accounting(Section):
     """The account of energy and carbon, by hour, zone, node and model.
 
     Attributes:
-        retention_d: How long hours are kept, days.
-        embodied: Count embodied carbon, too; `{}`: with published values. None: do not.
+        retention_d: Time for which hours are kept, days.
+        embodied: Embodied carbon; `{}`: published values. None: not counted.
     """
 
     retention_d: Annotated[int, Field(ge=1, le=36_500)] = 400

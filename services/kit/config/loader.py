@@ -1,4 +1,4 @@
-"""Reading `cinquefoil.yaml`: file, then environment; mistakes are told with their line."""
+"""Reading `cinquefoil.yaml`: file, then environment; mistakes are reported with their line."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
             path, [Mistake("file", 0, f"cannot be read: {error.strerror}")]
         ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(path, [Mistake("file", 0, "is no text (UTF-8)")]) from error
+        raise ConfigError(path, [Mistake("file", 0, "is not text (UTF-8)")]) from error
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         raise ConfigError(path, [Mistake("yaml", line, str(error.problem))]) from error
@@ -112,7 +112,7 @@ def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
 def _given_twice(
     node: yaml.Node | None, place: tuple[str, ...] = (), seen: frozenset[int] = frozenset()
 ) -> Iterator[Mistake]:
-    """Yield keys that a mapping has more than once: YAML would keep the last, and say nothing."""
+    """Yield keys that a mapping has more than once: YAML would silently keep the last."""
     if node is None or id(node) in seen:  # an alias of what it is in
         return
     seen |= {id(node)}
@@ -184,7 +184,7 @@ def mistakes(
     schema = model.model_json_schema()
     for item in error.errors(include_url=False):
         if item["type"] == "too_short" and item["input"]:
-            continue  # none of its entries counts: each is told by itself
+            continue  # none of its entries is valid: each is reported by itself
         loc, message = worded(item, schema)
         if not loc and ": " in message:  # a rule of the whole file names the key that breaks it
             where, _, message = message.partition(": ")

@@ -1,4 +1,4 @@
-"""What clients may ask for: models, their variants, profiles and runtimes."""
+"""Models with their variants, profiles and runtimes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
 
-_FEWEST_STAGES: Final = 2
+_MIN_STAGES: Final = 2
 
 
 class AnalyticProfile(Section):
@@ -32,8 +32,8 @@ class TableProfile(Section):
 
     Attributes:
         path: The file.
-        gpu: GPU type it was measured on.
-        gmacs_per_item: For power, which ParvaGPU's tables lack: arithmetic per item, 1e9.
+        gpu: GPU type of the measurement.
+        gmacs_per_item: Multiply-accumulates per item, 1e9, for power, which ParvaGPU's tables lack.
     """
 
     kind: Literal["table"]
@@ -46,25 +46,25 @@ Profile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
 
 
 class OnnxRuntime(Section):
-    """Run by the worker itself, with ONNX Runtime."""
+    """Runs in the worker itself, with ONNX Runtime."""
 
     kind: Literal["onnx"] = "onnx"
 
 
 class ExternalRuntime(Section):
-    """Run by a server of the Open Inference Protocol: Triton, MLServer, or one's own.
+    """Runs in a server of the Open Inference Protocol, for example Triton or MLServer.
 
-    Either `command` starts one for each worker, in the worker's slice and with its MPS bounds; or
-    one runs already at `address`. In `command` and `environment`, "{port}" stands for a free port
+    Either `command` starts one for each worker, in the worker's slice and with its MPS limits; or
+    one already runs at `address`. In `command` and `environment`, "{port}" stands for a free port
     at which the server must serve gRPC, "{port_1}" .. "{port_9}" for further free ones, "{file}"
     for the variant's file.
 
     Attributes:
         command: Program and arguments.
         environment: Added to the program's environment.
-        address: "host:port" of a server that runs already.
-        model_name: The server's name for the model. Empty: the variant's.
-        model_version: The version asked of it. Empty: the server's choice.
+        address: "host:port" of a running server.
+        model_name: Name of the model at the server. Empty: the variant's.
+        model_version: Version of the model at the server. Empty: the server's choice.
     """
 
     kind: Literal["external"]
@@ -88,15 +88,15 @@ def _mentions_port(words: tuple[str, ...]) -> bool:
 
 
 class GenerativeRuntime(Section):
-    """A language model, run by the worker itself with llama.cpp (extra `generative`).
+    """A language model in the worker itself, with llama.cpp (extra `generative`).
 
     Attributes:
-        context_tokens: Of one request: prompt and answer. Each slot keeps memory for so many.
-        slots: Requests that are decoded at a time. None: the segment's batch size, which the
-            planner chooses.
-        max_tokens: Generated for a request that does not say how many.
-        chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
-        resource: "package/file" of an installed Python package, in `file`'s stead.
+        context_tokens: Maximum tokens of prompt and answer; each slot reserves memory for them.
+        slots: Requests that are decoded at the same time. None: the segment's batch size, which
+            the planner chooses.
+        max_tokens: Default of the tokens generated for a request.
+        chat: Whether prompts are put into the model's chat template as a user's message.
+        resource: "package/file" of an installed Python package, instead of `file`.
     """
 
     kind: Literal["generative"]
@@ -111,14 +111,14 @@ Runtime = Annotated[OnnxRuntime | ExternalRuntime | GenerativeRuntime, Field(dis
 
 
 class Stage(Section):
-    """One part of a network that runs as a pipeline; a file's name alone stands for one, too.
+    """One stage of a pipeline; a file name alone is a stage, too.
 
     Attributes:
-        file: ONNX file. What it takes are outputs of the stages before it or inputs of the request,
-            by their names; the last stage gives what the whole network gives.
-        share: Of the whole network's arithmetic and memory; only ratios among the stages matter.
-        profile: How fast it runs, and how much it draws. None: its share of the variant's.
-        transfer_s: From its answer until the next stage's worker has it, s.
+        file: ONNX file. Its inputs are outputs of earlier stages or inputs of the request, by name;
+            the outputs of the last stage are those of the whole network.
+        share: Share of the network's arithmetic and memory; only ratios among stages matter.
+        profile: Latency and power. None: its share of the variant's.
+        transfer_s: Time from its answer until the next stage's worker has it, s.
         clock_sensitivity: How its latency follows the SM clock, 0..1. None: as the variant's.
     """
 
@@ -138,17 +138,16 @@ class Variant(Section):
     """One trained network for a model's task.
 
     Attributes:
-        file: ONNX file; GGUF where it generates; with an external runtime, whatever "{file}" stands
-            for there, if anything.
-        stages: Of a pipeline, in `file`'s stead: each runs on slices of its own, and the answer of
-            one is the request of the next.
+        file: ONNX file; GGUF for a generative model; with an external runtime, the value of
+            "{file}", if any.
+        stages: Stages of a pipeline, instead of `file`: each runs on its own slices, and the
+            output of one is the request of the next.
         accuracy: Measured accuracy, in the model's unit, > 0.
-        profile: How fast it runs, and how much it draws, on which slice; the whole of it, where it
-            is a pipeline.
-        load_s: Time a worker takes to load it, s; what InfAdapter's loading cost counts.
+        profile: Latency and power by slice, of all stages together.
+        load_s: Time that a worker takes to load it, s; InfAdapter's loading cost.
         clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
             proportion): mu-Serve's weight of the variant in the clock loop.
-        runtime: Who runs it.
+        runtime: Runtime that executes it.
     """
 
     file: Path = Path()
@@ -169,7 +168,7 @@ class Variant(Section):
         return self
 
     def sensitivity(self, stage: int) -> float:
-        """Return how the latency of one stage follows the SM clock; in one piece: of all."""
+        """Return how the latency of a stage follows the SM clock."""
         own = self.stages[stage].clock_sensitivity if self.stages else None
         return self.clock_sensitivity if own is None else own
 
@@ -177,12 +176,12 @@ class Variant(Section):
     def _whole_pipeline(self) -> Variant:
         if not self.stages:
             return self
-        if len(self.stages) < _FEWEST_STAGES:
+        if len(self.stages) < _MIN_STAGES:
             raise ValueError("stages: a pipeline has two or more; give one network as file")
         if self.file != Path() or not isinstance(self.runtime, OnnxRuntime):
             raise ValueError("stages: a pipeline has no file of its own, and its runtime is onnx")
         if isinstance(self.profile, TableProfile) and not all(s.profile for s in self.stages):
-            raise ValueError("stages: give each its profile; a measured table cannot be shared out")
+            raise ValueError("stages: give each its profile; a measured table cannot be divided")
         return self
 
 
@@ -206,35 +205,35 @@ InstanceChoice = Literal[
 
 
 THRESHOLDS = (0.5, 2.0)
-"""Least and most of CARBONDIS' CIT."""
+"""Bounds of CARBONDIS' CIT."""
 
 Threshold = Annotated[float, Field(ge=THRESHOLDS[0], le=THRESHOLDS[1])]
 
 
 class Model(Section):
-    """What clients name in `model_name`.
+    """A model, which clients name in `model_name`.
 
     Attributes:
         slo: Latency objective.
         accuracy_unit: For example "top-1".
-        demand_rps: Load to provide for before any is seen, and never less than, req/s.
-        discipline: Who is served first: "fcfs" (first come), "edf" (earliest deadline),
+        demand_rps: Initial and minimum planned load, req/s.
+        discipline: Order of requests: "fcfs" (first come), "edf" (earliest deadline),
             "priority" (lowest `priority` parameter, then first come) or "ssjf" (short answers
-            somewhat earlier, as the predictor foretells them; without a predictor as "fcfs").
-        overtaking_s: Under "ssjf": nobody is served before who came more than this earlier, s.
+            somewhat earlier, by predicted length; without a predictor as "fcfs").
+        overtaking_s: For "ssjf": no request overtakes one that arrived more than this earlier, s.
             None: ten times the objective's latency.
-        instance_choice: Who serves: by "shares" (smooth weighted round robin), "idle_longest"
-            (CLOVER), "least_expected_completion", or, where GPUs differ: "carbondis",
-            "carbon_aware" (least carbon in time), "highperf" or "lowenergy".
-        intensity_threshold: Of "carbondis" (its CIT): carbon intensity over its average above which
-            requests that a low-end GPU could answer in time go to a high-end one as well.
-        max_queue: Requests that may wait; more are refused.
-        max_queue_mib: Their bodies' size, MiB; more are refused.
-        default_deadline_s: Time for requests that bring no deadline, s: with the objective's
-            latency here, nobody is served late. None: `router.default_timeout_s`.
-        hedge_after_s: A request that has no answer by then is given to a second worker too, where
-            one has nothing else to do, s. None: never.
-        variants: By name.
+        instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
+            "idle_longest" (CLOVER), "least_expected_completion", or, for different GPUs:
+            "carbondis", "carbon_aware" (least carbon in time), "highperf" or "lowenergy".
+        intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
+            requests that a low-end GPU could answer in time may go to a high-end one.
+        max_queue: Maximum waiting requests; further ones are refused.
+        max_queue_mib: Maximum size of their bodies, MiB; further ones are refused.
+        default_deadline_s: Deadline of requests without one, s: with the objective's latency, no
+            request is served late. None: `router.default_timeout_s`.
+        hedge_after_s: Time after which an unanswered request is also sent to a second, idle
+            worker, s. None: never.
+        variants: Variants by name.
     """
 
     slo: Slo

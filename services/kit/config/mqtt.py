@@ -27,8 +27,8 @@ class MqttTls(Section):
     """Encrypts the connection; the broker's name must be its certificate's.
 
     Attributes:
-        ca_file: Authorities that may vouch for the broker, PEM. None: the machine's.
-        certificate_file, key_file: What this side shows, PEM. None: nothing.
+        ca_file: Authorities of the broker's certificate, PEM. None: the machine's.
+        certificate_file, key_file: Certificate of the services, PEM. None: none.
     """
 
     ca_file: Path | None = None
@@ -46,8 +46,8 @@ class PowerMeters(Section):
     """Meters of nodes' wall power, from which PUE is measured instead of assumed.
 
     Attributes:
-        window_s: Wall and device energy are compared over the last so many seconds.
-        stale_after_s: A meter that was silent for longer measures no more, s.
+        window_s: Window over which wall and device energy are compared, s.
+        stale_after_s: Time without a message after which a meter is ignored, s.
     """
 
     window_s: Annotated[float, Field(ge=10)] = 300.0
@@ -59,15 +59,14 @@ class Mqtt(Section):
 
     Attributes:
         broker: "host:port".
-        tls: How the connection is encrypted; None: it is not.
-        username: Empty: none is asked for.
-        password_file: File that holds the password, and nothing else. Read at each connection.
+        tls: Encryption of the connection; None: plaintext.
+        username: User name; empty: none.
+        password_file: File that contains only the password, read at each connection.
         client_id: Services connect as "<client_id>-<service>"; two deployments at one broker need
             two, and two prefixes.
-        prefix: First level, or levels, of all topics.
-        keepalive_s: A connection on which nothing was heard for about so long is dead, s.
-        refresh_s: How often intensities are told again where they do not change, so that their
-            age can be seen to grow, s.
+        prefix: First levels of all topics.
+        keepalive_s: Time without a message after which a connection is dead, s.
+        refresh_s: Interval in which unchanged intensities are published again with their age, s.
         power: Meters of the nodes.
     """
 
@@ -84,5 +83,5 @@ class Mqtt(Section):
     @model_validator(mode="after")
     def _password_has_a_user(self) -> Mqtt:
         if self.password_file is not None and not self.username:
-            raise ValueError("password_file: needs username too")
+            raise ValueError("password_file: needs username, too")
         return self

@@ -21,19 +21,19 @@ CoreId = Annotated[int, Field(ge=0)]
 
 
 def _yaml_off(value: object) -> object:
-    """To YAML 1.1, off without quotes is false."""
+    """Return "off" for false: YAML 1.1 reads unquoted off as false."""
     return "off" if value is False else value
 
 
 class Workers(Section):
-    """What a node's worker processes may take and do before they are started again, or given up.
+    """Limits of a node's worker processes.
 
     Attributes:
         load_timeout_s: Time from a worker's start to its first answer, s.
-        memory_limit_mib: Resident memory of a worker, with what it starts, MiB. None: no bound.
-        max_failures: Failures within `failure_window_s` after which a worker is not started again
-            until a new plan, or an operator, asks for its segment.
-        failure_window_s: How long a failure counts, s.
+        memory_limit_mib: Resident memory of a worker and its children, MiB. None: no limit.
+        max_failures: Failures within `failure_window_s` after which a worker is not restarted until
+            a new plan or an operator requests its segment.
+        failure_window_s: Time for which a failure counts, s.
     """
 
     load_timeout_s: Positive = 60.0
@@ -46,9 +46,9 @@ class Mps(Section):
     """CUDA MPS: lets several processes compute on one slice at the same time.
 
     Attributes:
-        control_binary: NVIDIA's control program, by path or by name.
-        check_interval_s: How often a control daemon is asked whether it lives, s.
-        timeout_s: Time a control daemon has to answer, s.
+        control_binary: NVIDIA's control program, path or name.
+        check_interval_s: Interval of the health checks of a control daemon, s.
+        timeout_s: Timeout of a control daemon's answer, s.
     """
 
     control_binary: Path = Path("nvidia-cuda-mps-control")
@@ -63,8 +63,8 @@ class Cpu(Section):
     `idle_w` and `core_w` for every busy core, and labelled so.
 
     Attributes:
-        cores: How many, the first that the agent may run on; or which, by number.
-        idle_w: Power with nothing running, W. None: 0.74 W per core, an assumption for servers.
+        cores: Number of cores, or the numbers of the cores.
+        idle_w: Idle power, W. None: 0.74 W per core, an assumption for servers.
         core_w: Power that a busy core adds, W; its default is an assumption, too.
     """
 
@@ -80,33 +80,31 @@ class Cpu(Section):
 
 
 class Node(Endpoint):
-    """A machine with GPUs, or with cores to serve on, and the agent on it.
+    """A machine with GPUs, or with CPU cores that serve, and its agent.
 
     Attributes:
-        listen: Where the agent listens.
+        listen: Address of the agent.
         zone: Electricity zone, a key of carbon.zones.
         simulated: GPU types to simulate, for example ["a100-40gb", "a100-40gb"]. None: real GPUs.
         cpu: Offer cores instead of GPUs; for both, describe two nodes.
-        gpus: UUIDs the agent may touch. None: all of the node's.
-        control: The agent may change the node: slices, segments, clocks. None: yes where GPUs are
-            simulated, and of cores; of real GPUs it reads inventory and energy only
-            (docs/rights.md).
+        gpus: UUIDs of the GPUs that the agent manages. None: all of the node's.
+        control: Whether the agent may change slices, segments and clocks. None: yes for simulated
+            GPUs and cores; of real GPUs it only reads inventory and energy (docs/rights.md).
         pue: Power usage effectiveness: wall energy per device energy.
         state_dir: Journal, meters and (simulated) hardware state.
-        worker_host: Address workers bind and routers dial.
-        allow_mig_mode: The agent may enable MIG mode on an idle GPU.
-        allow_clocks: The agent may hold SM clocks (simulated GPUs: it always may).
-        clock_loop: "miad": the agent lowers SM clocks for as long as requests stay in time, below
-            what the plan says; it must be allowed to hold clocks. "off": plans alone set clocks.
-        clock_floor: Least clock of that loop over a GPU's highest. From a half, one doubling
-            reaches the top. The loop keeps above the clock at which work takes the least energy
-            anyway.
-        orphan_timeout_s: Workers end themselves when no agent looked after them for so long, s.
-        workers: Bounds of worker processes.
-        idle_share: How agents tell idle energy by segment, beside their active energy: "by_slice":
-            by the SMs that a segment's slice holds; "by_busy": by activity; "none": not at all.
-        mps: How several processes share a slice. None: CUDA MPS as it comes with the driver, for
-            real GPUs; simulated ones share without.
+        worker_host: Address that workers bind and routers connect to.
+        allow_mig_mode: Whether the agent may enable MIG mode on an idle GPU.
+        allow_clocks: Whether the agent may lock SM clocks (always for simulated GPUs).
+        clock_loop: "miad": the agent lowers SM clocks below the plan's while requests meet the
+            SLO; it must be allowed to lock clocks. "off": only plans set clocks.
+        clock_floor: Minimum clock of that loop over a GPU's highest. From a half, one doubling
+            reaches the top. The loop stays above the clock of the least energy in any case.
+        orphan_timeout_s: Time without an agent after which workers end themselves, s.
+        workers: Limits of worker processes.
+        idle_share: How idle energy is reported by segment, beside active energy: "by_slice": by
+            the SMs of its slice; "by_busy": by activity; "none": not at all.
+        mps: How several processes share a slice. None: CUDA MPS of the driver on real GPUs;
+            simulated ones need none.
     """
 
     listen: Address = "127.0.0.1:8463"
@@ -136,7 +134,7 @@ class Node(Endpoint):
 
     @property
     def may_hold_clocks(self) -> bool:
-        """Whether the agent may hold SM clocks."""
+        """Whether the agent may lock SM clocks."""
         return self.controlled and (self.simulated is not None or self.allow_clocks)
 
     @model_validator(mode="after")
@@ -148,10 +146,10 @@ class Node(Endpoint):
         return self
 
     @model_validator(mode="after")
-    def _loop_may_hold_clocks(self) -> Node:
+    def _loop_may_lock_clocks(self) -> Node:
         if self.clock_loop != "off" and not self.may_hold_clocks:
             raise ValueError(
-                f"clock_loop: {self.clock_loop!r} holds clocks; the agent of real GPUs may where "
-                "control and allow_clocks are true"
+                f"clock_loop: {self.clock_loop!r} locks clocks, which on real GPUs needs control "
+                "and allow_clocks"
             )
         return self

@@ -1,4 +1,4 @@
-"""What a good plan is, and how it is looked for."""
+"""Objective of plans, and settings of the planner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from services.kit.config.section import (
 
 
 def _no_other_url(value: object) -> object:
-    """A URL that we do not speak to would else pass for the path of a file."""
+    """Refuse URLs of other databases, which would be taken for file paths."""
     if isinstance(value, str) and "://" in value and not re.match(_DATABASE_URL, value):
         raise ValueError("must be a file, or a URL that begins with postgresql:// or sqlite://")
     return value
@@ -82,24 +82,24 @@ class InfAdapter(Section):
 
 
 class Objective(Section):
-    """What a good plan is (CLOVER Eq. 1-3, unless `goals` say otherwise).
+    """Objective of plans (CLOVER Eq. 1-3, unless `goals` say otherwise).
 
     Attributes:
-        goals: What counts, and how much.
-        infadapter: Weights inside the goal of that name.
+        goals: Weights of the goals.
+        infadapter: Weights within the goal of that name.
         carbon_weight: CLOVER's lambda, 0 (accuracy only) .. 1 (carbon only).
         baseline_intensity_gco2e_per_kwh: Intensity in C_base; the reference that makes carbon
             differences relative. It scales the objective, not the set of plans.
-        accuracy_floor: Least mean accuracy of a model relative to its best variant, 0..1.
-        latency_share: theta: a segment's batch latency may take this share of the SLO; the rest is
-            for waiting (ParvaGPU section IV-A uses 0.5).
-        max_utilisation: rho: share of a segment's throughput that a plan may use.
-        switch_price: Objective points that replacing a segment costs, per segment and GPU. Paid
-            once, for points that last: the plan must gain them for one hour of grid time to be
-            worth the change. A plan without a horizon takes it that the next hour is like now.
-        layout_price: Objective points that creating or destroying a slice costs, per slice and
-            GPU; paid like `switch_price`.
-        park_idle_gpus: Count idle power only of GPUs that serve (consolidation); otherwise all.
+        accuracy_floor: Minimum mean accuracy of a model relative to its best variant, 0..1.
+        latency_share: theta: maximum batch latency as a share of the SLO; the rest is for waiting
+            (ParvaGPU section IV-A uses 0.5).
+        max_utilisation: rho: maximum used share of a segment's throughput.
+        switch_price: Price of replacing a segment in objective points, per segment and GPU. A
+            change must gain its price within one hour of grid time. A plan without a horizon
+            assumes that the next hour is like the present.
+        layout_price: Price of creating or destroying a slice in objective points, per slice and
+            GPU, as `switch_price`.
+        park_idle_gpus: Whether only GPUs that serve count with their idle power (consolidation).
     """
 
     goals: Goals = Goals()
@@ -115,15 +115,14 @@ class Objective(Section):
 
 
 class Triggers(Section):
-    """When to plan anew.
+    """When to re-plan.
 
     Attributes:
         intensity_change: Relative change of a zone's intensity since the last plan (CLOVER: 5 %).
-        intensity_dwell_s: How long an intensity must have been so different without a break, s of
-            grid time (`carbon.replay.speedup`). In between it may jump to and fro: noise is no
-            cause to plan. 0: each change counts at once.
+        intensity_dwell_s: Time for which the intensity must differ without a break, s of grid time
+            (`carbon.replay.speedup`), so that noise causes no plan. 0: each change counts.
         demand_change: Relative change of a model's demand since the last plan.
-        min_interval_s: Least time between plans, s. Changes meanwhile are taken together.
+        min_interval_s: Minimum time between plans, s; changes in between are combined.
         settle_s: Time to wait for nodes before the first plan, s.
     """
 
@@ -135,14 +134,14 @@ class Triggers(Section):
 
 
 class Horizon(Section):
-    """How far ahead a plan looks (receding horizon).
+    """Receding horizon of a plan.
 
-    In grid time, which replayed sources run faster than clocks: with a speedup of 1440, an hour
-    of horizon passes in 2.5 s.
+    In grid time, which is faster than real time for replayed sources: with a speedup of 1440, an
+    hour of horizon passes in 2.5 s.
 
     Attributes:
-        length_s: 0: the present carbon intensity alone; at most 48 h.
-        step_s: Length of one period, s.
+        length_s: Length of the horizon, at most 48 h, s; 0: the present carbon intensity alone.
+        step_s: Duration of one period, s.
     """
 
     length_s: Annotated[float, Field(ge=0, le=172_800)] = 0.0
@@ -150,11 +149,11 @@ class Horizon(Section):
 
 
 class LoadForecast(Section):
-    """What load to provide for.
+    """Forecast of the load that plans are made for.
 
     Attributes:
-        interval_s: The forecast is of the busiest second within the next interval, s.
-        coverage: Share of intervals whose busiest second must not exceed what is provided for.
+        interval_s: Interval whose busiest second is forecast, s.
+        coverage: Share of intervals whose busiest second must not exceed the planned load.
     """
 
     interval_s: Annotated[float, Field(ge=1)] = 60.0
@@ -162,15 +161,15 @@ class LoadForecast(Section):
 
 
 class Online(Section):
-    """Search by trying, for profiles that are unknown or stale (CLOVER, SC'23, section 4.2).
+    """Online search, for unknown or stale profiles (CLOVER, SC'23, section 4.2).
 
-    With the strategies that search (annealing, random): a configuration serves for a while, is
-    measured and corrects the profiles, then the next; the best one stays. What was learned is kept
-    for later searches; other strategies, dry runs and explanations go by the profiles.
+    With a search strategy (annealing, random), each configuration serves for a while, and its
+    measurements correct the profiles; the best one stays. The corrections are kept for later
+    searches; other strategies, dry runs and explanations use the profiles.
 
     Attributes:
-        enabled: Search so.
-        evaluate_s: How long each configuration serves, s. The first tenth is not measured: there
+        enabled: Whether to search online.
+        evaluate_s: Time that each configuration serves, s. The first tenth is not measured, while
             the queues of the rollout empty.
     """
 
@@ -182,22 +181,22 @@ class Planner(Endpoint):
     """The planner service.
 
     Attributes:
-        database: Of plans, inputs, reasons and outcomes: an SQLite file, or the URL of a database
+        database: Database of plans, inputs, reasons and outcomes: an SQLite file, or a URL
             ("postgresql://user@host/name"; a password belongs in PGPASSWORD or ~/.pgpass).
-        strategy: Who decides; `cinquefoil plan strategies` explains them.
-        online: Search by trying, for profiles that are unknown or stale.
-        horizon: How far ahead a plan looks.
-        load_forecast: What load to provide for.
+        strategy: Name of the strategy; `cinquefoil plan strategies` explains them.
+        online: Online search, for unknown or stale profiles.
+        horizon: Receding horizon of a plan.
+        load_forecast: Forecast of the load that plans are made for.
         batch_sizes: Batch sizes considered.
-        max_processes: Most worker processes per segment.
+        max_processes: Maximum worker processes per segment.
         clock_ratios: SM clocks considered, as shares of a GPU's highest. Locking clocks takes
             privileges on the node.
-        placement: Where segments go on slices that are alike: "least_change": wherever least
-            changes; "power_aware": also, what is new goes beside what follows the SM clock alike
-            (`variants.<v>.clock_sensitivity`), so that more of the GPUs' clocks may drop.
-        time_limit_s: Longest a strategy may think, s.
-        accounting: What is counted of energy and carbon, and how long it is kept.
-        seed: For strategies that draw numbers.
+        placement: Placement of segments on equal slices: "least_change": with the fewest changes;
+            "power_aware": also, new segments are placed beside others with a similar
+            `variants.<v>.clock_sensitivity`, so that more GPUs' clocks may drop.
+        time_limit_s: Time limit of a strategy, s.
+        accounting: Account of energy and carbon.
+        seed: Seed of random strategies.
     """
 
     listen: Address = "127.0.0.1:8462"

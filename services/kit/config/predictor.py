@@ -1,4 +1,4 @@
-"""Foretelling the length of generated answers."""
+"""Predicting the length of generated answers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from services.kit.config.section import Address, Endpoint, Positive, Section
 
 
 class PromptCache(Section):
-    """What the predictor remembers of prompts that were answered: hashes, vectors, lengths.
+    """The predictor's cache of answered prompts: hashes, vectors, lengths.
 
     Attributes:
-        similarity: Least cosine of two prompts' vectors for one to tell the other's length.
-        max_entries: Most prompts of one model; the longest unused go first.
-        max_mib: Most memory of all models' prompts together, MiB.
-        max_unused_s: Time after which a prompt that nobody asks about is forgotten, s.
-        persist: Keep them over restarts.
-        file: Where; only its owner may read it.
+        similarity: Minimum cosine of two prompts' vectors for one to predict the other's length.
+        max_entries: Maximum prompts of one model; the least recently used are evicted first.
+        max_mib: Maximum memory of all models' prompts together, MiB.
+        max_unused_s: Time after which an unused prompt is deleted, s.
+        persist: Whether to keep the cache over restarts.
+        file: File of the cache; only its owner may read it.
     """
 
     similarity: Annotated[float, Field(gt=0, le=1)] = 0.8
@@ -35,10 +35,10 @@ class Predictor(Endpoint):
 
     Attributes:
         model: File that `cinquefoil predictor train` wrote. None: the one that ships.
-        cache: What is remembered of prompts.
-        threads: Cores to compute on.
-        max_waiting: Prompts that may wait for a core; more are answered from the prior.
-        max_prompt_kib: Larger prompts are answered from the prior, KiB.
+        cache: Cache of prompts.
+        threads: Number of computing threads.
+        max_waiting: Prompts that may wait for a thread; further ones get the prior.
+        max_prompt_kib: Size above which prompts get the prior, KiB.
     """
 
     listen: Address = "127.0.0.1:8465"

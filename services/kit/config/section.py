@@ -1,4 +1,4 @@
-"""What every section of the file is made of."""
+"""Base types of the sections."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Tls(Section):
 
 
 class Endpoint(Section):
-    """Where a service listens, and where others find it.
+    """Addresses of a service.
 
     Attributes:
-        listen: "host:port" to bind. Loopback unless told otherwise.
-        address: "host:port" that others dial; `listen` where empty.
+        listen: "host:port" to bind; loopback by default.
+        address: "host:port" that others connect to; empty: `listen`.
         metrics: "host:port" of the Prometheus endpoint; empty: none.
     """
 
@@ -54,5 +54,5 @@ class Endpoint(Section):
 
     @property
     def dial(self) -> str:
-        """Where others dial this service."""
+        """Address that others connect to."""
         return self.address or self.listen

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a file, in the words of the file: its keys, not Python's types."""
+"""Messages for pydantic's errors in terms of the file: its keys, not Python's types."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SHAPES: Final = {
     "mapping_type": "must be a mapping, key: value",
     "model_type": "must be a mapping, key: value",
     "model_attributes_type": "must be a mapping, key: value",
-    "string_type": "must be a text; put it into quotes",
+    "string_type": "must be text; put it into quotes",
 }
 
 
 def worded(item: ErrorDetails, schema: Schema) -> tuple[Loc, str]:
-    """Return where a mistake is, and what is wrong and allowed there.
+    """Return the location of a mistake, and what is wrong and allowed there.
 
     Args:
-        item: One of pydantic's.
-        schema: JSON schema of what was read; it tells keys from pydantic's names of alternatives.
+        item: An error of pydantic's.
+        schema: JSON schema of the model; it separates keys from pydantic's names of alternatives.
     """
     if item["type"] == "extra_forbidden":
         loc, found = _walked(item["loc"][:-1], schema)

@@ -1,4 +1,4 @@
-"""Zones, and where their carbon intensity comes from."""
+"""Zones and their sources of carbon intensity."""
 
 from __future__ import annotations
 
@@ -60,14 +60,13 @@ class Zone(Section):
     """An electricity grid area.
 
     Attributes:
-        source: Where its intensity comes from; a list: the first, what stands in for it, and so
-            on. A static source at the end of a list is what is assumed once nobody has known
-            anything for `hold_s`.
-        signal: What the numbers mean. Average, marginal and percentile are never mixed.
+        source: Source of its intensity, or a list of sources with fallbacks. A static source at
+            the end of a list is assumed when the others have been silent for `hold_s`.
+        signal: Signal of the values. Average, marginal and percentile are never mixed.
         average_window_s: Window of the average carbon intensity (ACI), s.
-        hold_s: How long the last known value stands when all sources are silent and the list ends
-            with a static one, s. Without one it stands for ever, and its age grows.
-        provider_forecast: Tell the provider's own forecast, where it gives one; else ours.
+        hold_s: Time for which the last value holds when all sources are silent and the list ends
+            with a static one, s. Without one it holds for ever, and its age grows.
+        provider_forecast: Whether to use the provider's own forecast, where it has one.
     """
 
     source: Sources
@@ -78,12 +77,12 @@ class Zone(Section):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Its sources, the first first."""
+        """Its sources in order of preference."""
         return self.source if isinstance(self.source, tuple) else (self.source,)
 
     @property
     def live(self) -> bool:
-        """Whether a provider is asked while the service runs."""
+        """Whether it has a live source."""
         return any(isinstance(source, LiveSource) for source in self.sources)
 
     @model_validator(mode="after")
@@ -98,12 +97,12 @@ class Zone(Section):
         return self
 
     @model_validator(mode="after")
-    def _each_link_may_be_asked(self) -> Zone:
+    def _fallbacks_are_reachable(self) -> Zone:
         silent = [each for each in self.sources[:-1] if not isinstance(each, LiveSource)]
         if silent:
             raise ValueError(
-                f"source: {silent[0].kind} always has a value, so that what follows it would never "
-                "be asked; it must be the last"
+                f"source: {silent[0].kind} always has a value, so that no source after it would "
+                "ever be used; it must be the last"
             )
         return self
 
@@ -112,7 +111,7 @@ class Replay(Section):
     """Grid time for replayed sources.
 
     Attributes:
-        start: First instant, UTC. None: now (synthetic) or the trace's beginning.
+        start: First instant, UTC. None: now (synthetic) or the start of the trace.
         speedup: Grid seconds per second. 1440: a day in a minute.
     """
 
@@ -126,7 +125,7 @@ class Carbon(Endpoint):
     Attributes:
         zones: Electricity grid areas, by name.
         replay: Grid time, where no zone has a live source.
-        cache_dir: What live sources said is kept here, so that a restart needs to ask nobody.
+        cache_dir: Folder for the values of live sources, so that a restart needs no requests.
     """
 
     listen: Address = "127.0.0.1:8461"
@@ -139,7 +138,7 @@ class Carbon(Endpoint):
         live = sorted(name for name, zone in self.zones.items() if zone.live)
         if live and (self.replay.start is not None or self.replay.speedup != 1):
             raise ValueError(
-                f"replay: zone {live[0]} is asked for live, and live values are of the present: "
+                f"replay: zone {live[0]} is live, and live values are of the present: "
                 "leave replay.start and replay.speedup out"
             )
         return self

@@ -1,4 +1,4 @@
-"""A broker as services use it: what they want kept there, and what they want to hear."""
+"""MQTT: a service's connection to the broker, and payloads."""
 
 from services.kit.mqtt.connection import BrokerConnection
 from services.kit.mqtt.payload import Message, Refused

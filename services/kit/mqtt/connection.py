@@ -21,7 +21,7 @@ from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.config.mqtt import Mqtt, MqttTls
 from services.kit.mqtt import metrics
-from services.kit.mqtt.payload import LONGEST_BYTES, Message, Refused, to_json
+from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
 from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
 from services.kit.telemetry import logs
@@ -116,7 +116,7 @@ class BrokerConnection:
     def _client(self, secrets: _Secrets) -> aiomqtt.Client:
         host, port = split_address(self._settings.broker)
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call] # paho's
-        properties.MaximumPacketSize = 2 * LONGEST_BYTES  # the broker drops what is longer
+        properties.MaximumPacketSize = 2 * MAX_BYTES  # the broker drops what is longer
         return aiomqtt.Client(
             host,
             port,

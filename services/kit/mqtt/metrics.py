@@ -1,4 +1,4 @@
-"""What Prometheus sees of MQTT."""
+"""Metrics of MQTT."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from prometheus_client import Counter, Gauge
 
 CONNECTED = Gauge("cinquefoil_mqtt_connected", "1: connected to the broker.", ["service"])
 PUBLISHED = Counter(
-    "cinquefoil_mqtt_published", "Messages that the broker has acknowledged.", ["service"]
+    "cinquefoil_mqtt_published", "Messages acknowledged by the broker.", ["service"]
 )
-RECEIVED = Counter("cinquefoil_mqtt_received", "Messages taken in.", ["service", "topic"])
+RECEIVED = Counter(
+    "cinquefoil_mqtt_received", "Messages received and used, by topic.", ["service", "topic"]
+)
 REFUSED = Counter(
     "cinquefoil_mqtt_refused",
-    "Messages that could not be used; the log has the reason of the first since connecting.",
+    "Messages that could not be used, by topic; the log has the reason of the first.",
     ["service", "topic"],
 )

@@ -1,4 +1,4 @@
-"""What is said over MQTT: JSON with a schema version, or a bare number."""
+"""MQTT payloads: JSON with a schema version, or a bare number."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 SCHEMA: Final = 1
-"""Version of all payloads; raised when a field changes its meaning, not when one is added."""
+"""Version of all payloads; increased when a field changes its meaning, not when one is added."""
 
-LONGEST_BYTES: Final = 65_536
-"""Longest payload that is taken in; the longest that is sent is far shorter."""
+MAX_BYTES: Final = 65_536
+"""Maximum size of a received payload; sent ones are far shorter."""
 
 
 class Refused(ValueError):
-    """A payload that cannot be used, and why."""
+    """A payload cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as it came.
+    """A received message.
 
     Attributes:
         payload: Its bytes.
-        retained: The broker had kept it: it may be of any age.
+        retained: Whether the broker had retained it: it may be of any age.
     """
 
     payload: bytes
@@ -36,20 +36,20 @@ def to_json(record: Mapping[str, Any]) -> bytes:
     """Return a record as a payload, its schema version first.
 
     Raises:
-        ValueError: It holds a number that JSON has not: infinity, or none.
+        ValueError: It has a number that JSON lacks: infinity or NaN.
     """
     versioned = {"schema": SCHEMA, **record}
     return json.dumps(versioned, allow_nan=False, separators=(",", ":")).encode()
 
 
 def from_json(payload: bytes) -> Mapping[str, Any] | float:
-    """Return the object, or the bare number, that a payload holds.
+    """Return the object or the bare number of a payload.
 
     Raises:
-        Refused: It is too long, is neither, or is of another schema.
+        Refused: The payload is too long, is neither, or has another schema.
     """
-    if len(payload) > LONGEST_BYTES:
-        raise Refused(f"{len(payload)} bytes; at most {LONGEST_BYTES} are taken")
+    if len(payload) > MAX_BYTES:
+        raise Refused(f"{len(payload)} bytes; at most {MAX_BYTES} are accepted")
     try:
         found = json.loads(payload.decode(), parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -66,7 +66,7 @@ def number(record: Mapping[str, Any], key: str) -> float:
     """Return a required number of an object.
 
     Raises:
-        Refused: It is missing, or no finite number.
+        Refused: The number is missing or not finite.
     """
     if key not in record:
         raise Refused(f"{key} is required")
@@ -85,7 +85,7 @@ def _number(value: object, name: str) -> float:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _short(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Writes into a model what a run told about its tensors, so that it can be taken apart."""
+"""Annotates a model with the types and shapes of its tensors, so that it can be split."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from onnx import helper
 from services.kit.operators.core.graph import Graph, Tensor
 
 _FIRST_IR_WITH_INNER_WEIGHTS: Final = 4
-"""Before it, a weight had to be an input too, and could be overridden by a request."""
+"""Before it, weights had to be inputs, too, and requests could override them."""
 
 
 def described(model: onnx.ModelProto, graph: Graph, names: Iterable[str]) -> onnx.ModelProto:
     """Return a model with datatypes and sizes of inner tensors.
 
     Args:
-        model: What was read as `graph`; it is not changed.
-        graph: Knows them.
-        names: The tensors; the model's own inputs and outputs stay as they are described.
+        model: The model of `graph`; not changed.
+        graph: Types and shapes of the tensors.
+        names: Names of the tensors; those of the model's inputs and outputs are skipped.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -42,7 +42,7 @@ def _value(tensor: Tensor) -> onnx.ValueInfoProto:
 
 
 def _sizes(tensor: Tensor) -> list[int | str]:
-    """Return the sizes; those that are free have names, the batch everywhere the same."""
+    """Return the sizes; free ones have names, the batch the same name everywhere."""
     sizes: list[int | str] = []
     for axis, (size, free) in enumerate(zip(tensor.shape, tensor.free, strict=True)):
         named = "batch" if tensor.batched and not axis else f"{tensor.name}.{axis}"

@@ -17,16 +17,16 @@ from services.kit.operators.random_inputs import Sizes
 from services.kit.operators.shape_trace import Seen, Tracer
 
 _PROBES: Final = (Sizes(2, 7), Sizes(3, 11))
-"""Two runs that differ in every free size tell which sizes of inner tensors are free."""
+"""Two runs that differ in every free size show which sizes of inner tensors are free."""
 
 
 def load(file: Path) -> onnx.ModelProto:
     """Return the model in a file, its operators in an order in which they can run.
 
     Raises:
-        NotFound: There is no such file.
-        InvalidArgument: It holds no ONNX model, or one with branches or loops, or whose operators
-            wait for one another; or files with weights, which it names, cannot be used.
+        NotFound: The file does not exist.
+        InvalidArgument: The file is not an ONNX model, has branches, loops or a cycle, or names
+            files of weights that cannot be used.
     """
     try:
         model = onnx.load(file, load_external_data=False)
@@ -35,16 +35,16 @@ def load(file: Path) -> onnx.ModelProto:
     except OSError as error:
         raise InvalidArgument(f"{file}: {error.strerror}") from error
     except Exception as error:  # protobuf's errors share no base class
-        raise InvalidArgument(f"{file} is no ONNX model: {error}") from error
+        raise InvalidArgument(f"{file} is not an ONNX model: {error}") from error
     if not model.graph.node:
-        raise InvalidArgument(f"{file} is no ONNX model: it has no operators")
+        raise InvalidArgument(f"{file} is not an ONNX model: it has no operators")
     try:
         onnx.load_external_data_for_model(model, str(file.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise InvalidArgument(f"{file}: its weights beside it cannot be read: {error}") from error
+        raise InvalidArgument(f"{file}: its files of weights cannot be read: {error}") from error
     for node in model.graph.node:
         if any(a.type in {a.GRAPH, a.GRAPHS} for a in node.attribute):
-            raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} holds a graph of its own")
+            raise InvalidArgument(f"{file}: {node.op_type} {node.name!r} has a subgraph")
     try:
         _sort(model.graph)
     except nx.NetworkXUnfeasible as error:
@@ -71,11 +71,11 @@ def read(model: onnx.ModelProto, name: str, sizes: Sizes) -> Graph:
 
     Args:
         model: The model.
-        name: What to call it.
-        sizes: What is free in its inputs is that large.
+        name: Name of the graph.
+        sizes: Free sizes of the inputs.
 
     Raises:
-        InvalidArgument: It does not run at these sizes.
+        InvalidArgument: The model does not run at these sizes.
     """
     tracer = Tracer(model)
     traced = tracer.trace(sizes)

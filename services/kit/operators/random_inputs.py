@@ -1,4 +1,4 @@
-"""Inputs drawn at random for a model whose free sizes somebody chose."""
+"""Random inputs for a model, with chosen free sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATATYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a model's free sizes are. Attributes: batch (the first of a tensor), other."""
+    """Free sizes of a model. Attributes: batch (the first of a tensor), other."""
 
     batch: int = 1
     other: int = 16
@@ -35,15 +35,15 @@ class Sizes:
 def drawn(inputs: Sequence[Any], sizes: Sizes, seed: int) -> Mapping[str, Array]:
     """Return an array for each input.
 
-    Floats are normal. Integers are 0 or 1, and 1 first: masks and indices of any table take them.
+    Floats are normal. Integers are 0 or 1, and 1 first: valid masks, and indices of any table.
 
     Args:
         inputs: As ONNX Runtime describes them (`InferenceSession.get_inputs()`).
-        sizes: For what the model leaves free.
-        seed: Draws the values.
+        sizes: Values of the free sizes.
+        seed: Seed of the values.
 
     Raises:
-        InvalidArgument: An input holds strings, or is no tensor.
+        InvalidArgument: An input is not a tensor of numbers.
     """
     rng = np.random.default_rng(seed)
     return {each.name: _array(each, sizes, rng) for each in inputs}
@@ -55,7 +55,7 @@ def batches(inputs: Sequence[Any]) -> bool:
 
 
 def free(inputs: Sequence[Any]) -> bool:
-    """Return whether any size is."""
+    """Return whether any size is free."""
     return any(not _fixed(size) for each in inputs for size in each.shape)
 
 

@@ -1,4 +1,4 @@
-"""Every tensor of a model as it is in one run: what shape inference cannot always tell."""
+"""Types and shapes of a model's tensors from one run, where shape inference may fail."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ class Seen:
 
 
 class Tracer:
-    """A model that tells all its tensors. Blocks; takes the memory of all of them at once.
+    """A model with all its tensors as outputs. Blocks; needs the memory of all of them at once.
 
     Args:
-        model: The model; it is not changed.
+        model: The model; not changed.
 
     Raises:
-        InvalidArgument: ONNX Runtime does not take it.
+        InvalidArgument: ONNX Runtime refuses the model.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        told = onnx.ModelProto()
-        told.CopyFrom(model)
-        del told.graph.output[:]
+        traced = onnx.ModelProto()
+        traced.CopyFrom(model)
+        del traced.graph.output[:]
         self._names = [name for node in model.graph.node for name in node.output if name]
-        told.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._names)
-        self._session = session(told.SerializeToString(), optimised=False)
+        traced.graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._names)
+        self._session = session(traced.SerializeToString(), optimised=False)
         inputs = self._session.get_inputs()
         self.batches, self.free = random_inputs.batches(inputs), random_inputs.free(inputs)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Names of what the model takes, in its order."""
+        """Names of the model's inputs, in order."""
         return tuple(each.name for each in self._session.get_inputs())
 
     def trace(self, sizes: Sizes) -> Mapping[str, Seen | None]:
-        """Run it once; return its tensors by name, and None for what is no tensor.
+        """Run the model once; return its tensors by name, None for other values.
 
         Raises:
-            InvalidArgument: It does not run at these sizes.
+            InvalidArgument: The model does not run at these sizes.
         """
         values = self.values(sizes, self._names)
         return {name: _seen(value) for name, value in values.items()}
 
     def values(self, sizes: Sizes, names: Iterable[str]) -> Mapping[str, Any]:
-        """Run it once; return its inputs, and other tensors that are named.
+        """Run the model once; return its inputs and the named tensors.
 
         Raises:
-            InvalidArgument: It does not run at these sizes.
+            InvalidArgument: The model does not run at these sizes.
         """
         given = random_inputs.drawn(self._session.get_inputs(), sizes, seed=0)
         wanted = [name for name in names if name not in given]
@@ -80,9 +80,9 @@ def session(model: bytes, *, optimised: bool = True, provider: str = "CPUExecuti
     """Return a session on one thread.
 
     Raises:
-        InvalidArgument: ONNX Runtime does not take the model.
+        InvalidArgument: ONNX Runtime refuses the model.
     """
-    ort.disable_telemetry_events()  # what is read here is nobody's business
+    ort.disable_telemetry_events()  # models are private
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4  # errors are raised too

@@ -15,21 +15,21 @@ import uvloop
 _Args = TypeVarTuple("_Args")
 
 _FEW = 4
-"""Wake-ups that are left alone: an idle turn or two is shorter than to sleep and be woken."""
+"""Wake-up bytes that are not removed: idle turns are cheaper than sleeping and waking."""
 
 
 class Loop(uvloop.Loop):
-    """Takes in all of grpc.aio's wake-ups of a turn at once.
+    """Handles all of grpc.aio's wake-ups in one turn.
 
-    A thread of grpc.aio writes a byte for each event, and its reader takes one byte, then every
-    event that is there. Under load most turns find a byte and no event, which takes the router
-    5 to 7 % of its time (docs/measurements/router.md). The bytes of a few events stay.
+    A thread of grpc.aio writes a byte for each event, and its reader reads one byte, then every
+    pending event. Under load most turns find a byte and no event, which takes the router 5 to 7 %
+    of its time (docs/measurements/router.md). The bytes of a few events stay.
 
     Source: PollerCompletionQueue in grpc/src/python/grpcio/grpc/_cython/_cygrpc/aio.
     """
 
     def add_reader(self, fd: Any, callback: Callable[[*_Args], Any], *args: *_Args) -> None:
-        """As asyncio has it."""
+        """Add a reader; see asyncio."""
         reader: Callable[..., Any] = callback
         if isinstance(fd, socket.socket) and _is_grpcs(callback):
             reader = partial(_after_all_but_one, fd.fileno(), callback)
@@ -42,7 +42,7 @@ def _is_grpcs(callback: Callable[..., Any]) -> bool:
 
 
 def _after_all_but_one(fd: int, callback: Callable[..., Any], *args: object) -> None:
-    """Read what is there but for the byte that `callback` reads; events come before their bytes."""
+    """Read all bytes but the one that `callback` reads; events precede their bytes."""
     waiting = int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), "little")
     if waiting > _FEW:
         os.read(fd, waiting - 1)

@@ -1,4 +1,4 @@
-"""How a service process starts, and how it ends."""
+"""Start and end of a service process."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
     """Run one service until SIGTERM or SIGINT; return the exit status.
 
     Args:
-        service: Its name, for logs.
-        run: The service's composition root.
+        service: Name in logs.
+        run: Composition root of the service.
         config: Deployment file; see `services.kit.config.loader.config_path`.
 
     Returns:
-        0 after a drain, 1 where a service says in a sentence why it cannot run, 2 where the
-        deployment file, or one that it names, is wrong, or a library is missing that the
-        environment asks for. A crash raises.
+        0 after a drain; 1 for an error of the service; 2 for a mistake in the deployment file or a
+        file that it names, or for a missing library that the environment requires. A crash raises.
     """
     status = 0
     try:
@@ -41,7 +40,7 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
         sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
         status = 2
     except* ServiceError as failed:
-        logs.get("service").debug("cannot go on", exc_info=failed)
+        logs.get("service").debug("the service failed", exc_info=failed)
         sys.stderr.writelines(f"{service}: {error}\n" for error in _leaves(failed))
         status = 1
     return status
@@ -51,8 +50,8 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     """Run one service of a deployment until SIGTERM or SIGINT.
 
     Raises:
-        ConfigError: A file that the deployment names is wrong.
-        telemetry.NotInstalled: A library is missing that the environment asks for.
+        ConfigError: A file that the deployment names has a mistake.
+        export.NotInstalled: A library that the environment requires is missing.
     """
     logs.configure(service, level=deployment.log_level)
     logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
@@ -62,7 +61,7 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield what a tree of exception groups holds."""
+    """Yield the exceptions in a tree of exception groups."""
     if isinstance(error, BaseExceptionGroup):
         for part in error.exceptions:
             yield from _leaves(part)

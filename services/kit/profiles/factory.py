@@ -1,4 +1,4 @@
-"""From a deployment's profile settings to a profile."""
+"""Creates profiles from the deployment file's settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from services.kit.profiles.table import TableProfile
 
 
 def load_stages(variant: config.Variant) -> tuple[Profile, ...]:
-    """Return the profiles of a variant's stages; (): it is in one piece. Errors: `load_profile`'s.
+    """Return the profiles of a variant's stages; (): no pipeline. Errors: `load_profile`'s.
 
     A stage without a profile of its own has its share of the whole's arithmetic and weights; for
     the items of a batch it is taken to need as much memory as the whole does.
@@ -34,8 +34,8 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
     """Return the profile that `settings` describe; tables are read from disk.
 
     Args:
-        settings: What the deployment says.
-        clock_sensitivity: The variant's, 0..1; a table that was measured tells its own.
+        settings: Settings of the profile.
+        clock_sensitivity: The variant's, 0..1; measured tables have their own.
 
     Raises:
         InvalidArgument: The table cannot be read or lacks a column.

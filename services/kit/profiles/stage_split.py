@@ -1,4 +1,4 @@
-"""How the time of a network divides among the stages of its pipeline."""
+"""Division of a network's latency among the stages of its pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from services.kit.profiles.table import TableProfile
 
 
 def latency_shares(stages: Sequence[Profile]) -> tuple[float, ...]:
-    """Return each stage's share of the time that all take one after another; they sum to 1.
+    """Return each stage's share of the total latency; they sum to 1.
 
     Where all were measured: on what ran for every stage, batch by batch, added up. Otherwise by
     arithmetic, to which the analytic model's times are proportional.
@@ -22,7 +22,7 @@ def latency_shares(stages: Sequence[Profile]) -> tuple[float, ...]:
 
 
 def _measured(tables: Sequence[TableProfile]) -> list[float] | None:
-    """Return each table's latencies of the batches that ran in all, added up; None: no such."""
+    """Return each table's total latency over the batches that all of them have; None: no such."""
     times = [dict(_points(table)) for table in tables]
     common = set.intersection(*(set(each) for each in times))
     return [sum(each[point] for point in common) for each in times] if common else None

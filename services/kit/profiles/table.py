@@ -1,4 +1,4 @@
-"""A measured profile: only what was measured answers.
+"""A measured profile: it has only measured points.
 
 Two formats, CSV or Parquet, one row per measured point:
 
@@ -91,7 +91,7 @@ class TableProfile:
 
     @property
     def method(self) -> Literal["table"]:
-        """The numbers were measured."""
+        """Origin of the numbers: measured."""
         return "table"
 
     def batch(
@@ -128,7 +128,7 @@ class TableProfile:
         )
 
     def _measured(self, shape: SliceShape, batch_size: int, series: Series) -> BatchCost | None:
-        """Return the cost at a clock that was measured."""
+        """Return the cost at a measured clock."""
         _, _, processes, clock_ratio = series
         point = _at(self.points[series], batch_size)
         if point is None or point.latency_s is None:
@@ -142,7 +142,7 @@ class TableProfile:
 
 
 def _slowed(cost: BatchCost, from_ratio: float, to_ratio: float) -> BatchCost:
-    """Return a cost at a lower clock, all of its latency taken to be SM work."""
+    """Return a cost at a lower clock, as if all of its latency were SM work."""
     stretch = time_ratio(to_ratio) / time_ratio(from_ratio)
     power = power_ratio(to_ratio) / power_ratio(from_ratio)
     return BatchCost(cost.latency_s * stretch, cost.energy_j * stretch * power)
@@ -183,7 +183,7 @@ def _clocks(points: Iterable[Series]) -> dict[Place, tuple[float, ...]]:
 
 
 def _check(row: int, series: Series, point: Point) -> None:
-    """Refuse a row of the file that cannot have been measured."""
+    """Check that a row can have been measured."""
     numbers: Mapping[str, object] = {
         "batch size": point.batch_size,
         "processes": series[2],

@@ -40,7 +40,7 @@ def read_table(path: Path) -> pl.DataFrame:
 
 
 def read_measurements(path: Path) -> tuple[Measurement, ...]:
-    """Return what `write_table` wrote.
+    """Return the rows that `write_table` wrote.
 
     Raises:
         InvalidArgument: The file cannot be read, or is no table of ours with every column.
@@ -58,7 +58,7 @@ def read_measurements(path: Path) -> tuple[Measurement, ...]:
 
 
 def read_fingerprint(path: Path) -> Fingerprint | None:
-    """Return the machine that a table was measured on, or None where it does not say.
+    """Return the machine that a table was measured on; None: not recorded.
 
     Raises:
         InvalidArgument: The file cannot be read.
@@ -77,7 +77,7 @@ def read_fingerprint(path: Path) -> Fingerprint | None:
 
 
 def write_table(path: Path, fingerprint: Fingerprint, measurements: Iterable[Measurement]) -> None:
-    """Replace a table as a whole; its folder is made where it is missing.
+    """Replace a table atomically; a missing folder is created.
 
     Args:
         path: CSV, or Parquet where it ends in ".parquet".

@@ -1,7 +1,6 @@
 """gRPC servers and channels the way every service has them."""
 
 from services.kit.rpc.channel import dial
-from services.kit.rpc.deadline import time_left_s
 from services.kit.rpc.server import Serving, serve_until, serving
 
-__all__ = ["Serving", "dial", "serve_until", "serving", "time_left_s"]
+__all__ = ["Serving", "dial", "serve_until", "serving"]

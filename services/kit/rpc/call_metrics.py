@@ -1,7 +1,7 @@
-"""What is known of served calls: counted at once, made into Prometheus metrics when scraped.
+"""Metrics of served calls: counted at once, converted to Prometheus metrics when scraped.
 
-prometheus_client's own counters take a lock and walk their buckets; at thousands of calls a second
-that shows. These cost a bisection and two additions.
+prometheus_client's counters take a lock and walk their buckets, which costs too much at thousands
+of calls a second. These cost a bisection and two additions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class MethodCalls:
     """The calls of one method that have ended.
 
     Attributes:
-        counts: By duration, one per bucket, the unbounded one last.
-        total_s: Their durations added up.
-        statuses: By status word.
+        counts: Calls by duration, one per bucket, the unbounded one last.
+        total_s: Sum of the durations, s.
+        statuses: Calls by status word.
     """
 
     __slots__ = ("counts", "statuses", "total_s")
@@ -48,19 +48,19 @@ class Calls(Collector):
         self._methods: dict[str, MethodCalls] = {}
 
     def of(self, method: str) -> MethodCalls:
-        """Return where a method's calls are counted."""
+        """Return the counts of a method."""
         return self._methods.setdefault(method, MethodCalls())
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics; runs on the scrape's thread, so it copies before it reads."""
         seconds = HistogramMetricFamily(
             "cinquefoil_rpc_server_duration_seconds",
-            "Time from a call's arrival to its end.",
+            "Duration of served calls, by method.",
             labels=["method"],
         )
         ended = CounterMetricFamily(
             "cinquefoil_rpc_server_calls",
-            "Calls that ended, by status.",
+            "Served calls, by method and status.",
             labels=["method", "status"],
         )
         for method, calls in tuple(self._methods.items()):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE_BYTES = 64 * 2**20
 
 DEAD_AFTER_S = 10.0
-"""A peer that vanished without a word (a lost node, a stopped process) is noticed within this."""
+"""Time within which a peer that vanished (a lost node, a stopped process) is detected, s."""
 
 _OPTIONS = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -32,14 +32,14 @@ _OPTIONS = (
 def dial(
     address: str, tls: Tls | None = None, *, dead_after_s: float | None = DEAD_AFTER_S
 ) -> grpc.aio.Channel:
-    """Return a channel to `address` that passes traces on; plaintext unless `tls` is given.
+    """Return a channel to `address` that propagates traces; plaintext unless `tls` is given.
 
     Args:
         address: "host:port".
-        tls: Authority to trust, and the certificate to show where the server asks for one.
-        dead_after_s: Time in which a peer must show life while a call is open, s, >= 2: our
-            servers take a ping a second. Then its calls end with UNAVAILABLE. None: a server that
-            is not ours, and may take pings for an attack; it is never asked.
+        tls: Authority to trust, and the client certificate, if the server requires one.
+        dead_after_s: Time after which calls to a silent peer end with UNAVAILABLE, s, >= 2: our
+            servers accept a ping a second. None: no pings, for other servers, which may treat
+            them as an attack.
     """
     options = _OPTIONS if dead_after_s is None else (*_OPTIONS, *keepalive(dead_after_s))
     if tls is None:
@@ -53,14 +53,14 @@ def dial(
 
 
 def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:
-    """Return the options of either end: ask after half of the time, wait for the other half."""
+    """Return the options of either end: ping after half of the time, wait for the other half."""
     half_ms = round(dead_after_s * 500)
     return (
         ("grpc.keepalive_time_ms", half_ms),
         ("grpc.keepalive_timeout_ms", half_ms),
-        # Which grpc does not heed: a ping's own timeout, 60 s, decides (grpc pull request 39239).
+        # grpc ignores the option above: a ping's timeout, 60 s, decides (grpc pull request 39239).
         ("grpc.http2.ping_timeout_ms", half_ms),
-        # By default an idle stream is asked twice, and never again (grpc issue 25722).
+        # By default an idle stream is pinged only twice (grpc issue 25722).
         ("grpc.http2.max_pings_without_data", 0),
     )
 

@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
 from services.kit.rpc.call_metrics import CALLS
-from services.kit.rpc.deadline import deadline_s
 from services.kit.rpc.status import to_wire
 from services.kit.telemetry import logs, tracing
 
@@ -23,12 +22,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class _Method:
-    """What is the same for every call of a method.
+    """A served method.
 
     Attributes:
         name: "/package.Service/Method".
-        traced: A call without a trace begins one.
-        calls: Where they are counted.
+        traced: Whether a call without a trace starts one.
+        calls: Counts of its calls.
     """
 
     def __init__(self, name: str, *, traced: bool = False) -> None:
@@ -38,7 +37,7 @@ class _Method:
 
 
 class _Call:
-    """Book-keeping of one call, as a context manager around its handler."""
+    """Metrics and trace of one call, as a context manager around its handler."""
 
     __slots__ = ("_context", "_method", "_span", "_started_s")
 
@@ -47,11 +46,9 @@ class _Call:
         self._context = context
 
     def __enter__(self) -> None:
-        self._started_s = now_s = time.monotonic()
+        self._started_s = time.monotonic()
         metadata = self._context.invocation_metadata() or ()
         self._span = tracing.enter(self._method.name, metadata, may_begin=self._method.traced)
-        left_s = self._context.time_remaining()
-        deadline_s.set(None if left_s is None else now_s + left_s)
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
         status = self._status(error)
@@ -72,9 +69,9 @@ class _Call:
 
 
 def _meant(error: Exception, context: Context) -> ServiceError | None:
-    """Return what the caller may see of `error`; None for a bug."""
+    """Return the error for the caller; None for a bug."""
     if isinstance(error, grpc.aio.UsageError) and context.cancelled():
-        return Cancelled("the caller has gone")
+        return Cancelled("the caller has cancelled")
     if isinstance(error, DecodeError):
         return InvalidArgument(_UNREADABLE)
     return error if isinstance(error, ServiceError) else None
@@ -126,7 +123,7 @@ def _guard_stream(method: _Method, behavior: Callable[..., Any]) -> Callable[...
 
 
 def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """Hand the error of an unreadable request to its handler; grpc alone answers UNKNOWN."""
+    """Pass the error of an unreadable request to its handler; grpc alone answers UNKNOWN."""
     if deserialize is None:
         return None
 
@@ -144,7 +141,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run tim
 
 def guard(name: str, handler: Handler) -> Handler:
     """Return `handler` with every error mapped, every call timed, every trace bound."""
-    # A stream may last for days, and health is asked all the time: no trace begins with them.
+    # Streams may last for days, and health checks are frequent: neither starts a trace.
     traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
     method = _Method(name, traced=traced)
     read, write = handler.request_deserializer, handler.response_serializer
@@ -168,7 +165,7 @@ def guard(name: str, handler: Handler) -> Handler:
 
 
 class GuardInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps each method's handler once and remembers it."""
+    """Wraps each method's handler once and caches it."""
 
     def __init__(self) -> None:
         self._guarded: dict[str, Handler] = {}

@@ -1,8 +1,8 @@
 """The messages of grpc.health.v1.Health/List, which came to the protocol in 2025.
 
-grpcio-health-checking has them from 1.85 on, which asks for protobuf 7; with protobuf 6 they are
-declared here, and shown to reflection, as
-https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto does.
+grpcio-health-checking has them from 1.85 on, which requires protobuf 7; with protobuf 6 they are
+declared here and visible to reflection, as in
+https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILE = """
 """
 
 KNOWN = hasattr(health_pb2, "HealthListResponse")
-"""The library has the messages and registers the method by itself."""
+"""Whether the library has the messages and registers the method."""
 
 
 def _declared() -> descriptor_pb2.FileDescriptorProto:
@@ -54,9 +54,9 @@ HealthListRequest, HealthListResponse = _declare()
 
 
 def pool_with_list(symbols: Iterable[str]) -> descriptor_pool.DescriptorPool:
-    """Return what reflection may tell: these symbols and all they need, Health with List.
+    """Return a pool for reflection: these symbols and their dependencies, with Health/List.
 
-    The library's Health cannot be changed where all of the process shares it: this is a copy.
+    It is a copy, for the default pool's Health is shared and cannot be changed.
     """
     default = descriptor_pool.Default()
     if KNOWN:

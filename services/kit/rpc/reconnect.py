@@ -100,7 +100,7 @@ def raise_if_cancelled() -> None:
 
 
 def _described(error: BaseException) -> tuple[str, str]:
-    """Return what tells the reason from others, and a message, of the first error of a group."""
+    """Return a key of the reason, and a message, for the first error of a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, grpc.aio.AioRpcError):

@@ -1,4 +1,4 @@
-"""A gRPC server's life: bind, say who one is, serve, drain."""
+"""A gRPC server: bind, report health and reflection, serve, drain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMPRESSIONS = {
 }
 
 _DEAD_AFTER_S = 20.0
-"""Time in which a client must show life, s; then its calls end, and what they hold is freed."""
+"""Time after which a silent client's calls end and their resources are freed, s."""
 
 Register = Callable[[grpc.aio.Server], None]
 
@@ -44,8 +44,8 @@ class Serving:
     """A running server.
 
     Attributes:
-        port: The port it listens on.
-        health: Set a service's health here; "" is the whole server.
+        port: Port that it listens on.
+        health: Health of the services; "" is the whole server.
         services: Full names of the registered services.
     """
 
@@ -76,25 +76,25 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
 ) -> AsyncIterator[Serving]:
     """Run a server with health, reflection and mapped errors while the block runs.
 
-    Leaving the block drains: health says NOT_SERVING, new calls are refused, calls in flight get
+    Leaving the block drains: health is NOT_SERVING, new calls are refused, calls in flight have
     `grace_s` to end.
 
     Args:
         address: "host:port"; port 0 picks a free one.
         register: Adds the servicers.
-        services: Full names of what `register` adds, for health and reflection.
-        tls: Certificate to serve with; None: plaintext.
-        grace_s: Time calls in flight may take to end, s.
-        ready: Report SERVING at once; otherwise call `Serving.set_ready` when it is true.
-        max_message_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
-        compression: Of responses, where the caller takes it.
-        shared_port: Other processes listen on the port, too; the kernel gives each connection to
-            one of them. Otherwise a second server on a port is a mistake, and refused.
-        dead_after_s: Time in which a client must show life, s, >= 2; then its calls end.
+        services: Full names of the services that `register` adds, for health and reflection.
+        tls: Certificate of the server; None: plaintext.
+        grace_s: Time that calls in flight have to end, s.
+        ready: Whether to report SERVING at once; otherwise call `Serving.set_ready`.
+        max_message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
+        compression: Compression of responses, if the caller accepts it.
+        shared_port: Whether other processes listen on the port, too: the kernel gives each
+            connection to one of them. Otherwise a second server on the port is refused.
+        dead_after_s: Time after which a silent client's calls end, s, >= 2.
 
     Raises:
         FailedPrecondition: The address cannot be bound.
-        RuntimeError: There is no certificate to serve with.
+        RuntimeError: `tls` has no certificate for a server.
     """
     if tls is None and not is_loopback(address):
         _log.warning("listening in plaintext beyond this machine", address=address)
@@ -103,7 +103,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.so_reuseport", int(shared_port)),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` asks no faster
+        ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
         *keepalive(dead_after_s),
     )
     server = grpc.aio.server(
@@ -118,10 +118,10 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     reflection.enable_server_reflection(shown, server, pool)
     host, _ = split_address(address)
     try:
-        # Inside the try: a cancel during start must stop the server too.
+        # Inside the try: a cancellation during start must stop the server, too.
         port = _bound(server, address, None if tls is None else _server_credentials(tls))
         running = Serving(port, servicer, tuple(names))
-        await running.set_ready(ready=ready)  # before anyone can ask
+        await running.set_ready(ready=ready)  # before the first call
         await server.start()
         _log.info("serving", address=f"{host}:{port}", services=list(services))
         yield running
@@ -137,8 +137,8 @@ def _bound(
         if credentials is None:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
-    except RuntimeError as error:  # grpc's only word for every cause
-        raise FailedPrecondition(f"cannot listen at {address}: is it taken?") from error
+    except RuntimeError as error:  # grpc raises it for every cause
+        raise FailedPrecondition(f"cannot listen at {address}: is it in use?") from error
 
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:

@@ -1,4 +1,4 @@
-"""ServiceError <-> status code with google.rpc details."""
+"""Conversion between ServiceError and status codes with google.rpc details."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def to_wire(error: ServiceError) -> tuple[grpc.StatusCode, str, Trailers]:
 def from_wire(error: grpc.aio.AioRpcError) -> ServiceError:
     """Return the error that a failed call of one of our services raised, its reason included.
 
-    Where nobody of ours answered, the reason is "NO_ANSWER".
+    If no service of ours answered, the reason is "NO_ANSWER".
     """
     found = from_status(error.code().name, error.details() or "")
     found.reason = "NO_ANSWER"

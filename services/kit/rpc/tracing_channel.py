@@ -1,8 +1,8 @@
-"""A channel whose calls carry the trace of the call being served.
+"""A channel whose calls propagate the trace of the call being served.
 
-grpc.aio has client interceptors for this, but they change the calls: a stream's `write` then only
-queues the message, with two tasks for each, and no longer tells that the peer has taken it.
-Wrapping the methods costs one context lookup per call and leaves the calls as they are.
+grpc.aio's client interceptors change the calls: a stream's `write` then only queues the message,
+with two tasks for each, and returns before the peer has accepted it. Wrapping the methods costs
+one context lookup per call and does not change the calls.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Export of spans, for whoever asks for it in OpenTelemetry's own environment variables.
+"""Export of spans, configured by OpenTelemetry's environment variables.
 
 Off unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set; then
-OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES and the others mean what
-they mean everywhere. Processes that a service starts inherit them.
+OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES and the others have their
+usual meaning. Child processes of a service inherit them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from services.kit.telemetry import tracing
 
 
 class NotInstalled(Exception):
-    """Spans are wanted, and what exports them is missing."""
+    """Spans are enabled, and the libraries that export them are missing."""
 
 
-_LAST_WORDS_S: Final = 2.0
+_SHUTDOWN_S: Final = 2.0
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
-def wanted() -> bool:
-    """Tell whether the environment asks for spans."""
+def enabled() -> bool:
+    """Return whether the environment enables spans."""
     return (
         any(os.environ.get(name) for name in ENDPOINTS)
         and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
@@ -37,21 +37,21 @@ def wanted() -> bool:
 
 @contextmanager
 def exported(service: str) -> Iterator[None]:
-    """Record and export the process's spans while the block runs, where that is wanted.
+    """Record and export the process's spans while the block runs, if enabled.
 
-    Leaving sends what is left, for two seconds at most. A collector that is away holds nobody up:
-    spans are sent from a thread, and what does not fit its queue is dropped.
+    Leaving the block sends the remaining spans for at most two seconds. An unreachable collector
+    delays nothing: spans are sent from a thread, and dropped when its queue is full.
 
     Args:
-        service: Its name, unless OTEL_SERVICE_NAME gives another.
+        service: Name of the service, unless OTEL_SERVICE_NAME is set.
 
     Raises:
         NotInstalled: The libraries are missing.
     """
-    if not wanted():
+    if not enabled():
         yield
         return
-    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # every retry is a warning to it
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it logs every retry as a warning
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,  # an extra, and not small
@@ -63,7 +63,7 @@ def exported(service: str) -> Iterator[None]:
         from services.kit.telemetry.otel_spans import OtelRecorder  # noqa: PLC0415 - the same
     except ImportError as error:
         raise NotInstalled(
-            f"the environment asks for traces ({ENDPOINTS[1]}), but {error.name!r} is not"
+            f"the environment enables traces ({ENDPOINTS[1]}), but {error.name!r} is not"
             " installed: install cinquefoil[telemetry]"
         ) from error
     name = os.environ.get("OTEL_SERVICE_NAME") or f"cinquefoil-{service}"
@@ -77,8 +77,8 @@ def exported(service: str) -> Iterator[None]:
         with tracing.recorded(OtelRecorder(provider.get_tracer("cinquefoil"))):
             yield
     finally:
-        # The library itself would try for 30 s to reach a collector that is away.
-        giving_up = Timer(_LAST_WORDS_S, exporter.shutdown)
+        # The library itself would try to reach the collector for 30 s.
+        giving_up = Timer(_SHUTDOWN_S, exporter.shutdown)
         giving_up.start()
         provider.shutdown()
         giving_up.cancel()

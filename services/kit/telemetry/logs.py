@@ -1,4 +1,4 @@
-"""Structured logs: JSON for machines, colour for a terminal, nothing secret in either."""
+"""Structured logs: JSON, or colour on a terminal; without secrets."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def exposed(
 
     Args:
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
-        collectors: What the registry has for as long, served or not.
-        registry: What to expose.
+        collectors: Collectors of the registry while the block runs, served or not.
+        registry: Registry to expose.
 
     Yields:
         The port, or 0 where nothing is served.
@@ -51,8 +51,7 @@ def _served(address: str, registry: CollectorRegistry) -> Iterator[int]:
 def _stop(server: BaseServer, address: tuple[str, int]) -> None:
     """Stop at once, for this may run on the event loop.
 
-    `shutdown` alone waits until the server looks up from its socket, which it does twice a second
-    or when somebody calls.
+    `shutdown` alone waits until the server polls its socket, twice a second or on a connection.
     """
     stopping = Thread(target=server.shutdown, name="metrics.stop")
     stopping.start()

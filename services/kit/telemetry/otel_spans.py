@@ -1,6 +1,6 @@
-"""Spans as OpenTelemetry knows them. Loaded only where they are recorded.
+"""OpenTelemetry's spans. Imported only if spans are recorded.
 
-grpc's own instrumentation packages do not know grpc.aio well enough; this is all that we need.
+The instrumentation package of gRPC replaces grpc.aio's streams by slower ones; this is sufficient.
 Names as in OpenTelemetry's semantic conventions for RPC.
 """
 
@@ -19,11 +19,11 @@ _WIRE: Final = TraceContextTextMapPropagator()
 _FAULTS: Final = frozenset(
     {"DATA_LOSS", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "UNKNOWN"}
 )
-"""Statuses that are a server's fault, by the semantic conventions."""
+"""Statuses that are server errors by the semantic conventions."""
 
 
 class OtelSpan:
-    """One span, and the headers that name it."""
+    """A span with its headers."""
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span, started_ns: int) -> None:
         self._tracer = tracer
@@ -36,17 +36,17 @@ class OtelSpan:
         self.tracestate = headers.get("tracestate", "")
 
     def set(self, attributes: Attributes) -> None:
-        """Add what is known of it."""
+        """Add attributes."""
         self._span.set_attributes(attributes)
 
     def part(self, name: str, started_s: float, duration_s: float) -> None:
-        """Add a part that is over; see `services.kit.telemetry.tracing.Span`."""
+        """Add a child span that has ended; see `services.kit.telemetry.tracing.Span`."""
         started_ns = self._started_ns + int(started_s * 1e9)
         part = self._tracer.start_span(name, self._context, start_time=started_ns)
         part.end(started_ns + int(duration_s * 1e9))
 
     def end(self, status: str) -> None:
-        """End it with a gRPC status word; a second end does nothing."""
+        """End the span with a gRPC status word; a second end has no effect."""
         if not self._span.is_recording():
             return
         self._span.set_attribute("rpc.response.status_code", status)

@@ -1,7 +1,7 @@
-"""W3C trace context: taken from callers, bound to logs, passed on; spans where they are recorded.
+"""W3C trace context: accepted from callers, bound to logs, propagated; spans if recorded.
 
 Without a recorder (`services.kit.telemetry.otel_spans`) a call costs two lookups, and the caller's
-header goes on as it came: whoever records next becomes its child.
+header is propagated unchanged: the next recorded span becomes its child.
 Source: W3C Recommendation "Trace Context", sections 3.2 (traceparent) and 3.3 (tracestate).
 """
 
@@ -16,53 +16,53 @@ from typing import Protocol
 from services.kit.errors import ServiceError
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-_MAX_STATE_CHARS = 512  # what the recommendation asks everybody to pass on
+_MAX_STATE_CHARS = 512  # what the recommendation requires to be propagated
 
 Metadata = Iterable[tuple[str, str | bytes]]
 Attributes = Mapping[str, str | float]
 
 
 class Span(Protocol):
-    """Something that is being timed.
+    """A span that is being recorded.
 
     Attributes:
-        traceparent: Names it to what it calls.
-        tracestate: Goes with that.
+        traceparent: Header for outgoing calls.
+        tracestate: Header that belongs to it.
     """
 
     traceparent: str
     tracestate: str
 
     def set(self, attributes: Attributes) -> None:
-        """Add what is known of it."""
+        """Add attributes."""
         ...
 
     def part(self, name: str, started_s: float, duration_s: float) -> None:
-        """Add a part that is over.
+        """Add a child span that has ended.
 
         Args:
-            name: What it was.
-            started_s: After the span began.
-            duration_s: How long it took.
+            name: Name of the child.
+            started_s: Start after that of the span, s.
+            duration_s: Duration, s.
         """
         ...
 
     def end(self, status: str) -> None:
-        """End it with a gRPC status word; a second end does nothing."""
+        """End the span with a gRPC status word; a second end has no effect."""
         ...
 
 
 class Recorder(Protocol):
-    """Makes spans and sees to it that somebody gets them."""
+    """Creates and exports spans."""
 
     def begin(self, name: str, parent: str, state: str, *, serving: bool) -> Span:
         """Begin a span.
 
         Args:
-            name: What is timed.
+            name: Name of the span.
             parent: A traceparent; empty: a new trace.
             state: Its tracestate.
-            serving: For a caller in another process.
+            serving: Whether it serves a caller in another process.
         """
         ...
 
@@ -71,12 +71,12 @@ traceparent: ContextVar[str] = ContextVar("traceparent", default="")
 tracestate: ContextVar[str] = ContextVar("tracestate", default="")
 current: ContextVar[Span | None] = ContextVar("span", default=None)
 
-_recorders: list[Recorder] = []  # of this process, the newest last
+_recorders: list[Recorder] = []  # of this process, newest last
 
 
 @contextmanager
 def recorded(recorder: Recorder) -> Iterator[None]:
-    """Have the process's spans recorded while the block runs."""
+    """Record the process's spans while the block runs."""
     _recorders.append(recorder)
     try:
         yield
@@ -85,12 +85,12 @@ def recorded(recorder: Recorder) -> Iterator[None]:
 
 
 def recording() -> bool:
-    """Tell whether spans are recorded."""
+    """Return whether spans are recorded."""
     return bool(_recorders)
 
 
 def accept(header: str) -> str:
-    """Return the caller's header, or "" where it is not a valid traceparent."""
+    """Return the caller's header, or "" if it is not a valid traceparent."""
     return header if _TRACEPARENT.fullmatch(header) else ""
 
 
@@ -100,15 +100,15 @@ def trace_id(header: str) -> str:
 
 
 def enter(method: str, metadata: Metadata, *, may_begin: bool) -> Span | None:
-    """Go on with the trace of a call that is being served.
+    """Continue the trace of a call that is being served.
 
     Args:
         method: "/package.Service/Method".
-        metadata: The caller's.
-        may_begin: A call without a trace begins one, where spans are recorded.
+        metadata: Metadata of the call.
+        may_begin: Whether a call without a trace starts one if spans are recorded.
 
     Returns:
-        Its span, to be ended; None where none is recorded.
+        The span of the call, to be ended; None: not recorded.
     """
     header, state = _read(metadata)
     if not _recorders or not (header or may_begin):
@@ -119,7 +119,7 @@ def enter(method: str, metadata: Metadata, *, may_begin: bool) -> Span | None:
 
 
 def part(name: str) -> AbstractContextManager[None]:
-    """Time a block as a part of what is being served; what it calls is a part of that.
+    """Record a block as a child span; its calls become children of that.
 
     Use it in a task of its own: the trace that it binds stays bound.
     """
@@ -130,7 +130,7 @@ _NOTHING = nullcontext()
 
 
 class _Part(AbstractContextManager[None]):
-    """A block that is recorded."""
+    """A recorded block."""
 
     def __init__(self, name: str, recorder: Recorder) -> None:
         self._name = name
@@ -151,7 +151,7 @@ class _Part(AbstractContextManager[None]):
 
 
 def begin_for(name: str, parent: str, state: str) -> Span | None:
-    """Begin work for a caller who told its trace, and ours not to bind; None: unrecorded."""
+    """Begin a span for a caller's trace without binding it; None: not recorded."""
     header = accept(parent) if _recorders else ""
     if not header:
         return None
@@ -159,7 +159,7 @@ def begin_for(name: str, parent: str, state: str) -> Span | None:
 
 
 def annotate(attributes: Attributes) -> None:
-    """Add what is known of what is being served; ask `recording` before making the attributes."""
+    """Add attributes to the current span; check `recording` before computing them."""
     span = current.get()
     if span is not None:
         span.set(attributes)
@@ -173,7 +173,7 @@ def _bind(span: Span) -> Span:
 
 
 def _read(metadata: Metadata) -> tuple[str, str]:
-    """Return a valid traceparent and its tracestate, each "" where there is none."""
+    """Return a valid traceparent and its tracestate, each "" if missing."""
     header, states = "", []
     for key, value in metadata:
         if key == "traceparent":

@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from services.kit import errors
-from services.kit.rpc import dial, serving, time_left_s
+from services.kit.rpc import dial, serving
 from services.kit.rpc.health_list_messages import HealthListResponse
 from services.kit.telemetry import tracing
 from tests.support.scripted_service import ADDRESS, NAME, scripted
@@ -214,23 +214,6 @@ async def test_without_a_trace_no_header_is_sent() -> None:
 
     assert [metadata["x-slo-ttft-ms"] for metadata in seen] == ["50", "50"]
     assert ["traceparent" in metadata for metadata in seen] == [False, True]
-
-
-async def test_outgoing_calls_may_take_what_is_left_of_the_incoming_deadline() -> None:
-    left_s: list[float] = []
-
-    async def look(_context: Any) -> list[str]:
-        left_s.append(time_left_s(60.0))
-        return []
-
-    async with scripted(look) as (stub, _, _):
-        await stub.ListZones(pb.ListZonesRequest(), timeout=20)
-        await stub.ListZones(pb.ListZonesRequest(), timeout=2000)
-        await stub.ListZones(pb.ListZonesRequest())
-
-    assert 0 < left_s[0] < 21, "grpc rounds timeouts up on the wire"
-    assert left_s[1:] == [60.0, 60.0]
-    assert time_left_s(5.0) == 5.0, "outside a call nobody waits"
 
 
 # ---- health and reflection ---------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from services.carbon.core.model import Forecast, Intensity, Period, Sample
 from services.carbon.core.mqtt_payload import record_of, sample_of
-from services.kit.mqtt.payload import LONGEST_BYTES, Message, Refused, to_json
+from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 
 NOW = datetime(2026, 3, 29, 0, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -52,7 +52,7 @@ def test_the_longest_forecast_fits_within_the_bound() -> None:
     periods = tuple(Period(NOW + i * step, step, 1234.5678, 1.2, 4999.99) for i in range(73))
 
     payload = to_json(record_of(intensity(), NOW, Forecast(periods, "provider:neso")))
-    assert len(payload) < LONGEST_BYTES / 4
+    assert len(payload) < MAX_BYTES / 4
 
 
 @given(st.floats(0, 5000), st.sampled_from(["average", "marginal", "percentile"]))

@@ -1,4 +1,4 @@
-"""A network as its operators and the tensors between them, in an order that they can run in."""
+"""A network as operators and tensors, in topological order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor that depends on what is asked.
+    """A tensor that depends on the inputs.
 
     Attributes:
-        name: As in the file.
-        datatype: As numpy names it, for example "float32"; "" for what is no tensor.
+        name: Name in the file.
+        datatype: numpy's name, for example "float32"; "" for values that are not tensors.
         shape: Sizes at the batch size that the graph was read at.
-        free: Which of them follow the batch or another free size of the inputs.
-        batched: The first one is the number of items, whatever that is.
+        free: Whether each size follows the batch or another free size of the inputs.
+        batched: Whether the first size is the number of items.
         item_bytes: Size of an element.
     """
 
@@ -39,37 +39,37 @@ class Tensor:
 
     @property
     def declared(self) -> tuple[int, ...]:
-        """Sizes as a signature tells them: -1 where they are free."""
+        """Sizes as in a signature: -1 for free ones."""
         sizes = zip(self.shape, self.free, strict=True)
         return tuple(-1 if free else size for size, free in sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an operator does. Attributes: flops, moved_bytes (to and from memory)."""
+    """Work of an operator. Attributes: flops, moved_bytes (to and from memory)."""
 
     flops: float
     moved_bytes: float
 
     @property
     def free(self) -> bool:
-        """No kernel is launched for it: a view, or arithmetic on shapes."""
+        """Whether no kernel is launched for it: a view, or arithmetic on shapes."""
         return not self.flops and not self.moved_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One node whose outputs depend on what is asked.
+    """A node whose outputs depend on the inputs.
 
     Attributes:
         name: Unique in its graph.
-        type: For example "Conv".
-        inputs: Tensors it takes that depend on what is asked.
-        constants: Those that do not: weights.
-        outputs: Tensors it gives.
-        shapes: Shapes of all it takes and then of all it gives, where they are tensors.
-        datatype: What it computes in, as numpy names it.
-        work: What it does.
+        type: Operator type, for example "Conv".
+        inputs: Input tensors that depend on the inputs of the graph.
+        constants: Other inputs: weights.
+        outputs: Output tensors.
+        shapes: Shapes of the input tensors, then of the output tensors.
+        datatype: numpy's name of the data type that it computes in.
+        work: Work of the operator.
     """
 
     name: str
@@ -88,12 +88,12 @@ class Graph:
 
     Attributes:
         name: File name without its suffix.
-        batch_size: Items that sizes and work are for.
-        batches: The file leaves the number of items free.
-        operators: In an order that they can run in.
-        tensors: By name: inputs, and what operators give.
+        batch_size: Number of items that sizes and work are for.
+        batches: Whether the number of items is free in the file.
+        operators: Operators in topological order.
+        tensors: Inputs and outputs of operators, by name.
         constants: Size of each weight, by name, bytes.
-        inputs, outputs: Names, as in the file and in its order.
+        inputs, outputs: Names in the order of the file.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Graph:
     def spans(self) -> Mapping[str, tuple[int, int]]:
         """The operators from which and to which each tensor must be kept: maker and last user.
 
-        Inputs are there before the first operator (-1); outputs are kept beyond the last.
+        Inputs exist before the first operator (-1); outputs are kept beyond the last.
         """
         last = dict(self.makers)
         for _, user, name in self.dataflow.edges(keys=True):

@@ -1,4 +1,4 @@
-"""How many operations an operator takes, and how many bytes it moves: the two ends of a roofline.
+"""Operations and memory traffic of an operator, for a roofline model.
 
 A multiply-accumulate counts as two. Every tensor is read or written once, which holds where a
 kernel keeps its tile on the chip. Counts of what is neither convolution nor matrix product are
@@ -19,12 +19,12 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor that is taken or given.
+    """An input or output tensor.
 
     Attributes:
         shape: Sizes.
-        size_bytes: All of it.
-        discrete: It holds integers or truth values.
+        size_bytes: Total size, bytes.
+        discrete: Whether it has integers or booleans.
     """
 
     shape: Shape
@@ -33,13 +33,13 @@ class Operand:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operator as its file describes it; operands left out are None."""
+    """An operator as in its file; omitted operands are None."""
 
     type: str
     attributes: Mapping[str, Any]
@@ -47,13 +47,13 @@ class Node:
     outputs: tuple[Operand | None, ...]
 
     def taken(self, index: int) -> Shape:
-        """Return the shape of an input; () where it is left out."""
+        """Return the shape of an input; () for an omitted one."""
         operand = self.inputs[index] if index < len(self.inputs) else None
         return operand.shape if operand else ()
 
     @property
     def given(self) -> int:
-        """Elements that it gives."""
+        """Number of output elements."""
         return sum(operand.elements for operand in self.outputs if operand)
 
 
@@ -67,10 +67,10 @@ _VIEWS: Final = {
     "Squeeze",
     "Unsqueeze",
 }
-"""What moves nothing: another shape of the same bytes."""
+"""Operators that move no memory: another shape of the same bytes."""
 
 _PICKS: Final = {"Expand", "Gather", "GatherElements", "GatherND", "Slice", "Split", "Tile"}
-"""What reads only as much as it gives."""
+"""Operators that read only as much as they write."""
 
 _PER_ELEMENT: Final = {
     "BatchNormalization": 2,
@@ -89,21 +89,21 @@ _PER_ELEMENT: Final = {
     "Sqrt": 5,
     "Tanh": 15,
 }
-"""Operations per element given, where they are not one."""
+"""Operations per output element, where they are not one."""
 
 _SHAPE_ELEMENTS: Final = 64
-"""Integers up to so many are somebody's shape: the host computes them while kernels run."""
+"""Integer tensors up to this size are shapes: the host computes them while kernels run."""
 
 
 def work(node: Node) -> Work:
-    """Return what an operator does."""
+    """Return the work of an operator."""
     if node.type in _VIEWS or _on_shapes(node):
         return Work(0.0, 0.0)
     return Work(float(flops(node)), float(moved_bytes(node)))
 
 
 def flops(node: Node) -> float:
-    """Return the operations that an operator takes."""
+    """Return the number of operations of an operator."""
     counted = {
         "AveragePool": _pool,
         "Conv": _convolution,

@@ -28,13 +28,13 @@ REFERENCE_GMACS = 5.7
 """Inception-V3, 299 x 299."""
 
 RAMP_ITEMS = 1.09
-"""Items' worth of SM time that a batch loses while its kernels fill and drain the SMs."""
+"""SM time that a batch loses while its kernels fill and drain the SMs, in items."""
 
 ITEM_SM_MS = 22.5
 """SM time of one item on one SM of an A100, ms."""
 
 FLOOR_ACTIVITY = 0.01
-"""Share of a slice's active power drawn while it only waits for launches."""
+"""Share of a slice's active power while it waits for kernel launches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ CARDS = {
     "p4": Card(0.304, launch_ms=0.0, host_ms=0.0, kernel_ms=9.9, kernel_activity=1.0),
     "t4": Card(0.160, launch_ms=0.0, host_ms=0.0, kernel_ms=4.7, kernel_activity=1.0),
 }
-"""By GPU type without its memory size: "a100" stands for a100-40gb and a100-80gb."""
+"""Cards by GPU type without its memory size: "a100" stands for a100-40gb and a100-80gb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class AnalyticProfile:
 
     @property
     def method(self) -> Literal["model"]:
-        """The numbers are modelled, not measured."""
+        """Origin of the numbers: modelled."""
         return "model"
 
     def batch(

@@ -1,4 +1,4 @@
-"""What a lower SM clock does to time and power.
+"""Effect of a lower SM clock on latency and power.
 
 Closed forms through the medians of 20 CUDA kernels on a V100 (memory clock fixed), relative to
 1380 MHz: 945 MHz takes 1.27 times as long at 0.62 of the power, 705 MHz 1.87 at 0.49, 405 MHz 4.95
@@ -20,17 +20,17 @@ FIXED, EXPONENT = 0.2, 1.7
 
 
 def time_ratio(clock_ratio: float) -> float:
-    """Return how much longer SM work takes at `clock_ratio` of the highest clock, >= 1."""
+    """Return the relative duration of SM work at `clock_ratio` of the highest clock, >= 1."""
     return 1.0 + LINEAR * math.pow(1.0 / clock_ratio - 1.0, BEND)
 
 
 def power_ratio(clock_ratio: float) -> float:
-    """Return the share of active power left at `clock_ratio` of the highest clock, 0..1."""
+    """Return the relative active power at `clock_ratio` of the highest clock, 0..1."""
     return FIXED + (1.0 - FIXED) * math.pow(clock_ratio, EXPONENT)
 
 
 def stretch(sensitivity: float, clock_ratio: float) -> float:
-    """Return how much longer work takes at a share of the highest clock, >= 1.
+    """Return the relative duration of work at a share of the highest clock, >= 1.
 
     Args:
         sensitivity: How its latency follows the clock. 1 is the median of the 20 kernels: in
@@ -48,7 +48,7 @@ def energy_ratio(sensitivity: float, clock_ratio: float) -> float:
 
 
 def thriftiest(sensitivity: float, ratios: Iterable[float] = RATIOS) -> float:
-    """Return the clock at which the same work takes the least energy, over the highest.
+    """Return the clock of the least energy for the same work, over the highest.
 
     mu-Serve drops the clock for as long as objectives hold; below this one that wastes energy. The
     more sensitive work is, the higher it is.

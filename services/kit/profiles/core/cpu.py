@@ -17,14 +17,14 @@ EFFICIENCY: Final = 0.5
 """Speed of a network's layers over that of a large matrix product."""
 
 PARALLEL: Final = 0.95
-"""Share of a batch's time that cores divide among themselves (Amdahl)."""
+"""Parallel share of a batch's time (Amdahl)."""
 
 OVERHEAD_S: Final = 2e-4
-"""Time of a batch that is no arithmetic, s."""
+"""Time of a batch without arithmetic, s."""
 
 
 def speedup(cores: int) -> float:
-    """Return how much faster than one core so many are."""
+    """Return the speedup of several cores over one."""
     return 1.0 / ((1.0 - PARALLEL) + PARALLEL / cores)
 
 

@@ -1,4 +1,4 @@
-"""What a profiler measured, and on what machine."""
+"""Measurements of a profiler, and the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What measurements depend on; two machines with equal ones measure alike.
+    """Hardware and software that measurements depend on.
 
     Attributes:
         gpu: GPU type, for example "a100-40gb".
@@ -64,5 +64,5 @@ class Measurement:
 
     @property
     def ran(self) -> bool:
-        """Whether it ran at all."""
+        """Whether it ran."""
         return self.latency_s > 0

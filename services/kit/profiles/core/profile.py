@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class SliceShape:
-    """What a profile must know of a slice.
+    """A slice as profiles need it.
 
     Attributes:
         gpu: GPU type, for example "a100-40gb".
@@ -35,7 +35,7 @@ class SliceShape:
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """What one batch takes while every process of the segment is busy.
+    """Latency and energy of one batch while every process of the segment is busy.
 
     Attributes:
         latency_s: Time of one batch, s.
@@ -52,17 +52,17 @@ class BatchCost:
 
 
 class Profile(Protocol):
-    """A variant's speed and power on any slice."""
+    """Latency and power of a variant on any slice."""
 
     @property
     def method(self) -> Literal["model", "table"]:
-        """How the numbers came to be."""
+        """Origin of the numbers."""
         ...
 
     def batch(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0
     ) -> BatchCost | None:
-        """Return the cost of one batch, or None where it does not fit or was never measured.
+        """Return the cost of one batch; None: it does not fit, or was not measured.
 
         Args:
             shape: The slice.

@@ -50,7 +50,7 @@ def test_a_stage_may_have_a_profile_of_its_own() -> None:
         (
             ["a.onnx", "b.onnx"],
             {"profile": {"kind": "table", "path": "t.csv", "gpu": "t4", "gmacs_per_item": 1}},
-            "cannot be shared out",
+            "cannot be divided",
         ),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.kit.mqtt.payload import LONGEST_BYTES, Refused, from_json, number, to_json
+from services.kit.mqtt.payload import MAX_BYTES, Refused, from_json, number, to_json
 
 
 @given(st.binary(max_size=200))
@@ -64,8 +64,8 @@ def test_a_schema_of_the_future_is_refused(schema: object) -> None:
 
 
 def test_a_payload_beyond_the_bound_is_not_even_parsed() -> None:
-    with pytest.raises(Refused, match=f"at most {LONGEST_BYTES}"):
-        from_json(b" " * LONGEST_BYTES + b"1")
+    with pytest.raises(Refused, match=f"at most {MAX_BYTES}"):
+        from_json(b" " * MAX_BYTES + b"1")
 
 
 def test_what_json_cannot_say_is_a_bug_of_ours() -> None:

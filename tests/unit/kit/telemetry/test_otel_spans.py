@@ -145,6 +145,6 @@ def test_nothing_is_recorded_unless_the_environment_asks(monkeypatch: pytest.Mon
         assert tracing.enter("/p.S/M", [], may_begin=True) is None
 
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
-    assert export.wanted()
+    assert export.enabled()
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert not export.wanted()
+    assert not export.enabled()
