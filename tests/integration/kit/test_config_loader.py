@@ -156,7 +156,7 @@ def test_what_is_no_deployment_file_is_refused(path: Path, text: str, told: str)
 
 def test_what_is_no_text_is_refused(path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="is no text"):
+    with pytest.raises(ConfigError, match="is not text"):
         load(path)
 
 

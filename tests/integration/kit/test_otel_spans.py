@@ -13,7 +13,7 @@ from services.kit.telemetry.export import exported
 def test_a_collector_that_is_away_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library by itself would try for half a minute."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{free_port()}")
-    monkeypatch.setattr(export, "_LAST_WORDS_S", 0.1)
+    monkeypatch.setattr(export, "_SHUTDOWN_S", 0.1)
 
     with exported("router"):
         span = tracing.enter("/p.S/M", [], may_begin=True)
