@@ -28,7 +28,7 @@ def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: R
         timeline: Requests' time.
         router: Where they go.
     """
-    env, ask = timeline.env, router.ask
+    env, infer = timeline.env, router.infer
     first = 0
     while first < len(times_s):
         if not timeline.going:
@@ -38,7 +38,7 @@ def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: R
             yield env.timeout(max(at_s - env.now, 0.0))
             if not timeline.going:
                 break
-            ask(model)
+            infer(model)
             first += 1
 
 

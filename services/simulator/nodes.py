@@ -165,7 +165,7 @@ class Nodes:
         """Let a segment's workers finish what they hold; at the end of its grace it is lost."""
         env, running = self._time.env, self._segments[segment_id]
         running.state = SegmentState.DRAINING
-        idle = env.all_of([self._router.gone(worker.job.instance) for worker in running.workers])
+        idle = env.all_of([self._router.closed(worker.job.instance) for worker in running.workers])
         yield idle | env.timeout(grace_s)
         for worker in running.workers:
             self._router.broken(worker.job.instance)

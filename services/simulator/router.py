@@ -1,180 +1,207 @@
-"""The router in virtual time: its own switchboard and dispatchers decide, this carries out.
+"""The router in virtual time: its own core and executor of decisions, between simulated ends.
 
-What `services.router.runtime.engine` and its links do over gRPC, with the link's delay as a number.
+Live, callers wait on an event loop and workers are reached over gRPC; here requests come from a
+list of arrivals, and workers are simulated, with the delay of the way as a number.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from simpy import Event
 
 from services.kit.config import Deployment
-from services.kit.errors import ResourceExhausted
-from services.router.core.dispatch.decisions import (
-    Decision,
-    Dial,
-    Fail,
-    Reconsider,
-    Release,
-    Reply,
-    Send,
-    Withdraw,
-)
+from services.kit.errors import DeadlineExceeded, ResourceExhausted, ServiceError
+from services.kit.request_cost import Cost
+from services.router.core.accounting.account import Account
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.dispatch.overload import OverloadWindow
 from services.router.core.model import Instance, InstanceId, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
+from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Hello, Result, WorkerListener
+from services.router.runtime.decision_executor import DecisionExecutor
 from services.simulator.stats.sampled_intervals import Recorder
-from services.simulator.timeline import Timeline
+from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Worker
 
 _DEADLINE = "DEADLINE"
+_RESPONSE = b"response"
+
+
+class _WorkerStream:
+    """The stream to one worker.
+
+    Attributes:
+        instance: The worker's entry in the routing table.
+        closed: Happens when it holds nothing and is in no table any more.
+    """
+
+    def __init__(self, instance: Instance, worker: Worker, closed: Event) -> None:
+        self.instance = instance
+        self.closed = closed
+        self._worker = worker
+
+    def send(self, request: Request) -> None:
+        """Deliver a request."""
+        self._worker.deliver(request)
+
+    def withdraw(self, number: int) -> None:
+        """Tell the worker that a request's caller has gone."""
+        self._worker.withdraw(number)
+
+    def close(self) -> None:
+        """End the stream."""
+        self.closed.succeed()
 
 
 class Router:
     """One router.
 
+    Args:
+        deployment: What is simulated.
+        registry: The core.
+        timeline: Requests' time.
+        recorder: Records how each request ended.
+        link_s: Router to worker or back, s.
+        request_bytes: Size of each request.
+
     Attributes:
         workers: Workers that can be dialled.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in run.py
         self,
         deployment: Deployment,
-        board: ModelRegistry,
+        registry: ModelRegistry,
         timeline: Timeline,
         recorder: Recorder,
         link_s: float,
+        request_bytes: int,
     ) -> None:
         self.workers: dict[InstanceId, Worker] = {}
-        self._board = board
+        self._registry = registry
         self._timeout_s = deployment.router.default_timeout_s
         self._time = timeline
         self._recorder = recorder
         self._link_s = link_s
+        self._body = bytes(request_bytes)
         self._numbers = count(1)
-        self._links: dict[InstanceId, Dispatcher] = {}
-        self._gone: dict[InstanceId, Event] = {}
+        self._streams: dict[InstanceId, _WorkerStream] = {}
+        self._requests: dict[int, Request] = {}  # that have not ended
         # All deadlines of a model are equally far away: open requests expire in order of arrival.
-        self._open: Mapping[str, deque[PendingRequest]] = {
+        self._arrived: Mapping[str, deque[PendingRequest]] = {
             name: deque() for name in deployment.models
         }
+        self._executor = DecisionExecutor(
+            registry,
+            self._connect,
+            open_account=lambda routes: Account(routes, lambda _: None),
+            end=self._end,
+            call_later=self._call_later,
+            clock=timeline,
+        )
 
     # ---- callers -------------------------------------------------------------------------------
 
-    def ask(self, model: str) -> None:
+    def infer(self, model: str) -> None:
         """Take a request."""
-        now_s = self._time.now_s
-        dispatcher = self._board.model(model)
-        waiting = self._open[model]
-        while waiting and (waiting[0].ended or waiting[0].request.deadline_s <= now_s):
-            self._carry_out(dispatcher.expire(waiting.popleft()))
+        now_s = self._time.monotonic()
+        dispatcher = self._registry.model(model)
+        arrived = self._arrived[model]
+        while arrived and (arrived[0].ended or arrived[0].request.deadline_s <= now_s):
+            self._executor.execute(dispatcher.expire(arrived.popleft()))
         timeout_s = dispatcher.limits.default_deadline_s or self._timeout_s
-        request = Request(next(self._numbers), model, b"", now_s, now_s + timeout_s)
+        request = Request(next(self._numbers), model, self._body, now_s, now_s + timeout_s)
         pending = PendingRequest(request)
+        self._requests[request.number] = request
         try:
             decisions = dispatcher.offer(pending)
         except ResourceExhausted as error:
-            self._recorder.fail(model, error.reason)
+            self._end(request.number, error)
             return
-        waiting.append(pending)
-        self._carry_out(decisions)
+        arrived.append(pending)
+        self._executor.execute(decisions)
+        hedge_after_s = dispatcher.limits.hedge_after_s
+        if hedge_after_s is not None:
+            self._time.env.process(self._hedge(dispatcher, pending, hedge_after_s))
 
     @property
     def backlog(self) -> Mapping[str, int]:
         """Requests that wait for an instance, by model."""
-        return {dispatcher.routes.model: dispatcher.queue_depth for dispatcher in self._board}
+        return {dispatcher.routes.model: dispatcher.queue_depth for dispatcher in self._registry}
 
     @property
     def open(self) -> Mapping[str, int]:
         """Requests that have not ended, by model."""
-        return {
-            name: sum(not pending.ended for pending in waiting)
-            for name, waiting in self._open.items()
-        }
+        return Counter(
+            dict.fromkeys(self._arrived, 0)
+            | Counter(request.model for request in self._requests.values())
+        )
 
-    def pressure(self) -> Mapping[str, OverloadWindow]:
-        """Return the pressure on each model since this was last asked."""
-        now_s = self._time.now_s
-        return {each.routes.model: each.overload.roll(now_s) for each in self._board}
+    def overload(self) -> Mapping[str, OverloadWindow]:
+        """Return the overload of each model since this was last called."""
+        now_s = self._time.monotonic()
+        return {each.routes.model: each.overload.roll(now_s) for each in self._registry}
 
     # ---- the planner ---------------------------------------------------------------------------
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""
         self._recorder.table = table.revision
-        self._carry_out(self._board.swap(table, self._time.now_s))
+        self._executor.swap(table)
 
-    def gone(self, instance: InstanceId) -> Event:
+    def closed(self, instance: InstanceId) -> Event:
         """Return what happens when an instance holds nothing and is in no table any more."""
-        return self._gone.get(instance) or self._time.env.timeout(0)
+        stream = self._streams.get(instance)
+        return stream.closed if stream else self._time.env.timeout(0)
 
     def broken(self, instance: InstanceId) -> None:
-        """A worker was ended although it held requests."""
-        link = self._links.get(instance)
-        if link is not None:
-            self._carry_out(link.down(instance, now_s=self._time.now_s))
+        """Note that a worker was ended although it may hold requests."""
+        stream = self._streams.get(instance)
+        if stream is not None and not stream.closed.triggered:
+            self._executor.broken(stream.instance, ())
 
     # ---- workers -------------------------------------------------------------------------------
 
-    def answered(
-        self, instance: InstanceId, numbers: Sequence[int], *, expired: bool, energy_j: float
-    ) -> None:
-        """A worker is done with requests."""
-        for number in numbers:
-            link = self._links.get(instance)
-            if link is None:  # released by the result before
-                return
-            now_s = self._time.now_s
-            decisions = link.result(instance, number, refused=False, now_s=now_s, energy_j=energy_j)
-            self._carry_out(decisions, expired=expired)
+    def answered(self, instance: InstanceId, numbers: Sequence[int], cost: Cost | None) -> None:
+        """Take a worker's results for requests; without a cost they were not begun in time."""
+        stream = self._streams[instance]
+        late = DeadlineExceeded.status if cost is None else ""
+        self._executor.results(
+            stream.instance, [Result(each, late, response=_RESPONSE, cost=cost) for each in numbers]
+        )
 
     # ---- inside --------------------------------------------------------------------------------
 
-    def _carry_out(self, decisions: Iterable[Decision], *, expired: bool = False) -> None:
-        for decision in decisions:
-            match decision:
-                case Send(instance, pending):
-                    self.workers[instance.id].deliver(pending.request)
-                case Reply(instance, pending):
-                    if expired:
-                        self._recorder.fail(instance.model, _DEADLINE)
-                    else:
-                        latency_s = self._time.now_s - pending.request.arrived_s
-                        self._recorder.answer(instance, latency_s)
-                case Fail(pending, error):
-                    self._recorder.fail(pending.request.model, error.reason)
-                case Dial(instance):
-                    self._dial(instance)
-                case Release(instance):
-                    del self._links[instance.id]
-                    self._gone.pop(instance.id).succeed()
-                case Reconsider(model, at_s):
-                    self._look_at(model, at_s)
-                case Withdraw():  # the worker's own deadline tells it, too
-                    pass
+    def _end(self, number: int, ended: Ended) -> bool:
+        """Record how a request ended, once."""
+        request = self._requests.pop(number, None)
+        if request is None:
+            return False
+        if isinstance(ended, ServiceError):
+            self._recorder.fail(request.model, ended.reason or _DEADLINE)
+        else:
+            self._recorder.answer(ended.instance, self._time.monotonic() - request.arrived_s)
+        return True
 
-    def _look_at(self, model: str, at_s: float) -> None:
-        due = self._time.env.timeout(max(at_s - self._time.now_s, 0.0))
-        due.callbacks.append(lambda _: self._look(model))
+    def _hedge(self, dispatcher: Dispatcher, pending: PendingRequest, after_s: float) -> Waiting:
+        """Let a second worker try after a while, where the request has not ended."""
+        yield from self._time.wait(after_s)
+        self._executor.execute(dispatcher.hedge(pending, self._time.monotonic()))
 
-    def _look(self, model: str) -> None:
-        dispatcher = self._board.find(model)
-        if dispatcher is not None:
-            self._carry_out(dispatcher.reconsider(self._time.now_s))
+    def _call_later(self, delay_s: float, call: Callable[[str], None], argument: str) -> None:
+        due = self._time.env.timeout(delay_s)
+        due.callbacks.append(lambda _: call(argument))
 
-    def _dial(self, instance: Instance) -> None:
-        self._links[instance.id] = self._board.model(instance.model)
-        self._gone[instance.id] = self._time.env.event()
+    def _connect(self, instance: Instance, listener: WorkerListener) -> _WorkerStream:
+        worker = self.workers[instance.id]
+        stream = _WorkerStream(instance, worker, self._time.env.event())
+        self._streams[instance.id] = stream
+        hello = Hello(worker.job.batch_size, b"")
         greeted = self._time.env.timeout(self._link_s)
-        greeted.callbacks.append(lambda _: self._greet(instance))
-
-    def _greet(self, instance: Instance) -> None:
-        link = self._links.get(instance.id)
-        if link is not None:
-            credits_ = self.workers[instance.id].job.batch_size
-            self._carry_out(link.up(instance.id, credits_, self._time.now_s))
+        greeted.callbacks.append(lambda _: listener.hello(instance, hello))
+        return stream

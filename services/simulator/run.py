@@ -116,6 +116,7 @@ class _Suite:
             timeline,
             self.recorder,
             timing.link_s,
+            int(scenario.request_kib * 1024),
         )
         self._nodes = nodes = Nodes(
             deployment, setting.models, timeline, self.router, timing.link_s
@@ -173,7 +174,7 @@ class _Suite:
         while True:
             yield env.timeout(interval_s)
             lately = self.recorder.lately()
-            refused = {name: each.refused for name, each in self.router.pressure().items()}
+            refused = {name: each.refused for name, each in self.router.overload().items()}
             for name, counters in self._nodes.counters().items():
                 self._state.readings.metered(name, counters)
             self._state.update_load(

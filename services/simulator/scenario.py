@@ -232,6 +232,7 @@ class Scenario(Section):
         carbon: Sources of zones, in place of the deployment's.
         load: Load by model; a model without: constant, its `demand_rps`.
         arrivals: How requests follow one another; recorded ones as they were.
+        request_kib: Size of each request, KiB: what the queues' bounds of bytes count.
         timing: How long other things take.
         sampling: What is simulated request by request.
     """
@@ -247,6 +248,7 @@ class Scenario(Section):
     carbon: dict[Name, Source] = Field(default_factory=dict)
     load: dict[Name, Load] = Field(default_factory=dict)
     arrivals: Arrivals = Arrivals()
+    request_kib: NonNegative = 0.0
     timing: Timing = Timing()
     sampling: Sampling = Sampling()
 

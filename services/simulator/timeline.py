@@ -34,6 +34,10 @@ class Timeline:
         """Time now, s."""
         return (self.env.now if self.going else self._stopped_s) - self._skipped_s
 
+    def monotonic(self) -> float:
+        """Return the time now, s."""
+        return self.now_s
+
     def stop(self) -> None:
         """Let time stand still."""
         self.going, self._stopped_s = False, self.env.now

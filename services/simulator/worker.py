@@ -16,6 +16,7 @@ from simpy import Event
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.core.worker_slot import Slot
 from services.gpuagent.worker.core.batcher import Batcher, Pending
+from services.kit.request_cost import Cost
 from services.router.core.model import InstanceId, Request
 from services.simulator.device import Device
 from services.simulator.timeline import Timeline, Waiting
@@ -27,16 +28,13 @@ _ONE_KIND = "one"
 class Listener(Protocol):
     """Who takes a worker's answers."""
 
-    def answered(
-        self, instance: InstanceId, numbers: Sequence[int], *, expired: bool, energy_j: float
-    ) -> None:
-        """The worker is done with these requests.
+    def answered(self, instance: InstanceId, numbers: Sequence[int], cost: Cost | None) -> None:
+        """Take a worker's results for requests.
 
         Args:
-            instance: It.
-            numbers: Theirs.
-            expired: Their deadline passed before they were begun.
-            energy_j: Active energy of each.
+            instance: The worker's instance.
+            numbers: Numbers of the requests.
+            cost: Cost of each; None: they were not begun.
         """
         ...
 
@@ -94,12 +92,18 @@ class Worker:
             self._work.succeed()
             self._work = None
 
+    def withdraw(self, number: int) -> None:
+        """Drop a request whose caller has gone, unless it is in a batch already."""
+        dropped = self._batcher.remove(lambda waiting: waiting == number)
+        if dropped:
+            self._answer(dropped, None)
+
     def run(self) -> Waiting:
         """Run batches for ever."""
         while True:
             chosen = self._batcher.take(self._time.now_s)
             if chosen.expired:
-                self._answer([pending.work for pending in chosen.expired], expired=True)
+                self._answer([pending.work for pending in chosen.expired], None)
             if chosen.batch:
                 yield from self._execute([pending.work for pending in chosen.batch])
             else:
@@ -119,13 +123,10 @@ class Worker:
         )
         yield from self._time.wait(cost.latency_s)
         self.slot = self.slot.ended(self._time.now_s, cost.energy_j, len(numbers))
-        self._answer(numbers, expired=False, energy_j=cost.energy_j / len(numbers))
+        used = Cost(cost.energy_j / len(numbers), 0.0, "model", 0.0, cost.latency_s, len(numbers))
+        self._answer(numbers, used)
 
-    def _answer(self, numbers: Sequence[int], *, expired: bool, energy_j: float = 0.0) -> None:
+    def _answer(self, numbers: Sequence[int], cost: Cost | None) -> None:
         """Send an answer on its way; the next batch does not wait for it."""
         sent = self._time.env.timeout(self._link_s)
-        sent.callbacks.append(
-            lambda _: self._listener.answered(
-                self.job.instance, numbers, expired=expired, energy_j=energy_j
-            )
-        )
+        sent.callbacks.append(lambda _: self._listener.answered(self.job.instance, numbers, cost))

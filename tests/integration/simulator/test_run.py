@@ -287,3 +287,31 @@ def test_progress_goes_from_nothing_to_all(scene: Scene) -> None:
     assert told[0] == 0
     assert told[-1] == 1
     assert told == sorted(told)
+
+
+def test_hedged_requests_are_answered_by_whichever_worker_is_first(scene: Scene) -> None:
+    """What an idle worker computes a second time is energy; each request is answered once."""
+    changes: dict[str, Any] = {
+        "nodes": {"n": {"simulated": ["a100-40gb"] * 2}},
+        "models": {"m": {"instance_choice": "shares"}},
+        "planner": {"batch_sizes": [1], "max_processes": 1},
+    }
+    without = see(scene(load=load(6.0), deployment=changes, duration_s=120))
+    changes["models"] = {"m": {"instance_choice": "shares", "hedge_after_s": 0.001}}
+
+    hedged = see(scene(load=load(6.0), deployment=changes, duration_s=120))
+
+    one, other = figures(without), figures(hedged)
+    assert one.models["m"].answered == other.models["m"].answered
+    assert other.active_j > 1.01 * one.active_j, "some were computed twice"
+    conserved(other, 120.0, gpus=2)
+
+
+def test_requests_have_a_size_that_the_bound_of_bytes_counts(scene: Scene) -> None:
+    """Overload with a queue of 1 MiB for requests of 64 KiB: 16 wait, the others are refused."""
+    changes = {"models": {"m": {"max_queue_mib": 1, "max_queue": 100_000}}}
+
+    setting = scene(load=load(3000.0), deployment=changes, duration_s=5, request_kib=64)
+    model = figures(see(setting)).models["m"]
+
+    assert set(model.failures) == {"QUEUE_BYTES_FULL"}
