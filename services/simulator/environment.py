@@ -83,7 +83,7 @@ class Grid:
         return found
 
     def intensity(self, zone: str) -> float | None:
-        """Return the intensity in force when last asked, gCO2e/kWh; None: not known."""
+        """Return the intensity in force at the last call of `at`, gCO2e/kWh; None: not known."""
         latest = self._monitors[zone].latest if zone in self._monitors else None
         return None if latest is None else latest.sample.intensity_gco2e_per_kwh
 

@@ -129,7 +129,7 @@ def _live(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
     for name, zone in deployment.carbon.zones.items():
         live = isinstance(found.carbon[name], LiveSource) if name in found.carbon else zone.live
         if live:
-            text = "is asked for live, and virtual time is not the present; give a source here"
+            text = "has a live source, and virtual time is not the present; give a source here"
             yield ("carbon", name), f"zone {name!r} {text}"
 
 

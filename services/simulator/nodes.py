@@ -155,7 +155,7 @@ class Nodes:
             for instance in _instances(spec)
         )
         for worker in workers:
-            worker.crew = workers
+            worker.peers = workers
             self._router.workers[worker.job.instance] = worker
             self._time.env.process(worker.run())
         device.join(workers, self._time.env.now)

@@ -119,7 +119,7 @@ class PlanLog:
         *,
         pin: bool = False,
     ) -> Plan:
-        """Keep a new plan and return it with its version; nothing else is asked for again."""
+        """Keep a new plan and return it with its version; other arguments are not needed again."""
         self._plans.append(replace(plan, version=len(self._plans) + 1))
         return self._plans[-1]
 
@@ -159,7 +159,7 @@ class VirtualEnvironment:
 
     Attributes:
         store: Plans.
-        records: All plans, as reports tell of them.
+        records: All plans, as reports contain them.
         busy: A rollout is under way.
         decisions: Times that a strategy decided.
         problem: Why there is no plan; empty: nothing hinders it.
@@ -253,7 +253,7 @@ class VirtualEnvironment:
         """Record a plan, or its new state.
 
         Raises:
-            RuntimeError: Its rollout failed, which simulated nodes have no cause for.
+            RuntimeError: Its rollout failed, which simulated nodes give no reason for.
         """
         now_s = float(self._env.now)
         match plan.state:

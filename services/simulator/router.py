@@ -50,7 +50,7 @@ class _WorkerStream:
         self._worker.deliver(request)
 
     def withdraw(self, number: int) -> None:
-        """Tell the worker that a request's caller has gone."""
+        """Withdraw a request whose caller has gone."""
         self._worker.withdraw(number)
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ def _named(value: object) -> object:
 
 
 class Timing(Section):
-    """How long things take that no profile tells, s. Defaults: measured on the live suite.
+    """Durations that no profile contains, s. Defaults: measured on the live suite.
 
     Attributes:
         decide_s: From a cause to a decision.
@@ -224,7 +224,7 @@ class Scenario(Section):
             must say which GPUs it simulates.
         duration_s: How long, s of virtual time.
         start: Grid time at the start; None: as the carbon service would choose, midnight of
-            2026-01-01 where only the machine's clock could tell.
+            2026-01-01 where nothing but the machine's clock gives one.
         grid_speedup: Grid seconds per second; in place of the deployment's.
         seed: Of arrivals and of strategies that draw numbers.
         detail: "full": every request is simulated; "sampled": see `sampling`.

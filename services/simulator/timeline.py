@@ -15,7 +15,7 @@ _ROUNDING_S = 1e-9
 class Timeline:
     """The clock of requests and workers, beside the environment's.
 
-    What is in flight when time stops goes on where it was when time goes on.
+    What is in flight when time stops continues where it was when time is resumed.
 
     Attributes:
         env: The whole simulation's events and time.
@@ -50,7 +50,7 @@ class Timeline:
         self._gone.succeed()
 
     def until_going(self) -> Event:
-        """Return what happens when time goes on; call it only while time stands still."""
+        """Return the event of time being resumed; call it only while time stands still."""
         return self._gone
 
     def wait(self, duration_s: float) -> Waiting:

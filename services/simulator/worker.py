@@ -63,7 +63,7 @@ class Worker:
         job: What it is.
         device: The GPU it is on.
         slot: Its account.
-        crew: All workers of its segment, itself included; set by who starts them.
+        peers: All workers of its segment, itself included; set by the node that starts them.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Worker:
         self.job = job
         self.device = device
         self.slot = Slot()
-        self.crew: Sequence[Worker] = (self,)
+        self.peers: Sequence[Worker] = (self,)
         self._time = timeline
         self._listener = listener
         self._link_s = link_s
@@ -112,7 +112,7 @@ class Worker:
                 yield from self._time.wait(self._link_s)
 
     def _execute(self, numbers: Sequence[int]) -> Waiting:
-        busy = 1 + sum(other.slot.busy_since_s > 0 for other in self.crew if other is not self)
+        busy = 1 + sum(other.slot.busy_since_s > 0 for other in self.peers if other is not self)
         cost = self.job.costs.at(len(numbers), busy, self.device.clock_ratio)
         self.slot = replace(
             self.slot,

@@ -35,7 +35,7 @@ class ModelFigures:
         accuracy: Mean stated accuracy of the answers.
         p50_s, p95_s, p99_s: Latency of the answered, s; None: none was.
         latency_s: The same at the objective's percentile.
-        latency_range_s: Its 95 % range; None where it cannot be told.
+        latency_range_s: Its 95 % range; None where too few intervals show it.
         slo_percentile, slo_latency_s: The objective.
     """
 
@@ -68,10 +68,10 @@ class Figures:
     Attributes:
         policy, strategy: Its name, and who decides.
         energy_j: Of all GPUs: idle_j + active_j.
-        energy_error_j: How far it may be off, 95 %; None where it cannot be told.
+        energy_error_j: How far it may be off, 95 %; None where too few intervals show it.
         carbon_gco2e: Each joule at the intensity in force, PUE included.
         models: By model.
-        decisions: Times that the strategy was asked.
+        decisions: Number of decisions by the strategy.
         plans: Plans that came of it.
         reconfigurations: Plans after the first that changed something on a GPU.
         slice_changes: Slices created or destroyed by them.

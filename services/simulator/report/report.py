@@ -63,10 +63,10 @@ def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progr
     results = {}
     for policy in policies:
 
-        def tell(part: float, policy: Policy = policy) -> None:
+        def report_part(part: float, policy: Policy = policy) -> None:
             progress(policy, part)
 
-        seen = simulate(setting, policy, requests, tell)
+        seen = simulate(setting, policy, requests, report_part)
         results[policy.label] = Result(figures(seen), series(seen), seen.plans)
     scenario = setting.scenario
     return Report(
@@ -84,7 +84,7 @@ def run(name: str, setting: Setting, policies: Sequence[Policy], progress: Progr
 
 
 def chosen(setting: Setting, names: Sequence[str]) -> tuple[Policy, ...]:
-    """Return the policies to simulate: the scenario's, or those asked for.
+    """Return the policies to simulate: the scenario's, or those named.
 
     Args:
         setting: The scenario.

@@ -90,7 +90,7 @@ class Latencies:
 def quantile_range_s(
     intervals: Sequence[SampledInterval], latencies: Latencies, model: str, share: float
 ) -> Range | None:
-    """Return the range of a quantile, s; None: too few intervals to tell.
+    """Return the range of a quantile, s; None: too few intervals.
 
     Args:
         intervals: All of them.

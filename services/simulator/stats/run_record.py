@@ -80,7 +80,7 @@ class RunRecord:
         deployment: Under it.
         intervals: The time, cut into pieces.
         plans: Plans made.
-        decisions: Times that the strategy was asked.
+        decisions: Number of decisions by the strategy.
         open: Requests that had not ended at the end, by model.
     """
 

@@ -41,7 +41,7 @@ def _latencies() -> defaultdict[str, array[float]]:
 
 @dataclass(slots=True)
 class SampledInterval:
-    """A stretch of time; counts are of its part that was simulated unless told otherwise.
+    """A stretch of time; counts are of its part that was simulated unless stated otherwise.
 
     Attributes:
         begin_s, skip_s, end_s: Virtual time; from `skip_s` on it was skipped.
@@ -75,7 +75,7 @@ class SampledInterval:
 
 @dataclass(slots=True)
 class Lately:
-    """What became of requests since it was last asked, as routers report it to the planner.
+    """What became of requests in a reporting window, as routers report it to the planner.
 
     Attributes:
         late: Answered later than the objective, by model.
@@ -141,7 +141,7 @@ class Recorder:
         self._interval.failures[model, reason] += 1
 
     def lately(self) -> Lately:
-        """Return what became of requests since this was last asked."""
+        """Return what became of requests since the last call."""
         ended, self._lately = self._lately, Lately()
         return ended
 

@@ -32,9 +32,9 @@ class Sampler:
     Args:
         settings: How much to simulate.
         timeline: Requests' time.
-        recorder: Is told where intervals begin and end.
+        recorder: Records where intervals begin and end.
         backlog: Returns how many requests wait, by model.
-        busy: Tells whether a rollout is under way.
+        busy: Returns whether a rollout is under way.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Sampler:
         return self._recorder.arrived(self._recorder.began_s, self._time.env.now)
 
     def _steady(self, waited: int) -> bool:
-        """Tell whether no backlog has grown or shrunk since the window began."""
+        """Return whether no backlog has grown or shrunk since the window began."""
         window_s = self._time.env.now - self._recorder.began_s
         short = _SHORT_QUEUE_S * self._arrived() / window_s
         waiting = sum(self._backlog().values())

@@ -212,7 +212,7 @@ class ClusterState:
 
     # ---- what follows from decisions -----------------------------------------------------------
 
-    def ask_more(self, trigger: Trigger, now: Snapshot) -> tuple[Trigger, Snapshot]:
+    def raise_requirements(self, trigger: Trigger, now: Snapshot) -> tuple[Trigger, Snapshot]:
         """Raise the requirements on the next plan where an SLO is violated, lest it be the same.
 
         Returns:

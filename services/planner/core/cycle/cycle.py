@@ -195,7 +195,7 @@ class DecisionCycle:
         if self.standing.pinned is None and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
             return False  # it keeps the accuracy floor where it can: to search again is no use
-        trigger, now = self._state.ask_more(trigger, now)
+        trigger, now = self._state.raise_requirements(trigger, now)
         return await self.lifecycle.carry_out(trigger.kind, await self._decided(trigger, now))
 
     async def _decided(self, trigger: Trigger, now: Snapshot) -> Draft:
