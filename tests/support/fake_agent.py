@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 import grpc
 
@@ -28,7 +30,9 @@ from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.rpc import serving
+from services.planner import app
 from services.planner.app import run
+from services.planner.control.reconciler import Reconciler
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -180,6 +184,7 @@ class Agent:
         slices, segments: What is, by GPU and by segment id.
         asked: Steps that arrived.
         steps: Actions begun, in order, those of changes one by one.
+        late: Reports that are still to come.
     """
 
     node: str
@@ -192,6 +197,7 @@ class Agent:
     segments: dict[str, inventory_pb2.SegmentSpec] = field(default_factory=dict)
     asked: int = 0
     steps: list[Act] = field(default_factory=list)
+    late: int = 0
     meter_j: float = 1000.0
     said: asyncio.Queue[planner_pb2.JoinRequest] = field(default_factory=asyncio.Queue)
 
@@ -257,8 +263,10 @@ class Agent:
         )
         # The result first: a planner must not take it for a report.
         self.said.put_nowait(planner_pb2.JoinRequest(step_result=result))
+        self.late += 1
         await asyncio.sleep(self.lag_s)
         self.say()
+        self.late -= 1
 
     def _all_or_nothing(self, acts: Sequence[Act]) -> str:
         slices = {gpu: set(places) for gpu, places in self.slices.items()}
@@ -323,19 +331,35 @@ async def living(agent: Agent, stub: PlannerServiceAsyncStub) -> AsyncIterator[a
 
 # ---- planner -----------------------------------------------------------------------------------
 
+_reconcilers: WeakKeyDictionary[Any, Reconciler] = WeakKeyDictionary()
+
+
+def reconciler(stub: PlannerServiceAsyncStub) -> Reconciler:
+    """Return the inside of the planner that answers `stub`: it runs in the test's process."""
+    return _reconcilers[stub]
+
 
 @asynccontextmanager
 async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerServiceAsyncStub]:
     """Run the planner while the block runs, and talk to it."""
     stop = asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    made: list[Reconciler] = []
+
+    def make(*arguments: Any) -> Reconciler:
+        made.append(Reconciler(*arguments))
+        return made[-1]
+
     task = asyncio.create_task(run(deployment, stop, port.set_result), name="planner")
     try:
-        await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
+        with patch.object(app, "Reconciler", make):
+            await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port.result()}") as channel:
-            yield PlannerServiceStub(channel)
+            stub = PlannerServiceStub(channel)
+            _reconcilers[stub] = made[0]
+            yield stub
             stop.set()
             await task
     finally:

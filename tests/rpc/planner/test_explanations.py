@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import pytest
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
-from tests.support.planner.planner_client import eventually, violated
+from tests.support.planner.planner_client import eventually, quiet, violated
 from tests.support.planner.planner_questions import (
     Untouched,
     applied,
@@ -115,7 +114,7 @@ async def test_a_pinned_plan_outlasts_a_change_of_the_objective(suite: Suite) ->
     await active(suite.stub, 1)
     held = await suite.stub.Pin(planner_pb2.PinRequest())
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
-    await asyncio.sleep(0.3)
+    await quiet(suite.stub, suite.agent)
     during = await listed(suite.stub)
     await suite.stub.Unpin(planner_pb2.UnpinRequest())
     await active(suite.stub, 2)

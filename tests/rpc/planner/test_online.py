@@ -32,7 +32,7 @@ from services.planner.core.plan import Plan
 from services.planner.core.strategies import REGISTRY
 from services.planner.core.strategies.candidates import breaks_sla
 from tests.support.fake_agent import Agent, Grid, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import Router, eventually, fleet_intensity, plan
+from tests.support.planner.planner_client import Router, eventually, fleet_intensity, plan, quiet
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -266,7 +266,7 @@ async def test_an_order_drops_the_search_and_news_begin_another(tmp_path: Path, 
         await stub.Pin(planner_pb2.PinRequest())
         grid.intensity.publish(400.0)
         await eventually(lambda: fleet_intensity(stub, 400.0))
-        await asyncio.sleep(0.2)
+        await quiet(stub, agent)
         held = await reasons(stub)
         await stub.Unpin(planner_pb2.UnpinRequest())
         again = await watch(stub, lambda seen: seen.plan.version == 2)

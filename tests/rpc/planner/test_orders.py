@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,16 @@ from tests.support.fake_agent import (
     planner,
     watch,
 )
-from tests.support.planner.planner_client import eventually, plan, variants
+from tests.support.planner.planner_client import (
+    abandoned,
+    connected,
+    eventually,
+    fleet_intensity,
+    ordered,
+    plan,
+    quiet,
+    variants,
+)
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -65,7 +73,8 @@ async def test_a_pinned_plan_stays_whatever_else_changes_until_it_is_unpinned(
     answer = await suite.stub.Pin(planner_pb2.PinRequest())
     await aim(suite.stub, "co2opt")
     suite.grid.intensity.publish(900.0)
-    await asyncio.sleep(0.3)
+    await eventually(lambda: fleet_intensity(suite.stub, 900.0))
+    await quiet(suite.stub, suite.agent)
     held = await plan(suite.stub)
     await suite.stub.Unpin(planner_pb2.UnpinRequest())
     seen = await active(suite.stub, 2)
@@ -84,7 +93,8 @@ async def test_a_pin_survives_a_restart(tmp_path: Path, grid: Grid) -> None:
     async with planner(settings) as stub, living(agent, stub):
         assert await pinned(stub) == 1
         await aim(stub, "co2opt")
-        await asyncio.sleep(0.3)
+        await connected(stub, "node-a")
+        await quiet(stub, agent)
 
         assert (await plan(stub)).version == 1
 
@@ -199,7 +209,7 @@ async def test_orders_wait_for_the_rollout_that_is_under_way(suite: Suite) -> No
     await aim(suite.stub, "co2opt")
     await watch(suite.stub, lambda seen: seen.plan.version == 2)
     waiting = suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))
-    await asyncio.sleep(0.2)
+    await ordered(suite.stub)
     before = waiting.done()
     suite.agent.gate.set()
     answer = await waiting
@@ -216,12 +226,12 @@ async def test_an_order_whose_giver_has_gone_is_not_carried_out(suite: Suite) ->
     await aim(suite.stub, "co2opt")
     await watch(suite.stub, lambda seen: seen.plan.version == 2)
     gone = suite.stub.Rollback(planner_pb2.RollbackRequest(version=1))
-    await asyncio.sleep(0.1)
+    await ordered(suite.stub)
     gone.cancel()
-    await asyncio.sleep(0.1)
+    await abandoned(suite.stub)
     suite.agent.gate.set()
     await active(suite.stub, 2)
-    await asyncio.sleep(0.2)
+    await quiet(suite.stub, suite.agent)
 
     assert (await plan(suite.stub)).version == 2
 
@@ -237,7 +247,7 @@ async def test_a_dry_run_touches_nothing_and_can_be_applied(suite: Suite) -> Non
     untouched = ((await plan(suite.stub)).version, len(suite.agent.steps))
     await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
     seen = await active(suite.stub, 2)
-    await asyncio.sleep(0.2)
+    await quiet(suite.stub, suite.agent)
 
     assert (answer.plan.version, untouched) == (0, (1, taken))
     assert (seen.plan.reason, seen.plan.strategy) == ("apply: dry run", "co2opt")
@@ -256,7 +266,8 @@ async def test_an_applied_plan_is_not_undone_for_a_report_that_comes_late(suite:
     answer = await suite.stub.DryRun(planner_pb2.DryRunRequest(what_if=what_if))
     await suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=answer.proposal_id))
     await active(suite.stub, 3)
-    await asyncio.sleep(0.4)
+    await eventually(lambda: suite.agent.late == 0)
+    await quiet(suite.stub, suite.agent)
 
     assert suite.agent.steps[-1].HasField("stop_segment")
     assert (await plan(suite.stub)).version == 3

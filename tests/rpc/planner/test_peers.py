@@ -14,7 +14,15 @@ from cinquefoil.planner.v1 import planner_pb2
 from services.kit import config
 from services.planner.core.forecast.load_forecast import MARGIN
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import Router, eventually, fleet_demand, refused, violated
+from tests.support.planner.planner_client import (
+    Router,
+    eventually,
+    fleet_demand,
+    known_routers,
+    plan,
+    refused,
+    violated,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ async def test_a_node_the_deployment_does_not_know_is_refused(
 async def test_a_stream_that_does_not_begin_with_a_node_is_refused(suite: Suite) -> None:
     async def words() -> AsyncIterator[planner_pb2.JoinRequest]:
         yield planner_pb2.JoinRequest()
-        await asyncio.sleep(10)
+        await asyncio.Event().wait()
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await anext(aiter(suite.stub.Join(words())))
@@ -50,7 +58,7 @@ async def test_a_stream_that_turns_into_another_node_is_refused(suite: Suite) ->
     async def words() -> AsyncIterator[planner_pb2.JoinRequest]:
         yield planner_pb2.JoinRequest(node=suite.agent.report())
         yield planner_pb2.JoinRequest(node=stranger.report())
-        await asyncio.sleep(10)
+        await asyncio.Event().wait()
 
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         async for _ in suite.stub.Join(words()):
@@ -83,11 +91,12 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
     quick, slow = Router(suite.stub, "quick"), Router(suite.stub, "slow")
     quick.say(2**40)
     slow.say(revision)
-    await asyncio.sleep(0.1)
+    await eventually(lambda: known_routers(suite.stub) == {"quick", "slow"})
     taken = len(suite.agent.steps)
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
     told = await watch(suite.stub, lambda seen: seen.routing.revision > revision)
-    await asyncio.sleep(0.3)
+    for _ in range(10):  # the planner and its peers have had their turns, again and again
+        await plan(suite.stub)
     held = [step for step in suite.agent.steps[taken:] if step.HasField("stop_segment")]
     slow.say(told.routing.revision)
     await eventually(lambda: any(step.HasField("stop_segment") for step in suite.agent.steps))
@@ -100,7 +109,7 @@ async def test_segments_are_stopped_only_when_every_router_uses_the_new_routes(
 async def test_a_router_that_never_acknowledges_does_not_stop_the_rollout(suite: Suite) -> None:
     await active(suite.stub, 1)
     Router(suite.stub).say(0)
-    await asyncio.sleep(0.1)
+    await eventually(lambda: known_routers(suite.stub) == {"r-1"})
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
 
     await active(suite.stub, 2)

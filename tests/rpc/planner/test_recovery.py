@@ -19,7 +19,7 @@ from services.kit.mig import Placement
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from tests.support.fake_agent import Act, Agent, Grid, active, deployment, living, planner, watch
-from tests.support.planner.planner_client import eventually, plan
+from tests.support.planner.planner_client import connected, eventually, plan, quiet
 from tests.support.postgres import Postgres
 
 READY = grpc.ChannelConnectivity.READY
@@ -37,7 +37,8 @@ async def test_a_restarted_planner_serves_its_routes_at_once_and_goes_on_countin
     async with planner(settings) as stub:
         assert (await watch(stub, lambda _: True)).routing == before.routing
         async with living(agent, stub):
-            await asyncio.sleep(0.5)
+            await connected(stub, "node-a")
+            await quiet(stub, agent)
             assert (await watch(stub, lambda _: True)).routing == before.routing
             assert len(agent.steps) == taken
             await stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
@@ -99,7 +100,7 @@ async def test_nothing_is_left_over_of_a_rollout_that_was_cut(tmp_path: Path, gr
     )
     async with planner(lasting) as stub, living(agent, stub):
         seen = await active(stub, 2)
-        await asyncio.sleep(0.2)
+        await quiet(stub, agent)
         newest = await plan(stub)
 
     placed = {(s.spec.gpu_uuid, place(s.spec)) for s in seen.plan.segments}

@@ -24,7 +24,15 @@ from tests.support.fake_agent import (
     planner,
     watch,
 )
-from tests.support.planner.planner_client import eventually, fleet_intensity, plan, shares, variants
+from tests.support.planner.planner_client import (
+    connected,
+    eventually,
+    fleet_intensity,
+    plan,
+    quiet,
+    shares,
+    variants,
+)
 
 
 async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> None:
@@ -56,7 +64,8 @@ async def test_no_plan_is_made_before_an_intensity_is_known(tmp_path: Path) -> N
         planner(deployment(tmp_path, grid.port)) as stub,
         living(agent, stub),
     ):
-        await asyncio.sleep(0.5)
+        await connected(stub, "node-a")
+        await quiet(stub, agent)
         with pytest.raises(grpc.aio.AioRpcError, match="there is no plan yet"):
             await plan(stub)
         grid.intensity.publish(100.0)
@@ -103,7 +112,8 @@ async def test_a_change_of_intensity_replans_when_it_changes_the_decision(
     async with planner(settings) as stub, living(Agent("node-a", ("GPU-1",)), stub):
         first = await active(stub, 1)
         grid.intensity.publish(10.2)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: fleet_intensity(stub, 10.2))
+        await quiet(stub)
         grid.intensity.publish(2000.0)
         second = await active(stub, 2)
 
@@ -118,9 +128,11 @@ async def test_a_decision_equal_to_the_active_plan_is_no_new_plan(suite: Suite) 
     """BASE does not look at the grid."""
     await active(suite.stub, 1)
     suite.grid.intensity.publish(300.0)
-    await asyncio.sleep(0.3)
+    await eventually(lambda: fleet_intensity(suite.stub, 300.0))
+    await quiet(suite.stub, suite.agent)
     suite.grid.intensity.publish(100.0)
-    await asyncio.sleep(0.3)
+    await eventually(lambda: fleet_intensity(suite.stub, 100.0))
+    await quiet(suite.stub, suite.agent)
 
     assert (await plan(suite.stub)).version == 1
 
@@ -191,7 +203,8 @@ async def test_after_a_failure_requests_go_to_what_really_runs(suite: Suite) -> 
     await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
 
     seen = await watch(suite.stub, lambda seen: seen.plan.state == plan_pb2.PLAN_STATE_FAILED)
-    await asyncio.sleep(0.1)  # reports after the failure
+    await eventually(lambda: suite.agent.late == 0 and suite.agent.said.empty())
+    await suite.stub.GetFleet(planner_pb2.GetFleetRequest())  # by then they have arrived
     seen = await watch(suite.stub, lambda _: True)
 
     routed = {instance.segment_id for instance in seen.routing.models[0].instances}
@@ -241,7 +254,8 @@ async def test_an_agent_that_restarts_changes_nothing(tmp_path: Path, grid: Grid
         async with living(agent, stub):
             before = await active(stub, 1)
         async with living(agent, stub):
-            await asyncio.sleep(0.3)
+            await connected(stub, "node-a")
+            await quiet(stub, agent)
             after = await watch(stub, lambda _: True)
 
     assert after == before

@@ -12,7 +12,7 @@ import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from tests.support.fake_agent import Agent, Grid, Suite, active, deployment, living, planner
-from tests.support.planner.planner_client import violated
+from tests.support.planner.planner_client import quiet, violated
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -113,7 +113,7 @@ async def test_a_reader_that_has_seen_all_gets_the_present_and_waits(suite: Suit
 async def test_a_reader_of_an_empty_planner_gets_the_first_plan(tmp_path: Path, grid: Grid) -> None:
     async with planner(deployment(tmp_path, grid.port)) as stub:
         reading = asyncio.create_task(read(stub, 0, 1))
-        await asyncio.sleep(0.1)
+        await quiet(stub)
         async with living(Agent("node-a", ("GPU-1",)), stub):
             assert told(await reading) == [1]
 

@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from tests.support.fake_agent import Agent
+from tests.support.fake_agent import Agent, reconciler
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -68,6 +68,45 @@ async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
             if await found if isinstance(found, Awaitable) else found:
                 return
             await asyncio.sleep(0.02)
+
+
+async def quiet(stub: PlannerServiceAsyncStub, *agents: Agent) -> None:
+    """Wait until nothing is left to happen.
+
+    What agents have to say is said, has arrived, and the planner has looked at all of it and
+    neither does anything nor waits for a time to come.
+    """
+    cycle = reconciler(stub)._cycle
+    for _ in range(3):
+        await eventually(lambda: all(agent.said.empty() for agent in agents))
+        await stub.GetFleet(planner_pb2.GetFleetRequest())
+        await eventually(lambda: cycle.idle)
+
+
+async def ordered(stub: PlannerServiceAsyncStub) -> None:
+    """Wait until an operator's order waits for its turn."""
+    await eventually(lambda: len(reconciler(stub)._orders) > 0)
+
+
+async def abandoned(stub: PlannerServiceAsyncStub) -> None:
+    """Wait until the planner knows that nobody waits for the answers to its orders any more."""
+    waiting = reconciler(stub)._orders._waiting
+    await eventually(lambda: all(order.answer.done() for order in waiting))
+
+
+def known_routers(stub: PlannerServiceAsyncStub) -> set[str]:
+    """Return the routers whose reports the planner has."""
+    return {link.router_id for link in reconciler(stub)._cycle._environment._routers._links}
+
+
+async def connected(stub: PlannerServiceAsyncStub, node: str) -> None:
+    """Wait until the planner has a node's report."""
+
+    async def holds() -> bool:
+        fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
+        return any(each.connected and each.node.name == node for each in fleet.nodes)
+
+    await eventually(holds)
 
 
 async def fleet_demand(stub: PlannerServiceAsyncStub, demand_rps: float) -> bool:

@@ -7,6 +7,7 @@ difference to the plan; it never replays old steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -86,8 +87,14 @@ class DecisionCycle:
         self._state = state
         self._environment = environment
         self._orders = orders
+        self._looked_at = -1  # number of the last change, while nothing follows from it
         self._search = OnlineSearchLoop(settings, state, environment, self.planning, self.lifecycle)
         self._backoff = Backoff(initial_s=0.5, maximum_s=30.0, rng=Random(settings.seed))  # noqa: S311  # jitter, no secret
+
+    @property
+    def idle(self) -> bool:
+        """Whether every change was looked at, and nothing is left to do or to wait for."""
+        return self._looked_at == self._state.changed.count and not self._ordered()
 
     async def run(self) -> None:
         """Run the cycle until it is cancelled."""
@@ -125,7 +132,9 @@ class DecisionCycle:
                 delay_s = self._wait_s(trigger)
                 if delay_s <= 0:
                     return partial(self._replan, trigger, now)
+            self._looked_at = count if math.isinf(delay_s) else -1
             await state.changed.after(count, delay_s)
+            self._looked_at = -1
 
     def _cause(self, seen: Observation) -> Trigger | None:
         now = self.standing
