@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -74,17 +75,44 @@ MINIMAL: Mapping[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def digits_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's models, trained once for all processes of the run."""
-    from services.local.demo import model_family  # noqa: PLC0415 - takes seconds, and few tests need it
+Train = Callable[..., Path]
 
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "digits-models"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        model_family.train(folder, lambda _: None)
-    return folder
+
+@pytest.fixture(scope="session")
+def trained(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """Return a function that trains some of the demo's models, and returns their folder.
+
+    They are kept from run to run in pytest's cache, for as long as what makes them is the same.
+    """
+    from services.local.demo import convnet, digits, model_family  # noqa: PLC0415 - heavy, seldom needed
+
+    recipe = b"".join(Path(str(m.__file__)).read_bytes() for m in (convnet, digits, model_family))
+    if hasattr(pytestconfig, "cache") and pytestconfig.cache is not None:
+        base = pytestconfig.cache.mkdir("demo-models")
+    else:
+        base = tmp_path_factory.getbasetemp()
+        base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def train(*names: str) -> Path:
+        folder = base / f"{'+'.join(names)}-{sha256(recipe).hexdigest()[:12]}"
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            model_family.train(folder, names=names)
+        return folder
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def digits_models(trained: Train) -> Path:
+    """The models of the demo."""
+    return trained("tree", "linear", "mlp-64", "mlp-512", "svc")
+
+
+@pytest.fixture(scope="session")
+def convnets(trained: Train) -> Path:
+    """The demo's networks that take milliseconds of a core."""
+    return trained("conv-16", "conv-128", "conv-384")
 
 
 @pytest.fixture

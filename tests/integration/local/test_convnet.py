@@ -11,21 +11,16 @@ import pytest
 from services.local.demo import model_family
 from services.local.demo.digits import held_out
 
+pytestmark = pytest.mark.timeout(240)  # once on a machine the networks are trained
+
 NARROW, WIDE = "conv-16", "conv-128"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("convnets")
-    model_family.train(folder, names=(NARROW, WIDE))
-    return folder
-
-
 @pytest.mark.parametrize("name", [NARROW, WIDE])
-def test_a_network_has_the_familys_tensors_and_answers_batches(folder: Path, name: str) -> None:
+def test_a_network_has_the_familys_tensors_and_answers_batches(convnets: Path, name: str) -> None:
     images, labels = held_out()
     session = onnxruntime.InferenceSession(
-        model_family.path(folder, name).read_bytes(), providers=["CPUExecutionProvider"]
+        model_family.path(convnets, name).read_bytes(), providers=["CPUExecutionProvider"]
     )
     assert [(i.name, i.type) for i in session.get_inputs()] == [("image", "tensor(float)")]
     label, scores = session.run(["label", "scores"], {"image": images})
@@ -36,8 +31,8 @@ def test_a_network_has_the_familys_tensors_and_answers_batches(folder: Path, nam
     assert alone.tolist() == label[:1].tolist()
 
 
-def test_wider_is_more_accurate(folder: Path) -> None:
-    accuracy = model_family.read_accuracy(folder)
+def test_wider_is_more_accurate(convnets: Path) -> None:
+    accuracy = model_family.read_accuracy(convnets)
     assert accuracy is not None
     assert accuracy[NARROW] < accuracy[WIDE]
 
