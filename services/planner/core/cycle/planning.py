@@ -138,8 +138,8 @@ class Planning:
     async def held(self, pinned: Plan, cause: str, now: Snapshot) -> Draft:
         """Hold a pinned plan although something was disturbed.
 
-                Where the fleet cannot hold all of it, the rest of it keeps serving; where that
-                would leave a model without any segment, the strategy decides, so that its requests are served.
+        Where the fleet cannot hold all of it, the rest keeps serving; where that would leave a
+        model without any segment, the strategy decides, so that its requests are served.
 
         Raises:
             ServiceError: Nothing can be decided.
