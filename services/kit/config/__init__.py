@@ -11,6 +11,21 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from services.kit.config.accounting import Accounting, Embodied
+from services.kit.config.carbon_sources import (
+    CarbonAwareSdkSource,
+    ElectricityMapsSource,
+    EntsoeSource,
+    KeyedSource,
+    LiveSource,
+    MqttSource,
+    NesoSource,
+    Signal,
+    Source,
+    StaticSource,
+    SyntheticSource,
+    TraceSource,
+    WattTimeSource,
+)
 from services.kit.config.models import (
     AnalyticProfile,
     Discipline,
@@ -54,24 +69,7 @@ from services.kit.config.section import (
     Section,
     Tls,
 )
-from services.kit.config.zones import (
-    Carbon,
-    CarbonAwareSdkSource,
-    ElectricityMapsSource,
-    EntsoeSource,
-    KeyedSource,
-    LiveSource,
-    MqttSource,
-    NesoSource,
-    Replay,
-    Signal,
-    Source,
-    StaticSource,
-    SyntheticSource,
-    TraceSource,
-    WattTimeSource,
-    Zone,
-)
+from services.kit.config.zones import Carbon, Replay, Zone
 
 __all__ = [
     "Accounting",

@@ -8,41 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from services.kit.config.carbon_sources import (
-    CarbonAwareSdkSource,
-    ElectricityMapsSource,
-    EntsoeSource,
-    KeyedSource,
-    LiveSource,
-    MqttSource,
-    NesoSource,
-    Signal,
-    Source,
-    StaticSource,
-    SyntheticSource,
-    TraceSource,
-    WattTimeSource,
-)
+from services.kit.config.carbon_sources import LiveSource, Signal, Source
 from services.kit.config.section import Address, Endpoint, Name, Positive, Section
-
-__all__ = [
-    "Carbon",
-    "CarbonAwareSdkSource",
-    "ElectricityMapsSource",
-    "EntsoeSource",
-    "KeyedSource",
-    "LiveSource",
-    "MqttSource",
-    "NesoSource",
-    "Replay",
-    "Signal",
-    "Source",
-    "StaticSource",
-    "SyntheticSource",
-    "TraceSource",
-    "WattTimeSource",
-    "Zone",
-]
 
 
 def _one_or_chain(value: Any) -> str:

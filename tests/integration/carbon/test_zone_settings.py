@@ -31,13 +31,13 @@ def test_nodes_whose_zones_mix_signals_are_refused(deployment: Deploy) -> None:
     """Their carbon would be added, and means two things."""
     marginal = {"source": STATIC, "signal": "marginal"}
     node = {"listen": "127.0.0.1:1", "zone": "M", "simulated": ["a100-40gb"]}
-    with pytest.raises(ConfigError, match="average and node-1 marginal intensities are never add"):
+    with pytest.raises(ConfigError, match="average and node-1 marginal are never added"):
         deployment({"carbon": {"zones": {"M": marginal}}, "nodes": {"node-1": node}})
 
 
 def test_a_node_in_a_zone_of_percentiles_is_refused(deployment: Deploy) -> None:
     zones = {"US-CAL": {"source": [INDEX], "signal": "percentile"}}
-    with pytest.raises(ConfigError, match="no carbon can be counted with them"):
+    with pytest.raises(ConfigError, match="no carbon can be computed from them"):
         deployment({"carbon": {"zones": zones}})
 
 
