@@ -283,11 +283,6 @@ class VirtualEnvironment:
         """The environment itself."""
         return self
 
-    @property
-    def counts(self) -> VirtualEnvironment:
-        """The environment itself."""
-        return self
-
     def info(self, event: str, **details: Any) -> None:
         """Log nothing: reports say what happened."""
 
@@ -295,16 +290,16 @@ class VirtualEnvironment:
         """Keep why there is no plan."""
         self.problem = str(details.get("error", self.problem))
 
-    def solved(self, draft: Draft) -> None:
+    def count_decision(self, draft: Draft) -> None:
         """Count a decision."""
         self.decisions += 1
         self._draft, self.problem = draft, ""
 
-    def planned(self, kind: Kind) -> None:
+    def count_plan(self, kind: Kind) -> None:
         """Count nothing: plans are in the records."""
 
-    def resumed(self) -> None:
+    def count_resumed(self) -> None:
         """Count nothing: no simulation begins with a plan."""
 
-    def evaluated(self) -> None:
+    def count_evaluation(self) -> None:
         """Count nothing: evaluations are plans."""

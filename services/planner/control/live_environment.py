@@ -31,7 +31,6 @@ class LiveEnvironment:
     Attributes:
         store: The database.
         log: Log lines.
-        counts: Metrics.
     """
 
     def __init__(
@@ -44,7 +43,6 @@ class LiveEnvironment:
     ) -> None:
         self.store = store
         self.log = _log
-        self.counts = Metrics()
         self._account_writer = account_writer
         self._publisher = publisher
         self._agents = agents
@@ -109,23 +107,19 @@ class LiveEnvironment:
         """Make a plan the active one, in the account too."""
         await self._account_writer.activate(version)
 
-
-class Metrics:
-    """Counts what the cycle does."""
-
-    def solved(self, draft: Draft) -> None:
+    def count_decision(self, draft: Draft) -> None:
         """Count a decision."""
         solve_s = draft.plan.prediction.solve_s
         prometheus.SOLVE_SECONDS.labels(draft.snapshot.strategy).observe(solve_s)
 
-    def planned(self, kind: Kind) -> None:
+    def count_plan(self, kind: Kind) -> None:
         """Count a plan that is carried out."""
         prometheus.PLANS.labels(kind.value).inc()
 
-    def resumed(self) -> None:
+    def count_resumed(self) -> None:
         """Count a rollout that goes on after a restart."""
         prometheus.RESUMED.inc()
 
-    def evaluated(self) -> None:
+    def count_evaluation(self) -> None:
         """Count a configuration that was tried and measured."""
         prometheus.EVALUATIONS.inc()

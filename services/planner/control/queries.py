@@ -13,6 +13,7 @@ from services.planner.control.dry_runs import Basis, DryRuns
 from services.planner.control.reconciler import Reconciler
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.environment import Draft
 from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Explanation, PlanDiff
@@ -20,7 +21,7 @@ from services.planner.core.explain.plan_diff import diff
 from services.planner.core.model import Model
 from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
-from services.planner.core.what_if import Changes, Proposal
+from services.planner.core.what_if import Changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,15 @@ class Queries:
             FailedPrecondition: Nothing can be decided yet.
         """
         basis = self._basis()
-        proposal = await self._reconciler.propose(changes)
+        draft = await self._reconciler.propose(changes)
         async with self._thinking:
-            explanation = await asyncio.to_thread(explain, _decided(proposal))
+            explanation = await asyncio.to_thread(explain, _decided(draft))
         active = await self._store.active()
         return Answer(
-            plan=proposal.plan,
+            plan=draft.plan,
             explanation=explanation,
-            diff=None if active is None else diff(active, proposal.plan),
-            proposal_id="" if _elsewhere(changes) else self._dry_runs.keep(proposal.plan, basis),
+            diff=None if active is None else diff(active, draft.plan),
+            proposal_id="" if _elsewhere(changes) else self._dry_runs.keep(draft.plan, basis),
         )
 
     async def explain(self, version: int) -> Explanation:
@@ -135,12 +136,12 @@ def _elsewhere(changes: Changes) -> bool:
     )
 
 
-def _decided(proposal: Proposal) -> DecidedPlan:
+def _decided(draft: Draft) -> DecidedPlan:
     return DecidedPlan(
         version=0,
-        problem=proposal.problem,
-        configuration=proposal.decision.configuration,
-        solve_s=proposal.plan.prediction.solve_s,
+        problem=draft.decision.problem,
+        configuration=draft.decision.configuration,
+        solve_s=draft.plan.prediction.solve_s,
     )
 
 

@@ -19,9 +19,10 @@ from services.planner.control.publisher import Publisher
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
+from services.planner.core.cycle.environment import Draft
 from services.planner.core.plan import Plan, PlanState
 from services.planner.core.plan_builder import remembered
-from services.planner.core.what_if import Changes, Proposal, alter
+from services.planner.core.what_if import Changes, alter
 
 _log = logs.get("reconciler")
 
@@ -66,7 +67,7 @@ class Reconciler:
         """Version of the plan that is held, if one is."""
         return self._standing.pinned
 
-    async def propose(self, changes: Changes) -> Proposal:
+    async def propose(self, changes: Changes) -> Draft:
         """Return what would be decided under other circumstances; nothing is stored or touched.
 
         Raises:
@@ -76,8 +77,7 @@ class Reconciler:
         planning = self._cycle.planning
         snapshot = alter(planning.snapshot(), changes, self._nodes)
         async with self._proposing:
-            draft = await planning.decided("dry run", snapshot)
-        return Proposal(draft.plan, draft.decision, draft.decision.problem)
+            return await planning.decided("dry run", snapshot)
 
     async def apply(self, plan: Plan) -> Plan:
         """Carry out the plan of a dry run now; return it, stored and announced.

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 from services.kit import config
 from services.kit.config import Objective
 from services.kit.errors import InvalidArgument
-from services.planner.core.decide import STRATEGIES, Decision, Snapshot
-from services.planner.core.model import Gpu, Pool, Problem
-from services.planner.core.plan import Plan
+from services.planner.core.decide import STRATEGIES, Snapshot
+from services.planner.core.model import Gpu, Pool
 
 MAX_ADDED_GPUS = 100_000
 
@@ -55,21 +54,6 @@ class Changes:
     def __bool__(self) -> bool:
         """Return whether anything differs from the present."""
         return self != Changes()
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A decision that was not carried out.
-
-    Attributes:
-        plan: It as a plan; version 0.
-        decision: What was decided, and what it is worth.
-        problem: What was to be decided.
-    """
-
-    plan: Plan
-    decision: Decision
-    problem: Problem
 
 
 def alter(snapshot: Snapshot, changes: Changes, nodes: Mapping[str, config.Node]) -> Snapshot:

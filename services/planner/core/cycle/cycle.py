@@ -180,7 +180,7 @@ class DecisionCycle:
             return
         self.standing.wanted = remembered(plan, await self._environment.store.gpus())
         self._environment.log.info("rollout goes on", version=plan.version, steps=draft.plan.steps)
-        self._environment.counts.resumed()
+        self._environment.count_resumed()
         await self.lifecycle.roll_out(plan, draft)
 
     async def _replan(self, trigger: Trigger, now: Snapshot) -> None:

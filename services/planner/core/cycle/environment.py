@@ -137,26 +137,6 @@ class Log(Protocol):
         ...
 
 
-class Counts(Protocol):
-    """Counts what the cycle does, for metrics."""
-
-    def solved(self, draft: Draft) -> None:
-        """Count a decision."""
-        ...
-
-    def planned(self, kind: Kind) -> None:
-        """Count a plan that is carried out."""
-        ...
-
-    def resumed(self) -> None:
-        """Count a rollout that goes on after a restart."""
-        ...
-
-    def evaluated(self) -> None:
-        """Count a configuration that was tried and measured."""
-        ...
-
-
 class Environment(Protocol):
     """All that the decision cycle acts through."""
 
@@ -168,11 +148,6 @@ class Environment(Protocol):
     @property
     def log(self) -> Log:
         """Log lines."""
-        ...
-
-    @property
-    def counts(self) -> Counts:
-        """Metrics."""
         ...
 
     @property
@@ -218,4 +193,20 @@ class Environment(Protocol):
 
     async def activate(self, version: int) -> None:
         """Make a plan the active one: the account of the one before ends, its own begins."""
+        ...
+
+    def count_decision(self, draft: Draft) -> None:
+        """Count a decision."""
+        ...
+
+    def count_plan(self, kind: Kind) -> None:
+        """Count a plan that is carried out."""
+        ...
+
+    def count_resumed(self) -> None:
+        """Count a rollout that goes on after a restart."""
+        ...
+
+    def count_evaluation(self) -> None:
+        """Count a configuration that was tried and measured."""
         ...

@@ -96,7 +96,7 @@ class OnlineSearchLoop:
                 environment.log.info("search dropped", cause=trigger.reason, evaluations=number)
                 return
             await self._learn(search, measurement)
-            environment.counts.evaluated()
+            environment.count_evaluation()
         await self._conclude(search, number, trigger, now)
 
     async def _begun(self, now: Snapshot) -> OnlineSearch:

@@ -83,7 +83,7 @@ class PlanLifecycle:
             log.warning("what runs stays", cause=plan.reason, degraded=plan.degraded)
             now.wanted = draft.seen
             return False
-        self._environment.counts.planned(kind)
+        self._environment.count_plan(kind)
         await self.roll_out(await self.publish(draft), draft)
         return True
 

@@ -179,7 +179,7 @@ class Planning:
         solve_s = clock.monotonic() - started_s
         plan = build_plan(decision, now, reason=reason, now=clock.now(), solve_s=solve_s)
         draft = Draft(plan, decision, now, Observation.of(now if seen is None else seen))
-        self._environment.counts.solved(draft)
+        self._environment.count_decision(draft)
         return draft
 
     def _must_hold(self, plan: Plan, now: Snapshot) -> None:
