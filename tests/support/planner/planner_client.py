@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.planner.control.live_environment import LiveEnvironment
 from tests.support.fake_agent import Agent, reconciler
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ async def abandoned(stub: PlannerServiceAsyncStub) -> None:
 
 def known_routers(stub: PlannerServiceAsyncStub) -> set[str]:
     """Return the routers whose reports the planner has."""
-    return {link.router_id for link in reconciler(stub)._cycle._environment._routers._links}
+    environment = reconciler(stub)._cycle._environment
+    assert isinstance(environment, LiveEnvironment)
+    return {link.router_id for link in environment._routers._links}
 
 
 async def connected(stub: PlannerServiceAsyncStub, node: str) -> None:

@@ -57,7 +57,7 @@ class Untouched:
     async def __aenter__(self) -> None:
         self._before = await self._state()
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *error: object) -> None:
         for _ in range(3):  # what was begun in the background has had its turns
             assert await self._state() == self._before
 
