@@ -56,7 +56,10 @@ sys.addaudithook(_refuse)
 
 
 def _guarded(item: pytest.Item) -> Iterator[None]:
-    """Refuse what is not for unit tests while one is set up, runs, or is torn down."""
+    """Refuse what is not for unit tests while one is set up or runs.
+
+    Not while it is torn down: after the last one, what other tests shared is torn down, too.
+    """
     global _running  # noqa: PLW0603 - an audit hook has no other place for its state
     _running = item.nodeid
     try:
@@ -74,12 +77,6 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Guard the test."""
-    yield from _guarded(item)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """Guard the tear-down."""
     yield from _guarded(item)
 
 

@@ -100,6 +100,7 @@ def made_in_virtual_time(sections: dict[str, Any], folder: Path) -> Made:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.may_block  # the test itself simulates
 async def test_the_same_plans_are_made_live_and_in_virtual_time(
     tmp_path: Path, model: Path, grid: Grid
 ) -> None:
