@@ -40,7 +40,8 @@ def _refuse(event: str, arguments: tuple[object, ...]) -> None:
     if not _running or threading.get_ident() != _THREAD:
         return  # threads that earlier tests of the process left behind may do what they like
     if event == "open":
-        what = "writes to the disk" if _flags(arguments) & _WRITING else ""
+        opens_path = not isinstance(arguments[0], int)  # a descriptor was opened before
+        what = "writes to the disk" if opens_path and _flags(arguments) & _WRITING else ""
     else:
         what = _REFUSED.get(event, "")
     if what and not any(cache in str(arguments) for cache in _CACHES):
