@@ -43,7 +43,7 @@ _COMMON: dict[str, Any] = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow],
 }
-settings.register_profile("cinquefoil", max_examples=25, **_COMMON)
+settings.register_profile("cinquefoil", max_examples=20, **_COMMON)
 settings.load_profile("cinquefoil")
 # pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
 settings.register_profile("thorough", max_examples=3000, **_COMMON)

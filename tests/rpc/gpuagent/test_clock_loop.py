@@ -100,7 +100,7 @@ async def test_the_clock_falls_while_requests_are_early_and_rises_when_they_are_
     assert (lowered.locked_clock_mhz, risen.locked_clock_mhz) == (0, 0), "no plan holds it"
     told = planner.scale_outs[0]
     assert (told.gpu_uuid, list(told.models)) == (GPU, ["m"])
-    assert "m takes 30" in told.reason
+    assert int(told.reason.removeprefix("m takes ").split()[0]) >= 300, "percent of its objective"
 
 
 async def test_a_plans_clock_is_the_loops_ceiling_and_stays_the_plans(
