@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from services.kit.config import Deployment
 from services.kit.config.loader import ENV_FILE, ENV_PREFIX, load
@@ -42,6 +42,8 @@ _COMMON: dict[str, Any] = {
     "database": None,
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow],
+    # To explain a failure traces every line: after a slow test it took longer than the suite.
+    "phases": [phase for phase in Phase if phase is not Phase.explain],
 }
 settings.register_profile("cinquefoil", max_examples=20, **_COMMON)
 settings.load_profile("cinquefoil")
