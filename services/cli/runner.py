@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
@@ -53,6 +54,8 @@ def _explanation(error: Exception) -> tuple[int, str] | None:
             return 1, error.message
         case OSError() if error.filename is not None:  # else no file of the operator's
             return 1, f"{error.filename}: {error.strerror}"
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT):  # a write knows no file's name
+            return 1, f"nothing more can be written: {error.strerror}"
         case ModuleNotFoundError() if str(error.name).partition(".")[0] not in _OURS:
             return 1, f"{error.name} is not installed: pip install 'cinquefoil[all]'"
         case _:

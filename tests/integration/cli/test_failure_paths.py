@@ -113,3 +113,12 @@ def load_with_ports(folder: Path) -> Deployment:
     update = {name: getattr(found, name).model_copy(update=free) for name in sections}
     nodes = {name: node.model_copy(update=free) for name, node in found.nodes.items()}
     return found.model_copy(update={**update, "nodes": nodes})
+
+
+def test_a_full_disk_ends_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """Linux' /dev/full takes no byte; the error of a write does not know the file's name."""
+    with pytest.raises(typer.Exit) as ended, explained():
+        Path("/dev/full").write_text("a plan", encoding="utf-8")
+
+    assert ended.value.exit_code == 1
+    assert "nothing more can be written: No space left on device" in capsys.readouterr().err
