@@ -22,7 +22,7 @@ from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
-from services.kit.rpc import Serving, serving
+from services.kit.rpc import Access, Serving, serving
 from services.kit.telemetry import metrics
 
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
@@ -60,7 +60,8 @@ async def run(
                 settings.listen,
                 lambda server: add_CarbonServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
-                tls=deployment.tls,
+                tls=deployment.identity("carbon"),
+                access=Access.of(deployment),
                 ready=False,
             ) as server:
                 if started is not None:

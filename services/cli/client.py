@@ -68,7 +68,9 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
     async with AsyncExitStack() as stack:
 
         async def stub_of(kind: Callable[[grpc.aio.Channel], Any], name: str, at: Endpoint) -> Any:
-            channel = await stack.enter_async_context(dial(at.dial, deployment.tls))
+            channel = await stack.enter_async_context(
+                dial(at.dial, deployment.identity("operator"))
+            )
             return explaining(kind(channel), name, at.dial)
 
         predictor, router = deployment.predictor, deployment.router

@@ -32,7 +32,7 @@ async def check(config: Path, service: str) -> None:
     if service not in known:
         raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
     address = known[service]
-    async with dial(address, deployment.tls) as channel:
+    async with dial(address, deployment.identity("operator")) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
         request = health_pb2.HealthCheckRequest()
         answer = await explaining(stub, service, address).Check(request)

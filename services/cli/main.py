@@ -21,6 +21,7 @@ from services.cli.commands import (
     init,
     models,
     partition,
+    pki,
     plan,
     predictor,
     serve,
@@ -101,6 +102,7 @@ app.command("health")(health.health)
 app.add_typer(plan.app)
 app.add_typer(models.app)
 app.add_typer(config.app)
+app.add_typer(pki.app)
 app.add_typer(carbon.app)
 app.add_typer(serve.planner)
 app.add_typer(serve.router)

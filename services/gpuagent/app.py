@@ -28,7 +28,7 @@ from services.gpuagent.shared_memory.shared_counters import SharedCounters, open
 from services.gpuagent.state_files import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
-from services.kit.rpc import dial, serving
+from services.kit.rpc import Access, dial, serving
 from services.kit.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ async def run(
         )
         counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
         hardware = Hardware(device, gpus, counters_of, versions)
-        channel = await stack.enter_async_context(dial(deployment.planner.dial, deployment.tls))
+        channel = await stack.enter_async_context(
+            dial(deployment.planner.dial, deployment.identity("agent", place.name))
+        )
         async with asyncio.TaskGroup() as keeping:
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
             context = Context(deployment, place, hardware, ReportOutbox(), RealClock(), keeping)
@@ -178,7 +180,8 @@ async def _served(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
             _SERVICES,
-            tls=deployment.tls,
+            tls=deployment.identity("agent", place.name),
+            access=Access.of(deployment),
             grace_s=_GRACE_S,
         ) as server:
             if started is not None:

@@ -84,14 +84,14 @@ class Actuators:
         settings, folder, keeping = place.settings, place.folder, context.keeping
         changed, permissions = context.outbox.node_changed, permissions_of(place.name, settings)
         simulated = settings.simulated is not None
-        home = home_of(context.deployment, settings, folder / "workers")
+        home = home_of(context.deployment, place.name, folder / "workers")
         self.sharing = sharing_of(settings, folder / "mps", clock)
         self.segments = Segments(
             WorkerAllocator(home, context.hardware.gpu_counters),
             SegmentJournal(folder / "journal.json"),
             SupervisionContext(
                 clock,
-                partial(answers, tls=context.deployment.tls),
+                partial(answers, tls=context.deployment.identity("agent", place.name)),
                 changed,
                 restart_policy_of(settings.workers),
             ),

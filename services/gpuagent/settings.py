@@ -100,15 +100,20 @@ def restart_policy_of(workers: Workers) -> RestartPolicy:
     )
 
 
-def home_of(deployment: Deployment, node: Node, folder: Path) -> WorkerDefaults:
-    """Return where and how workers run, with their files in `folder`."""
-    tls = deployment.tls
+def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
+    """Return where and how the workers of a node run, with their files in `folder`."""
+    node, tls, principals = (
+        deployment.nodes[name],
+        deployment.identity("worker", name),
+        deployment.principals,
+    )
     return WorkerDefaults(
         folder=folder,
         host=node.worker_host,
         orphan_timeout_s=node.orphan_timeout_s,
         log_level=deployment.log_level,
         tls=None if tls is None else TlsFiles(**dict(tls)),
+        principals=None if principals is None else dict(principals),
     )
 
 

@@ -10,6 +10,7 @@ as INTERNAL.
     ├── AlreadyExists         the object it would create exists, and differs
     ├── FailedPrecondition    the request is right, the state is not
     ├── PermissionDenied      the caller lacks a permission
+    ├── Unauthenticated       the caller shows no identity, or one that is not valid
     ├── ResourceExhausted     a limit is reached; retry later
     ├── Unavailable           the service cannot answer now; retry
     ├── DeadlineExceeded      the deadline has passed
@@ -81,6 +82,12 @@ class PermissionDenied(ServiceError):
     """The caller lacks a permission."""
 
     status = "PERMISSION_DENIED"
+
+
+class Unauthenticated(ServiceError):
+    """The caller shows no identity, or one that is not valid."""
+
+    status = "UNAUTHENTICATED"
 
 
 class ResourceExhausted(ServiceError):

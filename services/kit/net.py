@@ -38,6 +38,11 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+def host_of(peer: str) -> str:
+    """Return the host of a gRPC peer ("ipv4:10.0.0.1:50002"), or all of a Unix socket's."""
+    return peer if peer.startswith("unix") else peer.rpartition(":")[0]
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 

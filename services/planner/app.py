@@ -12,7 +12,7 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
-from services.kit.rpc import dial, serving
+from services.kit.rpc import Access, dial, serving
 from services.kit.telemetry import metrics
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
@@ -60,7 +60,7 @@ async def run(
     models = await asyncio.to_thread(load_models, deployment)
     async with (
         open_store(deployment.planner.database) as store,
-        dial(deployment.carbon.dial, deployment.tls) as channel,
+        dial(deployment.carbon.dial, deployment.identity("planner")) as channel,
     ):
         planner = _Planner(deployment, models, store)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
@@ -70,7 +70,8 @@ async def run(
                 deployment.planner.listen,
                 lambda server: add_PlannerServiceServicer_to_server(planner.servicer, server),
                 _SERVICES,
-                tls=deployment.tls,
+                tls=deployment.identity("planner"),
+                access=Access.of(deployment),
                 grace_s=_GRACE_S,
             ) as server:
                 if started is not None:
@@ -101,7 +102,12 @@ class _Planner:
         policies = ServingPolicies(deployment, store)
         self.publisher = Publisher(deployment, store, state.fleet, policies)
         agents = AgentSessions(
-            state.fleet, self.account_writer.read, state.readings, clock, changed
+            state.fleet,
+            self.account_writer.read,
+            state.readings,
+            clock,
+            changed,
+            worker_hosts={name: node.worker_host for name, node in deployment.nodes.items()},
         )
         routers = RouterSessions(state)
         environment = LiveEnvironment(store, self.account_writer, self.publisher, agents, routers)

@@ -13,6 +13,8 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
+from services.kit.net import host_of
+from services.kit.rpc import caller
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
@@ -176,7 +178,9 @@ class PlannerServicer(PlannerServiceServicer):
         self, request_iterator: AsyncIterator[pb.JoinRequest], context: Any
     ) -> AsyncIterator[pb.JoinResponse]:
         """Take an agent's reports, send it steps."""
-        session = self._agents.join(await _first(request_iterator))
+        session = self._agents.join(
+            await _first(request_iterator), caller(), host_of(context.peer())
+        )
         reading = asyncio.create_task(self._read(session, request_iterator), name="planner.join")
         try:
             async for step in session.steps():

@@ -14,7 +14,7 @@ from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, Predictor, PromptCache
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
-from services.kit.rpc import serving
+from services.kit.rpc import Access, serving
 from services.kit.telemetry import metrics
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
@@ -69,7 +69,8 @@ async def run(
                 settings.listen,
                 lambda server: add_PredictorServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
-                tls=deployment.tls,
+                tls=deployment.identity("predictor"),
+                access=Access.of(deployment),
                 grace_s=_GRACE_S,
                 max_message_bytes=_MAX_MESSAGE_BYTES,
             ) as server:

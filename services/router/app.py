@@ -18,7 +18,8 @@ from inference import grpc_service_pb2
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
-from services.kit.rpc import Serving, dial, serving
+from services.kit.rpc import Access, Serving, dial, serving
+from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry.metrics import exposed
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
@@ -74,17 +75,19 @@ async def run_one(
 ) -> None:
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
-    settings = deployment.router
+    settings, identity = deployment.router, deployment.identity("router")
     router = _Router(deployment)
     with exposed(settings.metrics, registry=router.metrics()):
         async with (
-            dial(deployment.planner.dial, deployment.tls) as planner,
-            dial(deployment.carbon.dial, deployment.tls) as carbon,
+            dial(deployment.planner.dial, identity) as planner,
+            dial(deployment.carbon.dial, identity) as carbon,
             serving(
                 settings.listen,
                 router.register,
                 _SERVICES,
-                tls=deployment.tls,
+                tls=identity,
+                access=Access.of(deployment, _tokens(deployment)),
+                token_address=settings.token_listen,
                 grace_s=_GRACE_S,
                 ready=False,
                 max_message_bytes=transport_limit(settings.max_request_bytes),
@@ -98,6 +101,11 @@ async def run_one(
             await router.work(server, planner, carbon, stop)
 
 
+def _tokens(deployment: Deployment) -> TokenVerifier | None:
+    tokens = None if deployment.access is None else deployment.access.tokens
+    return None if tokens is None else TokenVerifier(tokens)
+
+
 class _Router:
     """Every object of the service, made once."""
 
@@ -105,9 +113,9 @@ class _Router:
         self._settings = deployment.router
         self._clock = RealClock()
         self._carbon = CarbonClient()
-        dead_after_s = self._settings.worker_dead_after_s
+        dead_after_s, identity = self._settings.worker_dead_after_s, deployment.identity("router")
         self.streams = WorkerStreams(
-            lambda endpoint: dial(endpoint, deployment.tls, dead_after_s=dead_after_s), self._clock
+            lambda endpoint: dial(endpoint, identity, dead_after_s=dead_after_s), self._clock
         )
         registry = ModelRegistry(
             first_table(deployment), limits(deployment), byte_budget(deployment), self._carbon
@@ -149,7 +157,9 @@ class _Router:
         def count(model: str, source: str, took_s: float) -> None:
             self._engine.accounts[model].stats.predictions[source].add(took_s)
 
-        return PredictorClient(lambda: dial(address, deployment.tls), self._clock, count)
+        return PredictorClient(
+            lambda: dial(address, deployment.identity("router")), self._clock, count
+        )
 
     def metrics(self) -> CollectorRegistry:
         """Return the registry that Prometheus scrapes."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 import grpc
 
@@ -29,7 +30,7 @@ from services.kit import config
 from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
-from services.kit.rpc import serving
+from services.kit.rpc import dial, serving
 from services.planner import app
 from services.planner.app import run
 from services.planner.control.reconciler import Reconciler
@@ -226,7 +227,10 @@ class Agent:
             inventory_pb2.Segment(
                 spec=spec,
                 state=inventory_pb2.SEGMENT_STATE_READY,
-                endpoints=[f"{segment_id}:{number}" for number in range(spec.processes)],
+                endpoints=[
+                    f"127.0.0.1:{20_000 + crc32(segment_id.encode()) % 20_000 + number}"
+                    for number in range(spec.processes)
+                ],
             )
             for segment_id, spec in self.segments.items()
         ]
@@ -356,7 +360,10 @@ async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerService
             await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port.result()}") as channel:
+        address = f"127.0.0.1:{port.result()}"
+        operator = deployment.identity("operator", "ada")
+        plain = grpc.aio.insecure_channel
+        async with plain(address) if operator is None else dial(address, operator) as channel:
             stub = PlannerServiceStub(channel)
             _reconcilers[stub] = made[0]
             yield stub

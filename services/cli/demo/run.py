@@ -105,7 +105,7 @@ async def _start(stack: AsyncExitStack, setting: deployment_files.Scene) -> dict
 async def _first_plan(name: str, deployment: Deployment) -> None:
     try:
         async with asyncio.timeout(_FIRST_PLAN_S):
-            await until_answering(deployment.router.dial, deployment.tls)
+            await until_answering(deployment.router.dial, deployment.identity("operator"))
     except TimeoutError:
         raise DeadlineExceeded(
             f"the {name} suite had no plan in force after {_FIRST_PLAN_S:g} s; see its logs"

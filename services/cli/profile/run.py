@@ -52,7 +52,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
     """
     deployment, console = load(config), Console()
     wanted, endpoint = targets(request, deployment), deployment.nodes[node]
-    async with dial(endpoint.dial, deployment.tls) as channel:
+    async with dial(endpoint.dial, deployment.identity("operator")) as channel:
         agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         found = (await client.GetNode(pb.GetNodeRequest())).node
@@ -92,7 +92,7 @@ async def _measure(
     console: Console,
 ) -> None:
     points = grid(request, deployment.planner, rig.gpu)
-    profiler = Profiler(rig, request.effort, RealClock(), deployment.tls)
+    profiler = Profiler(rig, request.effort, RealClock(), deployment.identity("operator"))
     with ExitStack() as stack, Progress(console) as progress:
         # All of them now: what stands in the way is told before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]

@@ -62,7 +62,7 @@ async def measured(
     """
     deployment = load(place.config)
     endpoint = deployment.nodes[place.node]
-    async with dial(endpoint.dial, deployment.tls) as channel:
+    async with dial(endpoint.dial, deployment.identity("operator")) as channel:
         agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         gpu = _gpu((await client.GetNode(pb.GetNodeRequest())).node, place)

@@ -36,7 +36,7 @@ async def up(config: Path, logs: Path) -> None:
     try:
         async with suite:
             with console.status("Waiting for the first plan"):
-                await until_answering(deployment.router.dial, deployment.tls)
+                await until_answering(deployment.router.dial, deployment.identity("operator"))
             console.print(endpoint_table(deployment))
             console.print(Text(hints(deployment)), soft_wrap=True)
             await _stay(console, suite)

@@ -86,6 +86,7 @@ class WorkerSpec:
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
         tls: Certificates; None: plaintext.
+        principals: Patterns of identities by role; None: whoever reaches it may do everything.
     """
 
     segment_id: str
@@ -109,6 +110,7 @@ class WorkerSpec:
     orphan_timeout_s: float = 60.0
     log_level: str = "info"
     tls: TlsFiles | None = None
+    principals: dict[str, tuple[str, ...]] | None = None
 
     @property
     def slots(self) -> int:
@@ -132,6 +134,8 @@ def load(path: Path) -> WorkerSpec:
         data["costs"] = Costs(tuple(_curve(curve) for curve in data["costs"]["curves"]))
     if data["tls"] is not None:
         data["tls"] = _tls(data["tls"])
+    if data.get("principals") is not None:
+        data["principals"] = {role: tuple(each) for role, each in data["principals"].items()}
     if data.get("external") is not None:
         data["external"] = _external(data["external"])
     if data.get("generative") is not None:

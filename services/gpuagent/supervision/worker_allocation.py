@@ -32,6 +32,7 @@ class WorkerDefaults:
         orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
         log_level: As the deployment's.
         tls: Certificates they serve with; None: plaintext.
+        principals: Patterns of identities by role; None: whoever reaches them may do everything.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class WorkerDefaults:
     orphan_timeout_s: float
     log_level: str = "info"
     tls: TlsFiles | None = None
+    principals: dict[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,4 +152,5 @@ class WorkerAllocator:
             orphan_timeout_s=self._home.orphan_timeout_s,
             log_level=self._home.log_level,
             tls=self._home.tls,
+            principals=self._home.principals,
         )

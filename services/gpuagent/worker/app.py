@@ -30,7 +30,7 @@ from services.gpuagent.worker.onnx_model import LocalModel
 from services.gpuagent.worker.servicer import WorkerServicer
 from services.kit.clock import Clock, RealClock
 from services.kit.errors import FailedPrecondition
-from services.kit.rpc import serving
+from services.kit.rpc import ADDRESS_TAKEN, Access, serving
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -153,11 +153,14 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             lambda server: pb_grpc.add_WorkerServiceServicer_to_server(servicer, server),
             [SERVICE],
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
+            access=None if spec.principals is None else Access(spec.principals),
             grace_s=0.5,
         ):
             yield
     except FailedPrecondition as error:  # errors of the block come as groups, from its TaskGroup
-        raise AddressTaken(spec.listen) from error
+        if error.reason == ADDRESS_TAKEN:
+            raise AddressTaken(spec.listen) from error
+        raise
 
 
 def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:

@@ -6,10 +6,12 @@ variables `CINQUEFOIL_<SECTION>__<KEY>` override single values (see `services.ki
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from services.kit.config.access import Access, Role, Tls, Tokens
 from services.kit.config.accounting import Accounting, Embodied
 from services.kit.config.carbon_sources import (
     CarbonAwareSdkSource,
@@ -67,11 +69,12 @@ from services.kit.config.section import (
     NonNegative,
     Positive,
     Section,
-    Tls,
 )
 from services.kit.config.zones import Carbon, Replay, Zone
+from services.kit.net import is_loopback
 
 __all__ = [
+    "Access",
     "Accounting",
     "Address",
     "AnalyticProfile",
@@ -117,6 +120,7 @@ __all__ = [
     "Profile",
     "PromptCache",
     "Replay",
+    "Role",
     "Router",
     "Runtime",
     "Section",
@@ -129,6 +133,7 @@ __all__ = [
     "SyntheticSource",
     "TableProfile",
     "Tls",
+    "Tokens",
     "TraceSource",
     "Triggers",
     "Variant",
@@ -159,6 +164,8 @@ class Router(Endpoint):
             request of the model, 0..1.
         retry_burst: And so many more at once.
         slo_windows_s: Stretches of time over which the metrics judge the objective, s.
+        token_listen: A second port, for inference clients that show a token (access.tokens)
+            instead of a certificate; empty: none.
         metrics_aliases: "triton": counts under `nv_inference_*` names, too.
     """
 
@@ -183,6 +190,7 @@ class Router(Endpoint):
         21600.0,
     )
     metrics_aliases: tuple[Literal["triton"], ...] = ()
+    token_listen: Address = ""
 
 
 class Deployment(Section):
@@ -191,6 +199,7 @@ class Deployment(Section):
     version: Literal["v1"]
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     tls: Tls | None = None
+    access: Access | None = None
     carbon: Carbon
     nodes: Annotated[dict[Name, Node], Field(min_length=1)]
     models: Annotated[dict[Name, Model], Field(min_length=1)]
@@ -198,6 +207,72 @@ class Deployment(Section):
     router: Router = Router()
     predictor: Predictor | None = None
     mqtt: Mqtt | None = None
+
+    def identity(self, service: str, node: str = "") -> Tls | None:
+        """Return the certificates of one service; None: plaintext.
+
+        Args:
+            service: planner, router, carbon, predictor, agent, worker or operator.
+            node: The node of an agent or worker.
+        """
+        return None if self.tls is None else self.tls.of(service, node)
+
+    @property
+    def principals(self) -> Mapping[str, tuple[str, ...]] | None:
+        """Patterns of identities by role; None: whoever reaches a port may do everything."""
+        access = self.access or Access()
+        if access.insecure or (self.tls is None and access.tokens is None):
+            return None
+        return access.principals
+
+    @model_validator(mode="after")
+    def _says_who_may_reach_it(self) -> Deployment:
+        """Whatever listens beyond this machine has identities, or says that it has none."""
+        if self.access is not None and self.access.insecure:
+            return self
+        if self.access is not None and self.access.roles and self.tls is None:
+            raise ValueError("access.roles: identities come from certificates: give tls")
+        for where, address in self._listeners():
+            if not address or is_loopback(address):
+                continue
+            if self.tls is None or self.access is None:
+                missing = "tls and access" if self.tls is None else "access"
+                raise ValueError(
+                    f"{where}: {address} listens beyond this machine: give {missing}, or say "
+                    "access: {insecure: true}, and whoever reaches it may do everything"
+                )
+            if not self.tls.require_client_certificate:
+                raise ValueError(
+                    "tls.require_client_certificate: must be true, for "
+                    f"{where} listens beyond this machine; clients without certificates show a "
+                    "token at router.token_listen"
+                )
+        return self
+
+    def _listeners(self) -> Iterator[tuple[str, str]]:
+        services: dict[str, Endpoint | None] = {
+            "carbon": self.carbon,
+            "planner": self.planner,
+            "router": self.router,
+            "predictor": self.predictor,
+            **{f"nodes.{name}": node for name, node in self.nodes.items()},
+        }
+        for where, endpoint in services.items():
+            if endpoint is not None:
+                yield f"{where}.listen", endpoint.listen
+                yield f"{where}.metrics", endpoint.metrics
+        yield "router.token_listen", self.router.token_listen
+        for name, node in self.nodes.items():
+            yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
+
+    @model_validator(mode="after")
+    def _tokens_have_a_port(self) -> Deployment:
+        tokens = None if self.access is None else self.access.tokens
+        if self.router.token_listen and tokens is None:
+            raise ValueError("router.token_listen: give access.tokens, or nobody is let in")
+        if tokens is not None and not self.router.token_listen:
+            raise ValueError("access.tokens: give router.token_listen, where they are shown")
+        return self
 
     @model_validator(mode="after")
     def _zones_exist(self) -> Deployment:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -28,15 +27,6 @@ class Section(BaseModel):
     """Base of every section: immutable, and a mistyped key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Tls(Section):
-    """Certificates, PEM. With `require_client_certificate`, both sides show one (mutual TLS)."""
-
-    certificate_file: Path | None = None
-    key_file: Path | None = None
-    ca_file: Path | None = None
-    require_client_certificate: bool = False
 
 
 class Endpoint(Section):

@@ -1,6 +1,16 @@
 """gRPC servers and channels the way every service has them."""
 
+from services.kit.rpc.access import Access, Caller, caller
 from services.kit.rpc.channel import dial
-from services.kit.rpc.server import Serving, serve_until, serving
+from services.kit.rpc.server import ADDRESS_TAKEN, Serving, serve_until, serving
 
-__all__ = ["Serving", "dial", "serve_until", "serving"]
+__all__ = [
+    "ADDRESS_TAKEN",
+    "Access",
+    "Caller",
+    "Serving",
+    "caller",
+    "dial",
+    "serve_until",
+    "serving",
+]

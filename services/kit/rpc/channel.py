@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import grpc
 
+from services.kit.rpc.certificates import CertificateFiles
 from services.kit.rpc.tracing_channel import TracedChannel
 
 if TYPE_CHECKING:
@@ -36,20 +37,20 @@ def dial(
 
     Args:
         address: "host:port".
-        tls: Authority to trust, and the client certificate, if the server requires one.
+        tls: Authority to trust, and the client's certificate; read again when its files change.
+            Calls that begin then are made over a new connection; those in flight go on.
         dead_after_s: Time after which calls to a silent peer end with UNAVAILABLE, s, >= 2: our
             servers accept a ping a second. None: no pings, for other servers, which may treat
             them as an attack.
+
+    Raises:
+        FailedPrecondition: A file of `tls` cannot be read.
     """
     options = _OPTIONS if dead_after_s is None else (*_OPTIONS, *keepalive(dead_after_s))
     if tls is None:
-        return TracedChannel(grpc.aio.insecure_channel(address, options=options))
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=_read(tls.ca_file),
-        private_key=_read(tls.key_file),
-        certificate_chain=_read(tls.certificate_file),
-    )
-    return TracedChannel(grpc.aio.secure_channel(address, credentials, options=options))
+        plain = grpc.aio.insecure_channel(address, options=options)
+        return TracedChannel(lambda: plain)
+    return TracedChannel(_Renewed(address, CertificateFiles(tls), options).current)
 
 
 def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:
@@ -65,5 +66,23 @@ def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _read(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
+class _Renewed:
+    """The channel with the certificates that the files hold now."""
+
+    def __init__(
+        self, address: str, files: CertificateFiles, options: Sequence[tuple[str, int]]
+    ) -> None:
+        self._address, self._files, self._options = address, files, options
+        self._channel = self._made()
+
+    def current(self) -> grpc.aio.Channel:
+        if self._files.changed():
+            self._channel = self._made()  # the one before lives as long as its calls
+        return self._channel
+
+    def _made(self) -> grpc.aio.Channel:
+        key, chain = self._files.pair or (None, None)
+        credentials = grpc.ssl_channel_credentials(
+            root_certificates=self._files.ca, private_key=key, certificate_chain=chain
+        )
+        return grpc.aio.secure_channel(self._address, credentials, options=self._options)

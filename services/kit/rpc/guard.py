@@ -1,4 +1,4 @@
-"""One interceptor around every call: errors become status codes, calls are timed and traced."""
+"""One interceptor around every call: it checks the caller, maps errors, counts and traces."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from services.kit.errors import Cancelled, InvalidArgument, ServiceError
+from services.kit.rpc.access import Access
 from services.kit.rpc.call_metrics import CALLS
 from services.kit.rpc.status import to_wire
 from services.kit.telemetry import logs, tracing
@@ -27,12 +28,14 @@ class _Method:
     Attributes:
         name: "/package.Service/Method".
         traced: Whether a call without a trace starts one.
+        access: Who may call it; None: anybody.
         calls: Counts of its calls.
     """
 
-    def __init__(self, name: str, *, traced: bool = False) -> None:
+    def __init__(self, name: str, *, traced: bool = False, access: Access | None = None) -> None:
         self.name = name
         self.traced = traced
+        self.access = access
         self.calls = CALLS.of(name)
 
 
@@ -98,6 +101,8 @@ def _guard_single(method: _Method, behavior: Callable[..., Awaitable[Any]]) -> C
     async def guarded(request: Any, context: Context) -> Any:
         try:
             with _Call(method, context):
+                if method.access is not None:
+                    method.access.admit(method.name, context)
                 _refuse_unreadable(request)
                 return await behavior(request, context)
         except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
@@ -113,6 +118,8 @@ def _guard_stream(method: _Method, behavior: Callable[..., Any]) -> Callable[...
     async def guarded(request: Any, context: Context) -> AsyncIterator[Any]:
         try:
             with _Call(method, context):
+                if method.access is not None:
+                    method.access.admit(method.name, context)
                 _refuse_unreadable(request)
                 async for response in behavior(request, context):
                     yield response
@@ -139,11 +146,11 @@ def _checked(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], An
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # not generic at run time
 
 
-def guard(name: str, handler: Handler) -> Handler:
-    """Return `handler` with every error mapped, every call timed, every trace bound."""
+def guard(name: str, handler: Handler, access: Access | None = None) -> Handler:
+    """Return `handler` with callers checked, errors mapped, calls timed and traces bound."""
     # Streams may last for days, and health checks are frequent: neither starts a trace.
     traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
-    method = _Method(name, traced=traced)
+    method = _Method(name, traced=traced, access=access)
     read, write = handler.request_deserializer, handler.response_serializer
     if handler.unary_unary:
         return grpc.unary_unary_rpc_method_handler(
@@ -167,7 +174,8 @@ def guard(name: str, handler: Handler) -> Handler:
 class GuardInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each method's handler once and caches it."""
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access | None = None) -> None:
+        self._access = access
         self._guarded: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -183,5 +191,5 @@ class GuardInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # an unknown method: grpc answers UNIMPLEMENTED
             return handler
-        self._guarded[method] = guard(method, handler)
+        self._guarded[method] = guard(method, handler, self._access)
         return self._guarded[method]

@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import grpc
 from google.rpc import error_details_pb2
@@ -16,6 +16,8 @@ from grpc_reflection.v1alpha import reflection
 
 from services.kit.errors import FailedPrecondition
 from services.kit.net import is_loopback, split_address
+from services.kit.rpc.access import Access
+from services.kit.rpc.certificates import CertificateFiles
 from services.kit.rpc.channel import MAX_MESSAGE_BYTES, keepalive
 from services.kit.rpc.guard import GuardInterceptor
 from services.kit.rpc.health import HealthServicer, add_health
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from services.kit.config import Tls
 
 _log = logs.get("rpc")
+
+ADDRESS_TAKEN = "ADDRESS_TAKEN"
+"""Reason of the error of a server whose address somebody else has."""
 
 _COMPRESSIONS = {
     "none": grpc.Compression.NoCompression,
@@ -67,6 +72,8 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     services: Sequence[str],
     *,
     tls: Tls | None = None,
+    access: Access | None = None,
+    token_address: str = "",
     grace_s: float = 5.0,
     ready: bool = True,
     max_message_bytes: int = MAX_MESSAGE_BYTES,
@@ -83,7 +90,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         address: "host:port"; port 0 picks a free one.
         register: Adds the servicers.
         services: Full names of the services that `register` adds, for health and reflection.
-        tls: Certificate of the server; None: plaintext.
+        tls: Certificate of the server, read again when its file changes; None: plaintext.
+        access: Who may call what; None: everybody everything.
+        token_address: A second "host:port", where callers show a token and need no certificate.
         grace_s: Time that calls in flight have to end, s.
         ready: Whether to report SERVING at once; otherwise call `Serving.set_ready`.
         max_message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
@@ -93,11 +102,11 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         dead_after_s: Time after which a silent client's calls end, s, >= 2.
 
     Raises:
-        FailedPrecondition: The address cannot be bound.
-        RuntimeError: `tls` has no certificate for a server.
+        FailedPrecondition: The address cannot be bound (reason ADDRESS_TAKEN), or the certificate
+            cannot be read.
     """
-    if tls is None and not is_loopback(address):
-        _log.warning("listening in plaintext beyond this machine", address=address)
+    if access is None and not is_loopback(address):
+        _log.warning("whoever reaches this address may do everything", address=address)
     options = (
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -107,7 +116,9 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         *keepalive(dead_after_s),
     )
     server = grpc.aio.server(
-        interceptors=[GuardInterceptor()], options=options, compression=_COMPRESSIONS[compression]
+        interceptors=[GuardInterceptor(access)],
+        options=options,
+        compression=_COMPRESSIONS[compression],
     )
     register(server)
     servicer = HealthServicer()
@@ -119,7 +130,10 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     host, _ = split_address(address)
     try:
         # Inside the try: a cancellation during start must stop the server, too.
-        port = _bound(server, address, None if tls is None else _server_credentials(tls))
+        port = _bound(server, address, tls)
+        if token_address:
+            shown_tls = tls and tls.model_copy(update={"require_client_certificate": False})
+            _bound(server, token_address, shown_tls)
         running = Serving(port, servicer, tuple(names))
         await running.set_ready(ready=ready)  # before the first call
         await server.start()
@@ -130,25 +144,36 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         await server.stop(grace_s)
 
 
-def _bound(
-    server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None
-) -> int:
+def _bound(server: grpc.aio.Server, address: str, tls: Tls | None) -> int:
     try:
-        if credentials is None:
+        if tls is None:
             return server.add_insecure_port(address)
-        return server.add_secure_port(address, credentials)
+        return server.add_secure_port(address, _server_credentials(tls))
     except RuntimeError as error:  # grpc raises it for every cause
-        raise FailedPrecondition(f"cannot listen at {address}: is it in use?") from error
+        message = f"cannot listen at {address}: is it in use?"
+        raise FailedPrecondition(message, reason=ADDRESS_TAKEN) from error
 
 
 def _server_credentials(tls: Tls) -> grpc.ServerCredentials:
-    if tls.key_file is None or tls.certificate_file is None:
-        raise RuntimeError("tls: a server needs certificate_file and key_file")
-    ca = None if tls.ca_file is None else tls.ca_file.read_bytes()
-    return grpc.ssl_server_credentials(
-        [(tls.key_file.read_bytes(), tls.certificate_file.read_bytes())],
-        root_certificates=ca,
-        require_client_auth=tls.require_client_certificate,
+    """Return credentials that follow their files: the next connection has what these have.
+
+    Raises:
+        FailedPrecondition: A file is not given or cannot be read.
+    """
+    files = CertificateFiles(tls)
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        if files.pair is None:
+            raise FailedPrecondition("tls: a server needs certificate_file and key_file")
+        return grpc.ssl_server_certificate_configuration([files.pair], root_certificates=files.ca)
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        return configuration() if files.changed() else None  # None: as before
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(),
+        cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed),
+        require_client_authentication=tls.require_client_certificate,
     )
 
 

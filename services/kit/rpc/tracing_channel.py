@@ -17,45 +17,51 @@ from services.kit.telemetry.tracing import traceparent, tracestate
 
 
 class TracedChannel(grpc.aio.Channel):
-    """`channel`, with `traceparent` and `tracestate` added to calls made under a trace."""
+    """A channel with `traceparent` and `tracestate` added to calls made under a trace."""
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self._channel = channel
+    def __init__(self, current: Callable[[], grpc.aio.Channel]) -> None:
+        """Trace the calls of a channel.
+
+        Args:
+            current: Returns the channel to make the next call on; another one than before where
+                certificates were renewed.
+        """
+        self._current = current
 
     def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
         """Return the method, traced."""
-        return _traced(self._channel.unary_unary(*args, **kwargs))
+        return self._traced("unary_unary", args, kwargs)
 
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
         """Return the method, traced."""
-        return _traced(self._channel.unary_stream(*args, **kwargs))
+        return self._traced("unary_stream", args, kwargs)
 
     def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
         """Return the method, traced."""
-        return _traced(self._channel.stream_unary(*args, **kwargs))
+        return self._traced("stream_unary", args, kwargs)
 
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         """Return the method, traced."""
-        return _traced(self._channel.stream_stream(*args, **kwargs))
+        return self._traced("stream_stream", args, kwargs)
 
     async def close(self, grace: float | None = None) -> None:
         """Close the channel; see grpc.aio.Channel."""
-        await self._channel.close(grace)
+        await self._current().close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Return the state of the connection; see grpc.aio.Channel."""
-        return self._channel.get_state(try_to_connect)
+        return self._current().get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
         """Wait for another state; see grpc.aio.Channel."""
-        await self._channel.wait_for_state_change(last_observed_state)
+        await self._current().wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
         """Wait until connected; see grpc.aio.Channel."""
-        await self._channel.channel_ready()
+        await self._current().channel_ready()
 
     async def __aenter__(self) -> Self:
-        await self._channel.__aenter__()
+        await self._current().__aenter__()
         return self
 
     async def __aexit__(
@@ -64,17 +70,22 @@ class TracedChannel(grpc.aio.Channel):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._channel.__aexit__(kind, error, traceback)
+        await self._current().__aexit__(kind, error, traceback)
 
+    def _traced(self, kind: str, args: Any, kwargs: Any) -> Callable[..., Any]:
+        channel = self._current()
+        method = getattr(channel, kind)(*args, **kwargs)
 
-def _traced(method: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, metadata: Any = None, **kwargs: Any) -> Any:
-        header = traceparent.get()
-        if header:
-            metadata = (*(metadata or ()), ("traceparent", header))
-            state = tracestate.get()
-            if state:
-                metadata = (*metadata, ("tracestate", state))
-        return method(*args, metadata=metadata, **kwargs)
+        def call(*args_: Any, metadata: Any = None, **kwargs_: Any) -> Any:
+            nonlocal channel, method
+            if (current := self._current()) is not channel:
+                channel, method = current, getattr(current, kind)(*args, **kwargs)
+            header = traceparent.get()
+            if header:
+                metadata = (*(metadata or ()), ("traceparent", header))
+                state = tracestate.get()
+                if state:
+                    metadata = (*metadata, ("tracestate", state))
+            return method(*args_, metadata=metadata, **kwargs_)
 
-    return call
+        return call

@@ -33,7 +33,8 @@ def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
     Names are those of `endpoints`, for example "carbon" and "gpuagent-node-0".
     """
     return tuple(
-        _program(service, config.resolve(), deployment.tls) for service in endpoints(deployment)
+        _program(service, config.resolve(), deployment.identity("operator"))
+        for service in endpoints(deployment)
     )
 
 

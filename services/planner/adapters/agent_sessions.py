@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
@@ -14,10 +15,13 @@ from services.kit.errors import (
     AlreadyExists,
     DeadlineExceeded,
     InvalidArgument,
+    PermissionDenied,
+    ResourceExhausted,
     ServiceError,
     Unavailable,
     from_status,
 )
+from services.kit.rpc import Caller
 from services.kit.telemetry import logs
 from services.planner.adapters.wire.convert_energy import counters_from
 from services.planner.adapters.wire.convert_node import node_from
@@ -28,6 +32,9 @@ from services.planner.core.online_search.counter_readings import CounterReadings
 
 _log = logs.get("agents")
 
+_MOST_JOINS: Final = 10
+_JOINS_WINDOW_S: Final = 10.0
+
 RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 """Takes a node's name and the energy counters of its GPUs, by UUID."""
 
@@ -35,8 +42,15 @@ RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 class AgentSession:
     """One agent's stream, from its first report until either side ends it."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: str, owner: str) -> None:
+        """Open the stream of a node's agent.
+
+        Args:
+            node: Name of the node.
+            owner: Identity of the agent, or its host where identities are not checked.
+        """
         self.node = node
+        self.owner = owner
         self._steps: asyncio.Queue[steps_pb2.Step | None] = asyncio.Queue()
         self._pending: dict[str, asyncio.Future[steps_pb2.StepResult]] = {}
         self._error: ServiceError | None = None
@@ -105,19 +119,35 @@ class AgentReport:
 class AgentSessions:
     """Every agent's session and last report; feeds the fleet, the account and the online search."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
         self,
         fleet: Fleet,
         account: RecordEnergy,
         readings: CounterReadings,
         clock: Clock,
         changed: ChangeEvent,
+        *,
+        worker_hosts: Mapping[str, str],
     ) -> None:
+        """Take the sessions of agents.
+
+        Args:
+            fleet: Learns what nodes report.
+            account: Takes their energy.
+            readings: Take their segments' counters.
+            clock: For the times of joining and leaving.
+            changed: Notified of every report.
+            worker_hosts: Host at which the workers of each node of the deployment listen.
+        """
         self._fleet = fleet
         self._account = account
         self._readings = readings
         self._clock = clock
         self._changed = changed
+        self._worker_hosts = worker_hosts
+        self._joined_s: dict[str, deque[float]] = {
+            node: deque(maxlen=_MOST_JOINS) for node in worker_hosts
+        }
         self._sessions: dict[str, AgentSession] = {}
         self._reports: dict[str, AgentReport] = {}
 
@@ -126,18 +156,27 @@ class AgentSessions:
         """The last report of every node that joined since the start."""
         return self._reports
 
-    def join(self, first: planner_pb2.JoinRequest) -> AgentSession:
-        """Open a session with the first request of a stream; an older session of the node ends.
+    def join(self, first: planner_pb2.JoinRequest, agent: Caller, host: str) -> AgentSession:
+        """Open a session with the first request of a stream; the agent's older session ends.
+
+        Args:
+            first: The request.
+            agent: Who calls.
+            host: Where the call comes from.
 
         Raises:
             InvalidArgument: The request carries no node, or one that cannot be.
             FailedPrecondition: The node or its zone is not the deployment file's.
+            PermissionDenied: The caller is another node's agent, or another agent has joined.
+            ResourceExhausted: The node has joined too often in the last seconds.
         """
         if not first.HasField("node"):
             raise InvalidArgument("node: required in the first request", field="node")
-        session = AgentSession(first.node.name)
-        self._take_node(first.node)
+        session = AgentSession(first.node.name, agent.name or host)
         older = self._sessions.get(session.node)
+        _check_owner(session, agent, older)
+        self._check_rate(session.node)
+        self._take_node(first.node)
         self._sessions[session.node] = session
         if older is not None:
             older.close(AlreadyExists(f"node {session.node} has joined again on another stream"))
@@ -195,7 +234,34 @@ class AgentSessions:
         for session in self._sessions.values():
             session.close()
 
+    def _check_rate(self, node: str) -> None:
+        """Refuse a node that joins again and again: each time routes and plans are considered."""
+        joined_s, now_s = self._joined_s.get(node), self._clock.monotonic()
+        if joined_s is None:
+            return  # not the deployment's: refused below
+        if len(joined_s) == _MOST_JOINS and now_s - joined_s[0] < _JOINS_WINDOW_S:
+            raise ResourceExhausted(
+                f"node {node} has joined {_MOST_JOINS} times in {_JOINS_WINDOW_S:g} s",
+                reason="JOINS_TOO_OFTEN",
+                retry_after_s=_JOINS_WINDOW_S - (now_s - joined_s[0]),
+            )
+        joined_s.append(now_s)
+
+    def _check_endpoints(self, message: inventory_pb2.Node) -> None:
+        """Refuse workers that are not where the deployment file has the node's workers."""
+        host = self._worker_hosts.get(message.name)
+        for segment in message.segments:
+            for endpoint in segment.endpoints:
+                found = endpoint.rpartition(":")[0].strip("[]")
+                if host is not None and found != host:
+                    raise InvalidArgument(
+                        f"node.segments: {segment.spec.segment_id} listens at {endpoint!r}, but "
+                        f"nodes.{message.name}.worker_host is {host}",
+                        field="node.segments",
+                    )
+
     def _take_node(self, message: inventory_pb2.Node) -> None:
+        self._check_endpoints(message)
         self._fleet.report(node_from(message), self._clock.monotonic())
         known = self._reports.get(message.name)
         self._reports[message.name] = (
@@ -215,6 +281,20 @@ class AgentSessions:
 
     def _note(self, node: str, **news: Any) -> None:
         self._reports[node] = replace(self._reports[node], **news)
+
+
+def _check_owner(session: AgentSession, agent: Caller, older: AgentSession | None) -> None:
+    if agent.roles is not None and agent.node != session.node:
+        raise PermissionDenied(
+            f"{agent.name} is not the agent of node {session.node}; its identity must end in "
+            f"/{session.node}",
+            reason="NOT_AUTHORISED",
+        )
+    if older is not None and older.owner != session.owner:
+        raise PermissionDenied(
+            f"node {session.node} is joined from {older.owner}; its stream must end first",
+            reason="NODE_TAKEN",
+        )
 
 
 def _counters(energy: Iterable[inventory_pb2.GpuEnergy]) -> dict[str, SegmentCounters]:

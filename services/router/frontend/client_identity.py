@@ -1,4 +1,4 @@
-"""Identity of the client, for fairness: from metadata, certificate or address."""
+"""Identity of the client, for fairness and limits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ from typing import Any
 
 import grpc
 
+from services.kit.net import host_of
+from services.kit.rpc import caller
+
 CLIENT_ID = "x-client-id"
-"""Metadata in which a client, or a gateway for its clients, gives the client's identity."""
+"""Metadata in which a gateway gives the identity of its client."""
 
 
 def client_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """Return the client's `x-client-id`, else its certificate's name, else its host."""
-    for key, value in context.invocation_metadata() or ():
-        if key == CLIENT_ID:
-            return f"id:{value!s}"
-    identities = context.peer_identities()
-    if identities:
-        return f"certificate:{next(iter(identities)).decode(errors='replace')}"
-    peer: str = context.peer()
-    return peer if peer.startswith("unix") else peer.rpartition(":")[0]
+    """Return the client's identity: what its certificate or token says, else its host.
+
+    `x-client-id` counts from gateways, and from anybody where identities are not checked.
+    """
+    who = caller()
+    if who.may_be("gateway"):
+        for key, value in context.invocation_metadata() or ():
+            if key == CLIENT_ID:
+                return f"id:{value!s}"
+    return who.name or host_of(context.peer())

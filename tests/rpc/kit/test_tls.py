@@ -1,23 +1,31 @@
-"""TLS between services: who is let in, and by what name."""
+"""TLS between services: who is let in, by what name, and how certificates are renewed."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import asyncio
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import grpc
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
-from services.kit.config import Tls
-from services.kit.rpc import dial, serving
+from services.kit.config import Access as Settings
+from services.kit.config import Tls, Tokens
+from services.kit.errors import FailedPrecondition, Unauthenticated
+from services.kit.net import free_port
+from services.kit.rpc import Access, certificates, dial, serving
+from services.kit.rpc.tokens import TokenVerifier
 from services.router.frontend.client_identity import client_of
+from tests.support.certificates import issued
 from tests.support.scripted_service import ADDRESS, scripted
 
-OPENSSL = shutil.which("openssl")
+ROLES = Access(Settings().principals)
 
 
 async def nothing(_context: Any) -> list[str]:
@@ -25,41 +33,16 @@ async def nothing(_context: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an authority, and NAME.crt and NAME.key that it signed for both sides."""
-    if OPENSSL is None:
-        pytest.skip("the openssl program, which makes the certificates, is not installed")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run([OPENSSL, *arguments], cwd=folder, check=True, capture_output=True)
-
-    new = ("req", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=authority")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    for name in ("server", "client"):
-        openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        openssl(
-            "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.crt", "-extfile", "names",
-            "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-        )  # fmt: skip
-    return folder
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    """Certificates of carbon, of an operator, of a gateway, and of clients."""
+    folder = tmp_path_factory.mktemp("pki")
+    return issued(folder, "carbon", "operator/ada", "gateway/edge", "client/app", "client/batch")
 
 
-def tls(folder: Path, name: str) -> Tls:
-    """Return the settings of the side called `name`."""
-    return Tls(
-        certificate_file=folder / f"{name}.crt",
-        key_file=folder / f"{name}.key",
-        ca_file=folder / "ca.crt",
-        require_client_certificate=True,
-    )
-
-
-async def test_mutual_tls_lets_in_who_shows_a_certificate(certificates: Path) -> None:
+async def test_mutual_tls_lets_in_who_shows_a_certificate(tls: Tls) -> None:
     async with (
-        scripted(nothing, tls=tls(certificates, "server")) as (_, _, server),
-        dial(f"127.0.0.1:{server.port}", tls(certificates, "client")) as channel,
+        scripted(nothing, tls=tls.of("carbon")) as (_, _, server),
+        dial(f"127.0.0.1:{server.port}", tls.of("client", "app")) as channel,
     ):
         stub = CarbonServiceStub(channel)
         reply = await stub.GetIntensity(pb.GetIntensityRequest(zone="Z"), timeout=20)
@@ -68,11 +51,11 @@ async def test_mutual_tls_lets_in_who_shows_a_certificate(certificates: Path) ->
 
 
 @pytest.mark.parametrize("shown", ["nothing", "plaintext"])
-async def test_mutual_tls_keeps_out_who_does_not(certificates: Path, shown: str) -> None:
-    client = Tls(ca_file=certificates / "ca.crt") if shown == "nothing" else None
+async def test_mutual_tls_keeps_out_who_does_not(tls: Tls, shown: str) -> None:
+    anonymous = Tls(ca_file=tls.ca_file)
     async with (
-        scripted(nothing, tls=tls(certificates, "server")) as (_, _, server),
-        dial(f"127.0.0.1:{server.port}", client) as channel,
+        scripted(nothing, tls=tls.of("carbon")) as (_, _, server),
+        dial(f"127.0.0.1:{server.port}", anonymous if shown == "nothing" else None) as channel,
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await CarbonServiceStub(channel).ListZones(pb.ListZonesRequest(), timeout=20)
@@ -80,35 +63,221 @@ async def test_mutual_tls_keeps_out_who_does_not(certificates: Path, shown: str)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_server_without_its_key_does_not_start(certificates: Path) -> None:
-    half = Tls(certificate_file=certificates / "server.crt")
-    with pytest.raises(RuntimeError, match="needs certificate_file and key_file"):
+@pytest.mark.parametrize(
+    ("bearer", "code"),
+    [("operator", grpc.StatusCode.OK), ("client", grpc.StatusCode.PERMISSION_DENIED)],
+)
+async def test_a_certificate_is_let_in_by_its_role(
+    tls: Tls, bearer: str, code: grpc.StatusCode
+) -> None:
+    name = {"operator": "ada", "client": "app"}[bearer]
+    ran: list[Any] = []
+
+    async def script(context: Any) -> list[str]:
+        ran.append(context)
+        return []
+
+    async with (
+        scripted(script, tls=tls.of("carbon"), access=ROLES) as (_, _, server),
+        dial(f"127.0.0.1:{server.port}", tls.of(bearer, name)) as channel,
+    ):
+        call = CarbonServiceStub(channel).ListZones(pb.ListZonesRequest(), timeout=20)
+        assert await call.code() is code
+        assert len(ran) == (code is grpc.StatusCode.OK)
+        if not ran:
+            assert f"spiffe://cinquefoil/client/{name} may not call" in await call.details()
+
+
+async def test_a_server_without_its_key_does_not_start(tls: Tls) -> None:
+    half = Tls(certificate_file=tls.of("carbon").certificate_file, require_client_certificate=False)
+    with pytest.raises(FailedPrecondition, match="needs certificate_file and key_file"):
         async with serving(ADDRESS, lambda _: None, (), tls=half, grace_s=0):
             pass
 
 
-async def test_a_client_is_called_by_what_it_says_else_its_certificate_else_its_host(
-    certificates: Path,
-) -> None:
-    """Whoever shares a host but not a certificate takes turns of its own."""
+async def test_a_key_of_another_certificate_is_refused_by_name(tls: Tls) -> None:
+    mixed = tls.of("carbon").model_copy(update={"key_file": tls.of("client", "app").key_file})
+    with pytest.raises(FailedPrecondition, match="are no pair"):
+        async with serving(ADDRESS, lambda _: None, (), tls=mixed, grace_s=0):
+            pass
+
+
+async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
+    """Whoever else says `x-client-id` keeps the identity of its certificate, or of its host."""
 
     async def who(context: Any) -> list[str]:
         return [client_of(context)]
 
+    named = (("x-client-id", "batch"),)
+    everybody = Access(Settings(roles={"viewer": ("*",)}).principals)
+
+    async def said(address: str, shown: Tls | None) -> str:
+        async with dial(address, shown) as channel:
+            asked: Any = CarbonServiceStub(channel).ListZones
+            zones = (await asked(pb.ListZonesRequest(), metadata=named, timeout=20)).zones
+            return str(zones[0])
+
     async with (
-        scripted(who, tls=tls(certificates, "server")) as (_, _, server),
-        dial(f"127.0.0.1:{server.port}", tls(certificates, "client")) as channel,
-        scripted(who) as (plain, _, _),
+        scripted(who, tls=tls.of("carbon"), access=everybody) as (_, _, server),
+        scripted(who) as (_, _, plain),
     ):
-        named = (("x-client-id", "batch"),)
-        asked: Any = CarbonServiceStub(channel).ListZones
-        said = [
-            list((await call).zones)
-            for call in (
-                asked(pb.ListZonesRequest(), metadata=named, timeout=20),
-                asked(pb.ListZonesRequest(), timeout=20),
-                plain.ListZones(pb.ListZonesRequest()),
-            )
+        address = f"127.0.0.1:{server.port}"
+        found = [
+            await said(address, tls.of("gateway", "edge")),
+            await said(address, tls.of("client", "app")),
+            await said(f"127.0.0.1:{plain.port}", None),
         ]
 
-    assert said == [["id:batch"], ["certificate:127.0.0.1"], ["ipv4:127.0.0.1"]]
+    assert found == ["id:batch", "spiffe://cinquefoil/client/app", "id:batch"]
+
+
+async def test_renewed_certificates_are_used_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both sides are issued anew by another authority; a stream that is open goes on."""
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_S", 0.0)
+    first = issued(tmp_path, "carbon", "client/app")
+    called, go_on = asyncio.Event(), asyncio.Event()
+    names: list[str] = []
+
+    async def script(context: Any) -> list[str]:
+        names.append(str(context.auth_context()["x509_pem_cert"][0]))
+        if len(names) == 1:
+            called.set()
+            await go_on.wait()
+        return ["done"]
+
+    async with (
+        scripted(script, tls=first.of("carbon")) as (_, _, server),
+        dial(f"127.0.0.1:{server.port}", first.of("client", "app")) as channel,
+    ):
+        stub = CarbonServiceStub(channel)
+        stream = stub.Watch(pb.WatchRequest(), timeout=30)
+        reading = asyncio.create_task(_all(stream))
+        await called.wait()
+        (tmp_path / "ca.key").unlink()
+        issued(tmp_path, "carbon", "client/app")
+
+        await stub.ListZones(pb.ListZonesRequest(), timeout=20)
+        go_on.set()
+
+        assert await reading == ["done"]
+        assert names[0] != names[1], "the new call shows the new certificate"
+
+
+async def _all(stream: Any) -> list[str]:
+    return [each.zone async for response in stream for each in response.intensities]
+
+
+def test_half_replaced_files_change_nothing(tls: Tls, tmp_path: Path) -> None:
+    """While one file of the pair is the old one, the pair before stays in use."""
+    mine = issued(tmp_path, "carbon").of("carbon")
+    files = certificates.CertificateFiles(mine, _Jumping())
+    before = files.pair
+    assert mine.key_file is not None
+    mine.key_file.write_bytes(tls.of("carbon").key_file.read_bytes())  # type: ignore[union-attr]
+
+    assert not files.changed()
+    assert files.pair == before
+
+
+class _Jumping:
+    """A clock on which every look at a file is due."""
+
+    _now_s = 0.0
+
+    def monotonic(self) -> float:
+        self._now_s += 100
+        return self._now_s
+
+    def now(self) -> Any:
+        raise NotImplementedError
+
+    async def sleep(self, delay_s: float) -> None:
+        raise NotImplementedError
+
+
+# ---- tokens ------------------------------------------------------------------------------------
+
+ISSUER = "https://issuer.example"
+
+
+@pytest.fixture(scope="module")
+def key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.fixture
+def tokens(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> Tokens:
+    """Settings that trust `key`, called k1."""
+    public = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+    path = tmp_path / "jwks.json"
+    path.write_text(json.dumps({"keys": [{**public, "kid": "k1", "alg": "ES256"}]}))
+    return Tokens(jwks_file=path, issuer=ISSUER, audience="inference")
+
+
+def token(key: Any, algorithm: str = "ES256", kid: str = "k1", **claims: Any) -> str:
+    said = {"sub": "app", "iss": ISSUER, "aud": "inference", "exp": time.time() + 60, **claims}
+    said = {name: value for name, value in said.items() if value is not None}
+    return jwt.encode(said, key, algorithm, headers={"kid": kid})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"exp": 1}, "expired"),
+        ({"exp": None}, "exp"),
+        ({"iss": "https://else.example"}, "issuer"),
+        ({"aud": "billing"}, "[Aa]udience"),
+        ({"sub": None}, "sub"),
+        ({"kid": "k2"}, "which the JWKS lacks"),
+    ],
+)
+def test_a_token_that_is_not_valid_is_refused_with_the_reason(
+    tokens: Tokens, key: ec.EllipticCurvePrivateKey, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(Unauthenticated, match=message):
+        TokenVerifier(tokens)(token(key, **wrong))
+
+
+def test_a_token_signed_otherwise_is_refused(
+    tokens: Tokens, key: ec.EllipticCurvePrivateKey
+) -> None:
+    """By another key, by a shared secret, by nothing, or cut short."""
+    other = ec.generate_private_key(ec.SECP256R1())
+    forged = [
+        token(other),
+        token("k" * 32, "HS256"),
+        token(None, "none"),
+        token(key)[:-4],
+        "x" * 9000,
+        "",
+    ]
+    verify = TokenVerifier(tokens)
+    for each in forged:
+        with pytest.raises(Unauthenticated, match="token: "):
+            verify(each)
+
+
+async def test_a_token_opens_its_own_port(
+    tls: Tls, tokens: Tokens, key: ec.EllipticCurvePrivateKey
+) -> None:
+    """There no certificate is needed; without a token nobody is let in."""
+    everybody = Settings(roles={"viewer": ("token:app",)}, tokens=tokens)
+    access = Access(everybody.principals, TokenVerifier(tokens))
+    port = free_port()
+    async with (
+        scripted(nothing, tls=tls.of("carbon"), access=access, token_address=f"127.0.0.1:{port}"),
+        dial(
+            f"127.0.0.1:{port}",
+            Tls(ca_file=tls.ca_file),
+        ) as channel,
+    ):
+        asked: Any = CarbonServiceStub(channel).ListZones
+        codes = []
+        for shown in (token(key), token(key, sub="other"), ""):
+            metadata = (("authorization", f"Bearer {shown}"),) if shown else ()
+            call = asked(pb.ListZonesRequest(), metadata=metadata, timeout=20)
+            codes.append((await call.code()).name)
+
+    assert codes == ["OK", "PERMISSION_DENIED", "UNAUTHENTICATED"]

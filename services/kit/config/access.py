@@ -1,0 +1,118 @@
+"""Identities: certificates of the services, and who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, model_validator
+
+from services.kit.config.section import Section
+
+Role = Literal[
+    "planner",
+    "agent",
+    "worker",
+    "router",
+    "carbon",
+    "predictor",
+    "operator",
+    "viewer",
+    "gateway",
+    "client",
+]
+Principal = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^*\s]*\*?$")]
+
+_MANY = frozenset({"agent", "worker", "operator", "viewer", "gateway", "client"})
+"""Roles of more than one bearer: the last part of their identity names which."""
+
+
+class Tls(Section):
+    """Certificates, PEM: one identity for each service and node; read again when they change.
+
+    `{service}` and `{node}` in the paths stand for planner, router, carbon, predictor, agent,
+    worker or operator (the command line), and for the node of an agent or worker.
+
+    Attributes:
+        certificate_file: Of this side; its SPIFFE ID, SANs or common name is its identity.
+        key_file: Of the certificate.
+        ca_file: Who signs the others' certificates.
+        require_client_certificate: Mutual TLS: servers refuse whoever shows no certificate.
+    """
+
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+    ca_file: Path | None = None
+    require_client_certificate: bool = True
+
+    @model_validator(mode="after")
+    def _somebody_signs(self) -> Tls:
+        if self.require_client_certificate and self.ca_file is None:
+            raise ValueError(
+                "ca_file: needed to check the certificates of clients; without it, say "
+                "require_client_certificate: false"
+            )
+        return self
+
+    def of(self, service: str, node: str = "") -> Tls:
+        """Return the files of one service."""
+        names = ("certificate_file", "key_file", "ca_file")
+        files: dict[str, Path | None] = {name: getattr(self, name) for name in names}
+        return self.model_copy(
+            update={
+                name: Path(str(file).replace("{service}", service).replace("{node}", node))
+                for name, file in files.items()
+                if file is not None
+            }
+        )
+
+
+class Tokens(Section):
+    """JSON Web Tokens that inference clients may show instead of a certificate (RFC 7519).
+
+    Attributes:
+        jwks_file: Public keys of who issues them (RFC 7517); read again when it changes.
+        issuer: Required `iss`.
+        audience: Required `aud`.
+    """
+
+    jwks_file: Path
+    issuer: Annotated[str, Field(min_length=1)]
+    audience: Annotated[str, Field(min_length=1)]
+
+
+class Access(Section):
+    """Who may do what: everything is refused that no role permits.
+
+    Attributes:
+        trust_domain: SPIFFE trust domain. Roles that are not given have the identities that
+            `cinquefoil pki` issues: spiffe://<trust_domain>/<role>, with a name after it where
+            there are many (spiffe://cinquefoil/agent/node-a).
+        roles: Identities by role, exact or with "*" at the end for a prefix. Of an agent the last
+            part is its node's name. Only a gateway may speak for others by `x-client-id`.
+        tokens: Tokens that clients may show at `router.token_listen`.
+        insecure: Whoever reaches a port may do everything.
+        reflection: Whether servers describe their methods to operators (gRPC reflection).
+    """
+
+    trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,255}$")] = "cinquefoil"
+    roles: dict[Role, tuple[Principal, ...]] = Field(default_factory=dict)
+    tokens: Tokens | None = None
+    insecure: bool = False
+    reflection: bool = True
+
+    @property
+    def principals(self) -> Mapping[str, tuple[str, ...]]:
+        """Patterns of identities by role."""
+        issued = {
+            role: (f"spiffe://{self.trust_domain}/{role}{'/*' if role in _MANY else ''}",)
+            for role in get_args(Role)
+        }
+        return {**issued, **self.roles}
+
+    @model_validator(mode="after")
+    def _insecure_or_not(self) -> Access:
+        if self.insecure and (self.roles or self.tokens is not None):
+            raise ValueError("insecure: permits everything, so roles and tokens have no effect")
+        return self

@@ -1,0 +1,260 @@
+"""Who may call what: identities from certificates and tokens, roles from the deployment file.
+
+A method that the table does not name is nobody's: a new rpc is closed until it is listed.
+Principals match as in gRFC A43 (gRPC authorisation): exactly, or by prefix
+("spiffe://example/agent/*").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from services.kit.errors import PermissionDenied, Unauthenticated
+from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from services.kit.config import Deployment
+
+_audit = logs.get("audit")
+
+_SEE: Final = frozenset({"viewer", "operator"})
+_CHANGE: Final = frozenset({"operator"})
+_INFER: Final = frozenset({"client", "gateway", "operator"})
+_LOOK: Final = _INFER | {"viewer"}
+_ANYBODY: Final = frozenset({"*"})
+
+_BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    "cinquefoil.planner.v1.PlannerService": {
+        "Join": frozenset({"agent"}),
+        "ReportLoad": frozenset({"router"}),
+        "Watch": _SEE | {"router"},
+        "GetPlan": _SEE,
+        "ListPlans": _SEE,
+        "DryRun": _SEE,
+        "Explain": _SEE,
+        "Diff": _SEE,
+        "GetFleet": _SEE,
+        "ReadAccount": _SEE,
+        "Apply": _CHANGE,
+        "Pin": _CHANGE,
+        "Unpin": _CHANGE,
+        "Rollback": _CHANGE,
+        "SetObjective": _CHANGE,
+        "SetPolicy": _CHANGE,
+    },
+    "cinquefoil.gpuagent.v1.GpuAgentService": {
+        "GetNode": _SEE,
+        "GetEnergy": _SEE,
+        "Reconfigure": _CHANGE,
+        "Reserve": _CHANGE,
+    },
+    "cinquefoil.gpuagent.v1.WorkerService": {"Execute": frozenset({"router", "agent", "operator"})},
+    "cinquefoil.carbon.v1.CarbonService": {
+        "ListZones": _SEE | {"planner", "router"},
+        "GetIntensity": _SEE | {"planner", "router"},
+        "GetHistory": _SEE | {"planner", "router"},
+        "GetForecast": _SEE | {"planner", "router"},
+        "Watch": _SEE | {"planner", "router"},
+    },
+    "cinquefoil.predictor.v1.PredictorService": {
+        "Predict": frozenset({"router", "operator"}),
+        "Observe": frozenset({"router"}),
+        "Forget": _CHANGE,
+        "GetStatistics": _SEE,
+    },
+    "cinquefoil.router.v1.RouterService": {"GetStatus": _SEE},
+    "inference.GRPCInferenceService": {
+        "ServerLive": _LOOK,
+        "ServerReady": _LOOK,
+        "ModelReady": _LOOK,
+        "ServerMetadata": _LOOK,
+        "ModelMetadata": _LOOK,
+        "ModelConfig": _LOOK,
+        "ModelStatistics": _LOOK,
+        "RepositoryIndex": _LOOK,
+        "ModelInfer": _INFER,
+        "ModelStreamInfer": _INFER,
+        "SystemSharedMemoryStatus": _INFER,
+        "SystemSharedMemoryRegister": _INFER,
+        "SystemSharedMemoryUnregister": _INFER,
+        "CudaSharedMemoryStatus": _INFER,
+        "CudaSharedMemoryRegister": _INFER,
+        "CudaSharedMemoryUnregister": _INFER,
+        "RepositoryModelLoad": _CHANGE,
+        "RepositoryModelUnload": _CHANGE,
+        "TraceSetting": _CHANGE,
+        "LogSettings": _CHANGE,
+    },
+    "grpc.health.v1.Health": {"Check": _ANYBODY, "List": _ANYBODY, "Watch": _ANYBODY},
+    "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _SEE},
+}
+
+ALLOWED: Final[Mapping[str, frozenset[str]]] = {
+    f"/{service}/{method}": roles
+    for service, methods in _BY_SERVICE.items()
+    for method, roles in methods.items()
+}
+"""Roles by method, "/package.Service/Method"."""
+
+_MOST_KNOWN: Final = 4096
+_BEARER: Final = "token:"
+_BY_TOKEN: Final = frozenset({"client", "gateway", "viewer"})
+"""Roles that a token can bring: services show certificates."""
+
+Verify = Callable[[str], str]
+"""Returns the subject of a bearer token; raises Unauthenticated for one that is not valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls.
+
+    Attributes:
+        name: The SPIFFE ID, else a SAN, else the common name of its certificate, or "token:" and
+            its token's subject; "": unknown, where identities are not checked.
+        roles: What it may be; None: everything.
+        node: The node that an agent or worker belongs to; "": of none.
+    """
+
+    name: str = ""
+    roles: frozenset[str] | None = None
+    node: str = ""
+
+    def may_be(self, role: str) -> bool:
+        """Return whether it has a role."""
+        return self.roles is None or role in self.roles
+
+
+ANYBODY: Final = Caller()
+
+_CALLER: ContextVar[Caller] = ContextVar("caller", default=ANYBODY)
+
+
+def caller() -> Caller:
+    """Return who made the call that is being answered."""
+    return _CALLER.get()
+
+
+class Access:
+    """The roles of a deployment, applied to calls."""
+
+    def __init__(
+        self, principals: Mapping[str, tuple[str, ...]], verify: Verify | None = None
+    ) -> None:
+        """Apply patterns of identities by role.
+
+        Args:
+            principals: Patterns by role: exact, or a prefix that ends in "*".
+            verify: Checks bearer tokens; None: nobody may show one.
+        """
+        self._principals = principals
+        self._verify = verify
+        self._known: dict[tuple[str, ...], Caller] = {}
+        self._refusals: set[tuple[str, str]] = set()
+
+    @classmethod
+    def of(cls, deployment: Deployment, verify: Verify | None = None) -> Access | None:
+        """Return who may call a service of a deployment; None: everybody everything."""
+        principals = deployment.principals
+        return None if principals is None else cls(principals, verify)
+
+    def admit(self, method: str, context: Any) -> None:
+        """Note who calls, and refuse who may not.
+
+        Args:
+            method: "/package.Service/Method".
+            context: The call's ServicerContext.
+
+        Raises:
+            PermissionDenied: No role of the caller is permitted the method.
+            Unauthenticated: The caller shows no identity, or a token that is not valid.
+        """
+        allowed = ALLOWED.get(method, frozenset())
+        names = _certified(context) or self._token(context)
+        known = self._caller(names)
+        _CALLER.set(known)
+        if allowed is _ANYBODY or (known.roles and not allowed.isdisjoint(known.roles)):
+            if allowed is _CHANGE:
+                _audit.info("operator call", method=method, principal=known.name)
+            return
+        self._told(method, known.name or context.peer())
+        if not names:
+            raise Unauthenticated(f"{method}: no identity was shown; {self._what_counts()}")
+        raise PermissionDenied(
+            f"{known.name} may not call {method}; access.roles permits {_listed(allowed)}",
+            reason="NOT_AUTHORISED",
+        )
+
+    def _caller(self, names: tuple[str, ...]) -> Caller:
+        known = self._known.get(names)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[names] = self._found(names)
+        return known
+
+    def _found(self, names: tuple[str, ...]) -> Caller:
+        matched = [
+            (role, name)
+            for role, patterns in self._principals.items()
+            for pattern in patterns
+            for name in names
+            if _matches(pattern, name)
+        ]
+        roles = frozenset(role for role, _ in matched)
+        if names and names[0].startswith(_BEARER):  # who issues tokens lets clients in, no services
+            roles = roles & _BY_TOKEN | {"client"}
+        nodes = [name.rpartition("/")[2] for role, name in matched if role in ("agent", "worker")]
+        return Caller(
+            name=matched[0][1] if matched else next(iter(names), ""),
+            roles=roles,
+            node=nodes[0] if nodes else "",
+        )
+
+    def _token(self, context: Any) -> tuple[str, ...]:
+        if self._verify is None:
+            return ()
+        for key, value in context.invocation_metadata() or ():
+            if key == "authorization":
+                scheme, _, token = str(value).partition(" ")
+                if scheme.lower() != "bearer":
+                    raise Unauthenticated('authorization: must be "Bearer" and a token')
+                return (_BEARER + self._verify(token.strip()),)
+        return ()
+
+    def _told(self, method: str, name: str) -> None:
+        """Log a refusal, the first of its kind aloud: a flood of them must not fill the disk."""
+        kind = (method, name)
+        if kind in self._refusals:
+            _audit.debug("refused", method=method, principal=name)
+            return
+        if len(self._refusals) >= _MOST_KNOWN:
+            self._refusals.clear()
+        self._refusals.add(kind)
+        _audit.warning("refused; again without a line", method=method, principal=name)
+
+    def _what_counts(self) -> str:
+        return "show a certificate" + ("" if self._verify is None else " or a bearer token")
+
+
+def _certified(context: Any) -> tuple[str, ...]:
+    """Return what a verified certificate calls its bearer: SPIFFE ID, else SANs, else the CN."""
+    found: Mapping[str, Any] = context.auth_context()
+    for key in ("peer_spiffe_id", "x509_subject_alternative_name", "x509_common_name"):
+        names = found.get(key)
+        if names:
+            return tuple(name.decode(errors="replace") for name in names)
+    return ()
+
+
+def _matches(pattern: str, name: str) -> bool:
+    if not pattern.endswith("*"):
+        return name == pattern
+    return len(name) >= len(pattern) and name.startswith(pattern[:-1])
+
+
+def _listed(roles: frozenset[str]) -> str:
+    return ", ".join(sorted(roles)) or "nobody"

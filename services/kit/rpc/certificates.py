@@ -1,0 +1,88 @@
+"""Certificates in files that others renew."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from services.kit.clock import Clock, RealClock
+from services.kit.errors import FailedPrecondition
+from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
+
+CHECK_INTERVAL_S: Final = 1.0
+"""Minimum time between two looks at the files, s."""
+
+_log = logs.get("tls")
+
+
+class CertificateFiles:
+    """What the files of one identity hold, all read at the same time.
+
+    Attributes:
+        pair: Key and certificate chain, PEM; None: the side shows none.
+        ca: Certificates of the authority, PEM; None: the system's.
+    """
+
+    def __init__(self, tls: Tls, clock: Clock | None = None) -> None:
+        """Read the files.
+
+        Raises:
+            FailedPrecondition: One cannot be read.
+        """
+        self._tls = tls
+        self._clock = clock or RealClock()
+        self._looked_s = self._clock.monotonic()
+        try:
+            self._stamp = self._stamped()
+            self.pair, self.ca = self._read()
+        except ssl.SSLError as error:
+            raise FailedPrecondition(
+                f"tls: {tls.certificate_file} and {tls.key_file} are no pair, PEM: {error.reason}"
+            ) from error
+        except OSError as error:
+            raise FailedPrecondition(f"tls: {error.filename}: {error.strerror}") from error
+
+    def changed(self) -> bool:
+        """Read the files again if they were replaced; return whether they hold anything new.
+
+        Files that cannot be read, or are being replaced, change nothing until the next look.
+        """
+        now_s = self._clock.monotonic()
+        if now_s - self._looked_s < CHECK_INTERVAL_S:
+            return False
+        self._looked_s = now_s
+        try:
+            stamp = self._stamped()
+            if stamp == self._stamp:
+                return False
+            found = self._read()
+        except OSError as error:  # also ssl.SSLError: one of a pair is still the old one
+            _log.warning("cannot use a certificate: the one before stays", error=str(error))
+            return False
+        self._stamp = stamp
+        if found == (self.pair, self.ca):
+            return False
+        self.pair, self.ca = found
+        return True
+
+    def _stamped(self) -> tuple[tuple[int, int], ...]:
+        files = (self._tls.certificate_file, self._tls.key_file, self._tls.ca_file)
+        stats = (file.stat() for file in files if file is not None)
+        return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
+
+    def _read(self) -> tuple[tuple[bytes, bytes] | None, bytes | None]:
+        key_file, chain_file = self._tls.key_file, self._tls.certificate_file
+        ca = _bytes(self._tls.ca_file)
+        if key_file is None or chain_file is None:
+            return None, ca
+        pair = key_file.read_bytes(), chain_file.read_bytes()
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file)
+        return pair, ca
+
+
+def _bytes(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()

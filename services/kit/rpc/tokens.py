@@ -1,0 +1,115 @@
+"""Bearer tokens of inference clients: JSON Web Tokens, signed by a key of a JWKS file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import jwt
+
+from services.kit.errors import FailedPrecondition, Unauthenticated
+from services.kit.telemetry import logs
+
+if TYPE_CHECKING:
+    from services.kit.config import Tokens
+
+_ALGORITHMS: Final = frozenset(
+    {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+)
+"""Signatures by a private key; a shared secret (HS256) would let the router issue tokens."""
+
+_LONGEST_TOKEN: Final = 8192
+_LONGEST_SUBJECT: Final = 256
+_MOST_KNOWN: Final = 4096
+_LOOK_INTERVAL_S: Final = 1.0
+
+_log = logs.get("tokens")
+
+
+class TokenVerifier:
+    """Checks tokens against a file of public keys, which is read again when it changes."""
+
+    def __init__(self, settings: Tokens) -> None:
+        """Read the keys.
+
+        Raises:
+            FailedPrecondition: The file cannot be read or holds no key that counts.
+        """
+        self._settings = settings
+        self._looked_s = time.monotonic()
+        self._read_ns = 0
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._known: dict[bytes, tuple[str, float]] = {}
+        self._read()
+
+    def __call__(self, token: str) -> str:
+        """Return the subject of a token.
+
+        Raises:
+            Unauthenticated: It is not valid now; the message says why.
+        """
+        self._follow()
+        if len(token) > _LONGEST_TOKEN:
+            raise Unauthenticated(f"token: at most {_LONGEST_TOKEN} characters, got {len(token)}")
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(digest)
+        if known is not None and time.time() < known[1]:
+            return known[0]
+        subject, until_s = self._verified(token)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[digest] = subject, until_s
+        return subject
+
+    def _verified(self, token: str) -> tuple[str, float]:
+        try:
+            key_id = jwt.get_unverified_header(token).get("kid")
+            key = self._keys.get(key_id)
+            if key is None:
+                raise Unauthenticated(f"token: signed by the key {key_id!r}, which the JWKS lacks")
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key=key,
+                algorithms=[key.algorithm_name],
+                audience=self._settings.audience,
+                issuer=self._settings.issuer,
+                options={"require": ["exp", "sub", "iss", "aud"]},
+            )
+        except jwt.InvalidTokenError as error:
+            raise Unauthenticated(f"token: {error}") from error
+        subject = str(claims["sub"])
+        if not 0 < len(subject) <= _LONGEST_SUBJECT:
+            raise Unauthenticated(f"token: sub must have 1..{_LONGEST_SUBJECT} characters")
+        return subject, float(claims["exp"])
+
+    def _follow(self) -> None:
+        """Read the file again if it was replaced; a file that cannot be used changes nothing."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_INTERVAL_S:
+            return
+        self._looked_s = now_s
+        try:
+            if self._settings.jwks_file.stat().st_mtime_ns != self._read_ns:
+                self._read()
+        except (OSError, FailedPrecondition) as error:
+            _log.warning("cannot use the JWKS: the keys before stay", error=str(error))
+
+    def _read(self) -> None:
+        path = self._settings.jwks_file
+        try:
+            self._read_ns = path.stat().st_mtime_ns
+            keys = jwt.PyJWKSet.from_dict(json.loads(path.read_text(encoding="utf-8"))).keys
+        except OSError as error:
+            raise FailedPrecondition(
+                f"access.tokens.jwks_file: {path}: {error.strerror}"
+            ) from error
+        except (jwt.PyJWTError, ValueError, TypeError, AttributeError) as error:
+            raise FailedPrecondition(f"access.tokens.jwks_file: {path}: {error}") from error
+        usable = {key.key_id: key for key in keys if key.algorithm_name in _ALGORITHMS}
+        if not usable:
+            allowed = ", ".join(sorted(_ALGORITHMS))
+            raise FailedPrecondition(f"access.tokens.jwks_file: {path}: no public key of {allowed}")
+        self._keys = usable
+        self._known.clear()

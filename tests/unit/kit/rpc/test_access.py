@@ -1,0 +1,141 @@
+"""Who may call what, without a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cinquefoil.carbon.v1 import carbon_pb2
+from cinquefoil.gpuagent.v1 import gpuagent_pb2, worker_pb2
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.predictor.v1 import predictor_pb2
+from cinquefoil.router.v1 import router_pb2
+from inference import grpc_service_pb2
+from services.kit.config import Access as Settings
+from services.kit.errors import PermissionDenied, Unauthenticated
+from services.kit.rpc.access import ALLOWED, Access, caller
+
+FILES = (
+    carbon_pb2,
+    gpuagent_pb2,
+    worker_pb2,
+    planner_pb2,
+    predictor_pb2,
+    router_pb2,
+    grpc_service_pb2,
+)
+APPLY = "/cinquefoil.planner.v1.PlannerService/Apply"
+INFER = "/inference.GRPCInferenceService/ModelInfer"
+
+
+class Call:
+    """A call as its servicer sees it, of a peer with a certificate, a token, or nothing."""
+
+    def __init__(self, name: str = "", token: str = "") -> None:
+        self._name, self._token = name, token
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"peer_spiffe_id": [self._name.encode()]} if self._name else {}
+
+    def invocation_metadata(self) -> Any:
+        return (("authorization", f"Bearer {self._token}"),) if self._token else ()
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+
+def access(**roles: tuple[str, ...]) -> Access:
+    return Access(Settings.model_validate({"roles": roles}).principals)
+
+
+def test_every_method_of_every_service_is_listed() -> None:
+    """A new rpc is closed until somebody decides who may call it."""
+    served = {
+        f"/{service.full_name}/{method.name}"
+        for file in FILES
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    listed = {method for method in ALLOWED if not method.startswith("/grpc.")}
+
+    assert listed == served
+    assert descriptor_pool.Default() is not None
+    assert all(ALLOWED.values()), "a method that nobody may call"
+
+
+@given(method=st.text(max_size=60))
+def test_what_the_table_does_not_name_is_refused_to_everybody(method: str) -> None:
+    bearer = Call("spiffe://cinquefoil/operator/ada")
+    if method not in ALLOWED:
+        with pytest.raises(PermissionDenied, match="may not call"):
+            access().admit(method, bearer)
+
+
+@pytest.mark.parametrize(
+    ("bearer", "method", "admitted"),
+    [
+        ("operator/ada", APPLY, True),
+        ("viewer/console", APPLY, False),
+        ("client/app", APPLY, False),
+        ("agent/node-0", APPLY, False),
+        ("router", APPLY, False),
+        ("client/app", INFER, True),
+        ("agent/node-0", INFER, False),
+        ("client", INFER, False),
+        ("client/", INFER, False),
+    ],
+)
+def test_a_role_is_permitted_its_methods_only(bearer: str, method: str, admitted: bool) -> None:
+    call = Call(f"spiffe://cinquefoil/{bearer}")
+    if admitted:
+        access().admit(method, call)
+        assert caller().name == f"spiffe://cinquefoil/{bearer}"
+    else:
+        with pytest.raises(PermissionDenied, match="may not call"):
+            access().admit(method, call)
+
+
+def test_roles_that_are_given_replace_those_that_are_issued() -> None:
+    mine = access(operator=("spiffe://example/ops/*",))
+    mine.admit(APPLY, Call("spiffe://example/ops/ada"))
+    with pytest.raises(PermissionDenied):
+        mine.admit(APPLY, Call("spiffe://cinquefoil/operator/ada"))
+
+
+def test_an_agent_is_its_node_s() -> None:
+    access().admit(
+        "/cinquefoil.planner.v1.PlannerService/Join", Call("spiffe://cinquefoil/agent/node-7")
+    )
+    assert caller().node == "node-7"
+
+
+def test_a_token_lets_a_client_in_and_never_a_service() -> None:
+    """Who issues tokens cannot make itself operator or planner, whatever subject it writes."""
+
+    def subject(token: str) -> str:
+        return token
+
+    checked = Access(Settings().principals, subject)
+    bearer = Call("", "spiffe://cinquefoil/operator/ada")
+    checked.admit(INFER, bearer)
+    assert caller().roles == {"client"}
+    with pytest.raises(PermissionDenied):
+        checked.admit(APPLY, bearer)
+
+
+def test_who_shows_nothing_is_told_what_counts() -> None:
+    with pytest.raises(Unauthenticated, match="show a certificate"):
+        access().admit(INFER, Call())
+
+
+def test_identities_that_others_choose_do_not_grow_the_memory() -> None:
+    checked = access()
+    for number in range(5000):
+        with pytest.raises(PermissionDenied):
+            checked.admit(APPLY, Call(f"spiffe://cinquefoil/client/{number}"))
+    assert len(checked._known) <= 4096
+    assert len(checked._refusals) <= 4096
