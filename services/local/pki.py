@@ -24,6 +24,7 @@ from services.kit.errors import AlreadyExists, FailedPrecondition
 from services.kit.net import split_address
 
 CA_DAYS: Final = 3650
+_PEM: Final = serialization.Encoding.PEM
 _CLOCK_SKEW: Final = timedelta(minutes=5)
 _HERE: Final = ("localhost", "127.0.0.1", "::1")
 _ANY: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound
@@ -51,7 +52,7 @@ class Identity:
 
 
 def identities(deployment: Deployment) -> Iterator[Identity]:
-    """Yield whoever needs a certificate in a deployment, and an operator and a client."""
+    """Yield every service of a deployment, an operator and a client."""
     yield Identity("carbon", hosts=_hosts(deployment.carbon))
     yield Identity("planner", hosts=_hosts(deployment.planner))
     yield Identity("router", hosts=_hosts(deployment.router))
@@ -114,11 +115,11 @@ class Authority:
         )
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / "ca.key", _pem(key), 0o600)
-        _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        _write(folder / "ca.crt", certificate.public_bytes(_PEM), 0o644)
         return cls(folder, trust_domain)
 
     def issue(self, identity: Identity, days: float) -> Path:
-        """Write a new key and certificate; return their folder.
+        """Write tls.key, tls.crt and ca.crt, as cert-manager does; return their folder.
 
         Args:
             identity: Who it is for.
@@ -151,7 +152,8 @@ class Authority:
         folder = self._folder / (identity.place or f"{identity.role}/{identity.name}")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write(folder / "tls.key", _pem(key), 0o600)
-        _write(folder / "tls.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        _write(folder / "ca.crt", self._certificate.public_bytes(_PEM), 0o644)
+        _write(folder / "tls.crt", certificate.public_bytes(_PEM), 0o644)
         return folder
 
 
@@ -161,7 +163,7 @@ def settings(folder: Path, trust_domain: str) -> str:
         "tls:\n"
         f"  certificate_file: {folder}/{{service}}/{{node}}/tls.crt\n"
         f"  key_file: {folder}/{{service}}/{{node}}/tls.key\n"
-        f"  ca_file: {folder}/ca.crt\n"
+        f"  ca_file: {folder}/{{service}}/{{node}}/ca.crt\n"
         "access:\n"
         f"  trust_domain: {trust_domain}\n"
     )
@@ -212,14 +214,14 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
-        serialization.Encoding.PEM,
+        _PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file as a whole; nobody else ever sees it with wider rights."""
+    """Replace a file as a whole; no other user ever sees it with wider rights."""
     draft = path.with_name(f"{path.name}.draft")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

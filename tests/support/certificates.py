@@ -24,5 +24,5 @@ def issued(folder: Path, *bearers: str, days: float = 1) -> Tls:
     return Tls(
         certificate_file=folder / "{service}/{node}/tls.crt",
         key_file=folder / "{service}/{node}/tls.key",
-        ca_file=folder / "ca.crt",
+        ca_file=folder / "{service}/{node}/ca.crt",
     )

@@ -86,7 +86,7 @@ class WorkerSpec:
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
         tls: Certificates; None: plaintext.
-        principals: Patterns of identities by role; None: whoever reaches it may do everything.
+        principals: Patterns of identities by role; None: every caller may do everything.
     """
 
     segment_id: str

@@ -32,7 +32,7 @@ class WorkerDefaults:
         orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
         log_level: As the deployment's.
         tls: Certificates they serve with; None: plaintext.
-        principals: Patterns of identities by role; None: whoever reaches them may do everything.
+        principals: Patterns of identities by role; None: every caller may do everything.
     """
 
     folder: Path

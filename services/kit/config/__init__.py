@@ -219,7 +219,7 @@ class Deployment(Section):
 
     @property
     def principals(self) -> Mapping[str, tuple[str, ...]] | None:
-        """Patterns of identities by role; None: whoever reaches a port may do everything."""
+        """Patterns of identities by role; None: every caller may do everything."""
         access = self.access or Access()
         if access.insecure or (self.tls is None and access.tokens is None):
             return None
@@ -239,7 +239,7 @@ class Deployment(Section):
                 missing = "tls and access" if self.tls is None else "access"
                 raise ValueError(
                     f"{where}: {address} listens beyond this machine: give {missing}, or say "
-                    "access: {insecure: true}, and whoever reaches it may do everything"
+                    "access: {insecure: true}, and every caller may do everything"
                 )
             if not self.tls.require_client_certificate:
                 raise ValueError(
@@ -269,7 +269,7 @@ class Deployment(Section):
     def _tokens_have_a_port(self) -> Deployment:
         tokens = None if self.access is None else self.access.tokens
         if self.router.token_listen and tokens is None:
-            raise ValueError("router.token_listen: give access.tokens, or nobody is let in")
+            raise ValueError("router.token_listen: give access.tokens, or no client is let in")
         if tokens is not None and not self.router.token_listen:
             raise ValueError("access.tokens: give router.token_listen, where they are shown")
         return self

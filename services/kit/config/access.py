@@ -38,7 +38,7 @@ class Tls(Section):
         certificate_file: Of this side; its SPIFFE ID, SANs or common name is its identity.
         key_file: Of the certificate.
         ca_file: Who signs the others' certificates.
-        require_client_certificate: Mutual TLS: servers refuse whoever shows no certificate.
+        require_client_certificate: Mutual TLS: servers refuse clients without a certificate.
     """
 
     certificate_file: Path | None = None
@@ -72,7 +72,7 @@ class Tokens(Section):
     """JSON Web Tokens that inference clients may show instead of a certificate (RFC 7519).
 
     Attributes:
-        jwks_file: Public keys of who issues them (RFC 7517); read again when it changes.
+        jwks_file: Public keys of the issuer (RFC 7517); read again when it changes.
         issuer: Required `iss`.
         audience: Required `aud`.
     """
@@ -92,7 +92,7 @@ class Access(Section):
         roles: Identities by role, exact or with "*" at the end for a prefix. Of an agent the last
             part is its node's name. Only a gateway may speak for others by `x-client-id`.
         tokens: Tokens that clients may show at `router.token_listen`.
-        insecure: Whoever reaches a port may do everything.
+        insecure: Every caller may do everything.
         reflection: Whether servers describe their methods to operators (gRPC reflection).
     """
 

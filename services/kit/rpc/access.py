@@ -1,6 +1,7 @@
 """Who may call what: identities from certificates and tokens, roles from the deployment file.
 
-A method that the table does not name is nobody's: a new rpc is closed until it is listed.
+A method that the table does not name is refused to every caller: a new rpc is closed until it is
+listed.
 Principals match as in gRFC A43 (gRPC authorisation): exactly, or by prefix
 ("spiffe://example/agent/*").
 """
@@ -148,7 +149,7 @@ class Access:
 
         Args:
             principals: Patterns by role: exact, or a prefix that ends in "*".
-            verify: Checks bearer tokens; None: nobody may show one.
+            verify: Checks bearer tokens; None: no caller may show one.
         """
         self._principals = principals
         self._verify = verify
@@ -257,4 +258,4 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _listed(roles: frozenset[str]) -> str:
-    return ", ".join(sorted(roles)) or "nobody"
+    return ", ".join(sorted(roles)) or "no role"

@@ -106,7 +106,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
             cannot be read.
     """
     if access is None and not is_loopback(address):
-        _log.warning("whoever reaches this address may do everything", address=address)
+        _log.warning("every caller that reaches this address may do everything", address=address)
     options = (
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),

@@ -74,7 +74,7 @@ def test_the_smallest_file_gets_every_default(path: Path) -> None:
 
 
 def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
-    changed = deployment({"planner": {"listen": "0.0.0.0:1", "address": "planner:1"}})
+    changed = deployment({"planner": {"listen": "127.0.0.1:1", "address": "planner:1"}})
 
     assert changed.planner.dial == "planner:1"
 
@@ -211,7 +211,7 @@ def test_an_unknown_section_in_the_environment_is_refused(
     """A mistyped override must not be ignored in silence."""
     monkeypatch.setenv(name, "1")
 
-    assert f"{name}: unknown setting; sections are CARBON" in mistakes(path, TEXT)[0]
+    assert f"{name}: unknown setting; sections are ACCESS" in mistakes(path, TEXT)[0]
 
 
 def test_an_unknown_key_in_the_environment_is_refused(
@@ -288,3 +288,53 @@ def test_the_examples_in_the_repository_are_valid() -> None:
         found = load(root / name)
         assert found.predictor is not None
         assert found.models["chat"].discipline == "ssjf", name
+
+
+CERTIFICATES = "tls: {certificate_file: a.pem, key_file: a.key, ca_file: ca.pem"
+BEYOND = "planner: {listen: '0.0.0.0:1'}"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ((BEYOND,), "planner.listen: 0.0.0.0:1 listens beyond this machine: give tls and access"),
+        (("router: {metrics: '10.0.0.1:9'}",), "router.metrics: 10.0.0.1:9 listens beyond"),
+        ((BEYOND, CERTIFICATES + "}"), "listens beyond this machine: give access"),
+        (
+            (BEYOND, CERTIFICATES + ", require_client_certificate: false}", "access: {}"),
+            "tls.require_client_certificate: must be true, for planner.listen",
+        ),
+        (("tls: {certificate_file: a.pem}",), "ca_file: needed to check the certificates of"),
+        (("access: {roles: {viewer: [x]}}",), "access.roles: identities come from certificates"),
+        (("access: {insecure: true, roles: {viewer: [x]}}",), "permits everything"),
+        (("access: {roles: {admin: [x]}}",), "access.roles.admin"),
+        (("access: {roles: {viewer: ['a*b']}}",), "access.roles.viewer.0"),
+        (("router: {token_listen: '127.0.0.1:1'}",), "router.token_listen: give access.tokens"),
+    ],
+)
+def test_what_others_can_reach_says_who_may_use_it(
+    path: Path, said: tuple[str, ...], told: str
+) -> None:
+    """Neither `config check` nor a service goes on with a port that is open to whoever finds it."""
+    assert told in "\n".join(mistakes(path, "\n".join((TEXT, *said))))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(BEYOND, "access: {insecure: true}"), (BEYOND, CERTIFICATES + "}", "access: {}"), ()],
+)
+def test_who_says_so_may_listen_anywhere(path: Path, said: tuple[str, ...]) -> None:
+    path.write_text("\n".join((TEXT, *said)))
+    assert load(path).version == "v1"
+
+
+def test_each_service_has_its_own_certificate(path: Path) -> None:
+    path.write_text(TEXT + "tls: {certificate_file: 'p/{service}/{node}/c', ca_file: ca}\n")
+    found = load(path)
+    planner, agent = found.identity("planner"), found.identity("agent", "node-0")
+
+    assert planner is not None
+    assert agent is not None
+    assert planner.certificate_file == path.parent / "p/planner/c"
+    assert agent.certificate_file == path.parent / "p/agent/node-0/c"
+    assert planner.ca_file == agent.ca_file == path.parent / "ca"

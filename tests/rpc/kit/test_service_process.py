@@ -77,7 +77,7 @@ async def test_a_wrong_deployment_file_ends_the_process_with_its_mistakes(
         _, said = await running.communicate()
 
     assert running.returncode == 2
-    assert said.decode().startswith(f"{path}: line 1: sped: unknown key; known are carbon, ")
+    assert said.decode().startswith(f"{path}: line 1: sped: unknown key; known are access, ")
     assert said.count(b"\n") == 1
 
 

@@ -52,7 +52,7 @@ async def test_mutual_tls_lets_in_who_shows_a_certificate(tls: Tls) -> None:
 
 @pytest.mark.parametrize("shown", ["nothing", "plaintext"])
 async def test_mutual_tls_keeps_out_who_does_not(tls: Tls, shown: str) -> None:
-    anonymous = Tls(ca_file=tls.ca_file)
+    anonymous = Tls(ca_file=tls.of("carbon").ca_file)
     async with (
         scripted(nothing, tls=tls.of("carbon")) as (_, _, server),
         dial(f"127.0.0.1:{server.port}", anonymous if shown == "nothing" else None) as channel,
@@ -270,7 +270,7 @@ async def test_a_token_opens_its_own_port(
         scripted(nothing, tls=tls.of("carbon"), access=access, token_address=f"127.0.0.1:{port}"),
         dial(
             f"127.0.0.1:{port}",
-            Tls(ca_file=tls.ca_file),
+            Tls(ca_file=tls.of("carbon").ca_file),
         ) as channel,
     ):
         asked: Any = CarbonServiceStub(channel).ListZones

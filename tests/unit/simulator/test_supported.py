@@ -99,11 +99,11 @@ SIMULATED = [
 
 NO_MEANING = {
     "on the wire": """
-        version log_level tls carbon.listen carbon.metrics nodes.listen nodes.metrics
+        version log_level tls access carbon.listen carbon.metrics nodes.listen nodes.metrics
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
-        router.address models.accuracy_unit mqtt
+        router.address router.token_listen models.accuracy_unit mqtt
     """,
     "files": """
         carbon.cache_dir nodes.state_dir models.variants.file planner.database
@@ -135,6 +135,7 @@ def fields(section: type[BaseModel], path: str = "") -> Iterator[str]:
 
 LEAVES = {
     "tls",
+    "access",
     "mqtt",
     "predictor",
     "nodes.cpu",

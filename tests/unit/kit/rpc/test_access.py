@@ -122,7 +122,7 @@ def test_a_token_lets_a_client_in_and_never_a_service() -> None:
     checked = Access(Settings().principals, subject)
     bearer = Call("", "spiffe://cinquefoil/operator/ada")
     checked.admit(INFER, bearer)
-    assert caller().roles == {"client"}
+    assert caller().roles == frozenset({"client"})
     with pytest.raises(PermissionDenied):
         checked.admit(APPLY, bearer)
 
