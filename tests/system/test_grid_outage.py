@@ -24,8 +24,8 @@ from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.carbon import app as carbon
 from services.cli.client import Clients, connected
-from services.cli.status import view
-from services.cli.status.fetch import fetch
+from services.cli.status.document import Row
+from services.cli.status.show import fetch
 from services.gpuagent import app as gpuagent
 from services.kit.clock import ScaledClock
 from services.kit.config import Deployment
@@ -177,7 +177,8 @@ class Views:
     def __init__(self, clients: Clients, deployment: Deployment) -> None:
         self._clients, self._deployment = clients, deployment
 
-    async def zone(self) -> view.Zone:
+    async def zone(self) -> Row:
+        zone: Row
         (zone,) = (await fetch(self._clients)).zones
         return zone
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
 from services.cli.console.quantities import carbon, duration, energy, milliseconds, percent
 from services.cli.console.tables import table as new_table
-from services.cli.console.variant_names import namer, slice_name
+from services.cli.console.variant_names import namer, slice_name, word
 from services.cli.plan.deviation import Measure, largest, measures
 from services.kit.units import J_PER_KWH
 
@@ -172,8 +172,8 @@ def segments(title: str, planned: Sequence[PlannedSegment]) -> Table:
 
 def state(plan: Plan) -> Text:
     """Return where a plan stands, as a word."""
-    word = PlanState.Name(plan.state).removeprefix("PLAN_STATE_").lower()
-    return Text(word, style=_STYLES.get(word, ""))
+    name = word(PlanState.Name(plan.state), "PLAN_STATE_")
+    return Text(name, style=_STYLES.get(name, ""))
 
 
 def _gap(plan: Plan) -> str:

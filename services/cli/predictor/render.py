@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from cinquefoil.predictor.v1.predictor_pb2 import ModelStatistics, Source
 from services.cli.console.quantities import percent
 from services.cli.console.tables import table
+from services.cli.console.variant_names import word
 
 
 def render(models: Iterable[ModelStatistics]) -> RenderableType:
@@ -22,7 +23,7 @@ def render(models: Iterable[ModelStatistics]) -> RenderableType:
         for each in model.sources:
             mean_ms = each.total_s / each.predictions * 1e3 if each.predictions else 0.0
             right = percent(each.right / each.judged) if each.judged else "-"
-            source = Source.Name(each.source).removeprefix("SOURCE_").lower()
+            source = word(Source.Name(each.source), "SOURCE_")
             rows.add_row(*head, source, str(each.predictions), f"{mean_ms:.2f}", right)
             head = ("", "", "")
         if not model.sources:

@@ -1,4 +1,4 @@
-"""Tables of a status."""
+"""Tables of a status, `status.document`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.text import Text
 from services.cli.console.quantities import carbon, duration, energy, percent
 from services.cli.console.tables import table
 from services.cli.console.variant_names import Namer, namer
-from services.cli.status.view import Drift, Gpu, Lengths, Model, Plan, Slice, Status, Variant, Zone
+from services.cli.status.document import Row
 
 _POOR = ("held", "assumed")
+_NO_VARIANT = Row(variant="none yet", share=0.0, instances=0, connected=0)
 
 
-def render(status: Status) -> RenderableType:
+def render(status: Row) -> RenderableType:
     """Return the tables, problems last."""
     parts: list[RenderableType] = []
     if status.zones:
@@ -30,7 +31,7 @@ def render(status: Status) -> RenderableType:
     return Group(*parts)
 
 
-def _zones(status: Status) -> Table:
+def _zones(status: Row) -> Table:
     rows = table(
         "Zones (gCO2e/kWh)",
         "zone", "signal", ">CI now", ">ACI", ">CIR", ">age", "known", "source",
@@ -47,7 +48,7 @@ def _zones(status: Status) -> Table:
     return rows
 
 
-def _figures(zone: Zone) -> tuple[str, str, str]:
+def _figures(zone: Row) -> tuple[str, str, str]:
     if zone.percentile is not None:
         return f"{zone.percentile:.0f} %ile", "-", "-"
     return (
@@ -57,7 +58,7 @@ def _figures(zone: Zone) -> tuple[str, str, str]:
     )
 
 
-def _gpus(status: Status) -> Table:
+def _gpus(status: Row) -> Table:
     simulated = " (simulated)" if all(gpu.simulated for gpu in status.gpus) else ""
     title = f"GPUs{simulated}"
     rows = table(title, "GPU", "type", ">power", ">energy", "slice", "runs", ">batch", "state")
@@ -70,17 +71,18 @@ def _gpus(status: Status) -> Table:
     return rows
 
 
-def _rows_of_gpu(gpu: Gpu, runs: Namer) -> Iterator[tuple[str, ...]]:
+def _rows_of_gpu(gpu: Row, runs: Namer) -> Iterator[tuple[str, ...]]:
     head = (f"{gpu.node}/{gpu.index}", gpu.type, f"{gpu.power_w:.0f} W", energy(gpu.energy_j))
-    for slice_ in gpu.slices or (Slice("-"),):
-        model, variant = slice_.model, slice_.variant
-        name = runs(model, variant, slice_.stage) if model else "-"
-        size = f"{slice_.batch_size}x{slice_.processes}" if model else "-"
-        yield (*head, slice_.placement, name, size, slice_.state or "-")
+    for each in gpu.slices:
+        name = runs(each.model, each.variant, each.stage) if each.model else "-"
+        size = f"{each.batch_size}x{each.processes}" if each.model else "-"
+        yield (*head, each.placement, name, size, each.state or "-")
         head = ("", "", "", "")
+    if not gpu.slices:
+        yield (*head, "-", "-", "-", "-")
 
 
-def _models(status: Status) -> Table:
+def _models(status: Row) -> Table:
     rows = table(
         "Models",
         *("model", "variant", ">share", ">workers", ">p50/p95/SLO ms"),
@@ -92,7 +94,7 @@ def _models(status: Status) -> Table:
     return rows
 
 
-def _rows_of_model(model: Model) -> Iterator[tuple[str, ...]]:
+def _rows_of_model(model: Row) -> Iterator[tuple[str, ...]]:
     latencies = (model.p50_s, model.p95_s, model.slo_latency_s)
     head = model.model
     counts = (model.queue_depth, model.answered, model.failed, model.late)
@@ -100,13 +102,13 @@ def _rows_of_model(model: Model) -> Iterator[tuple[str, ...]]:
         "/".join("-" if each is None else f"{each * 1e3:.0f}" for each in latencies),
         *map(str, counts),
     )
-    for variant in model.variants or (Variant("none yet", 0.0, 0, 0),):
+    for variant in model.variants or (_NO_VARIANT,):
         workers = f"{variant.connected}/{variant.instances}"
         yield (head, variant.variant, percent(variant.share), workers, *numbers)
         head, numbers = "", ("",) * 5
 
 
-def _summary(status: Status) -> list[RenderableType]:
+def _summary(status: Row) -> list[RenderableType]:
     lines: list[RenderableType] = [Text()]
     if status.pues:
         told = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
@@ -126,7 +128,7 @@ def _summary(status: Status) -> list[RenderableType]:
     return lines
 
 
-def _parked(gpus: Iterable[Gpu], plan: Plan) -> Iterator[Text]:
+def _parked(gpus: Iterable[Row], plan: Row) -> Iterator[Text]:
     """Yield which GPUs the plan leaves empty, and what they draw."""
     empty = [gpu for gpu in gpus if gpu.uuid in plan.parked]
     if empty:
@@ -134,7 +136,7 @@ def _parked(gpus: Iterable[Gpu], plan: Plan) -> Iterator[Text]:
         yield Text(f"parked: {names}; {sum(gpu.power_w for gpu in empty):.0f} W, could be cut")
 
 
-def _troubles(gpu: Gpu) -> Iterator[Text]:
+def _troubles(gpu: Row) -> Iterator[Text]:
     """Yield why workers are down."""
     for each in gpu.slices:
         if each.reason:
@@ -143,7 +145,7 @@ def _troubles(gpu: Gpu) -> Iterator[Text]:
             yield Text(f"{runs} is {each.state}: {each.reason}", style=style)
 
 
-def _profile(drift: Drift) -> str:
+def _profile(drift: Row) -> str:
     """Return what is wrong with a profile, and how to measure it again."""
     name = f"{drift.model}/{drift.variant}"
     return (
@@ -153,7 +155,7 @@ def _profile(drift: Drift) -> str:
     )
 
 
-def _predictions(lengths: Lengths) -> str:
+def _predictions(lengths: Row) -> str:
     """Return how well a model's lengths are predicted."""
     right = "none judged" if lengths.class_right is None else percent(lengths.class_right)
     return (

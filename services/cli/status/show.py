@@ -1,20 +1,28 @@
-"""Shows the status once, or again and again."""
+"""Queries every service at once, and shows the status once, or again and again."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.live import Live
 
-from services.cli.client import connected
-from services.cli.status.fetch import fetch
+from cinquefoil.carbon.v1.carbon_pb2 import WatchRequest
+from cinquefoil.planner.v1.plan_pb2 import Plan
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
+from cinquefoil.predictor.v1.predictor_pb2 import GetStatisticsRequest
+from cinquefoil.router.v1.router_pb2 import GetStatusRequest
+from services.cli.client import Clients, connected, first
+from services.cli.status.document import Row, document
 from services.cli.status.render import render
-from services.cli.status.view import Status
 from services.kit.config.loader import load
+from services.kit.errors import NotFound, ServiceError
+
+T = TypeVar("T")
 
 
 async def show(config: Path, *, as_json: bool) -> bool:
@@ -23,7 +31,7 @@ async def show(config: Path, *, as_json: bool) -> bool:
         status = await fetch(clients)
     console = Console()
     if as_json:
-        console.print_json(_json(status))
+        console.print_json(json.dumps(status, default=vars))
     else:
         console.print(render(status))
     return not status.problems
@@ -37,11 +45,58 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
             while True:
                 status = await fetch(clients)
                 if as_json:
-                    console.out(_json(status), highlight=False)
+                    console.out(json.dumps(status, default=vars), highlight=False)
                 else:
                     live.update(render(status), refresh=True)
                 await asyncio.sleep(interval_s)
 
 
-def _json(status: Status) -> str:
-    return json.dumps(asdict(status))
+async def fetch(clients: Clients) -> Row:
+    """Return the deployment's status; a service that is away costs its own part only."""
+    problems: list[str] = []
+
+    async def attempt(work: Callable[[Clients], Awaitable[T]]) -> T | None:
+        try:
+            return await work(clients)
+        except ServiceError as error:
+            problems.append(error.message)
+            return None
+
+    async with asyncio.TaskGroup() as tasks:
+        zones, planner, models, lengths = (
+            tasks.create_task(attempt(work), name=f"status{work.__name__}")
+            for work in (_zones, _planner, _models, _lengths)
+        )
+    fleet, plan = planner.result() or (None, None)
+    return document(
+        zones=zones.result() or (),
+        fleet=fleet,
+        plan=plan,
+        models=models.result() or (),
+        lengths=lengths.result() or (),
+        problems=problems,
+    )
+
+
+async def _zones(clients: Clients) -> Any:
+    snapshot = await first(clients.carbon.Watch(WatchRequest()))
+    return snapshot.intensities if snapshot else ()
+
+
+async def _planner(clients: Clients) -> Any:
+    fleet = await clients.planner.GetFleet(GetFleetRequest())
+    try:
+        plan: Plan | None = (await clients.planner.GetPlan(GetPlanRequest())).plan
+    except NotFound:
+        plan = None
+    return fleet, plan
+
+
+async def _models(clients: Clients) -> Any:
+    return (await clients.router.GetStatus(GetStatusRequest())).models
+
+
+async def _lengths(clients: Clients) -> Any:
+    if clients.predictor is None:
+        return ()
+    return (await clients.predictor.GetStatistics(GetStatisticsRequest())).models

@@ -11,10 +11,9 @@ import pytest
 from prometheus_client import REGISTRY
 from rich.console import Console
 
-from cinquefoil.planner.v1.planner_pb2 import FleetNode
-from services.cli.status import convert
+from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
+from services.cli.status.document import document
 from services.cli.status.render import render
-from services.cli.status.view import Status
 from services.gpuagent.profile_drift import drift_watch
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.profiler.load_driver import drive
@@ -116,5 +115,5 @@ async def test_a_planner_that_joins_again_learns_of_wrong_profiles(tmp_path: Pat
 def _shown(node: FleetNode) -> str:
     """Return what `cinquefoil status` prints of a node's profiles."""
     page = io.StringIO()
-    Console(file=page, width=200).print(render(Status(drifts=tuple(convert.drifts(node)))))
+    Console(file=page, width=200).print(render(document(fleet=GetFleetResponse(nodes=[node]))))
     return page.getvalue()

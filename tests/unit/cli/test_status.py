@@ -7,9 +7,13 @@ from io import StringIO
 from rich.console import Console
 
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
-from cinquefoil.planner.v1 import planner_pb2
-from services.cli.status import convert, view
+from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from services.cli.status.document import Row, document
 from services.cli.status.render import render
+
+
+def _status(*nodes: planner_pb2.FleetNode, plan: plan_pb2.Plan | None = None) -> Row:
+    return document(fleet=planner_pb2.GetFleetResponse(nodes=nodes), plan=plan)
 
 
 def _shown(*segments: pb.Segment) -> str:
@@ -18,7 +22,7 @@ def _shown(*segments: pb.Segment) -> str:
         gpu.slices.add(placement=pb.Placement(profile="3g.20gb", start=start))
     fleet = planner_pb2.FleetNode(node=pb.Node(name="rack-7", gpus=[gpu], segments=segments))
     console = Console(width=200, file=StringIO(), record=True)
-    console.print(render(view.Status(gpus=tuple(convert.gpus(fleet)))))
+    console.print(render(_status(fleet)))
     return console.export_text()
 
 
@@ -51,7 +55,7 @@ def test_each_node_tells_its_pue_and_whether_it_was_measured() -> None:
         planner_pb2.FleetNode(node=pb.Node(name="rack-8"), pue=1.1),
     ]
     console = Console(width=200, file=StringIO(), record=True)
-    console.print(render(view.Status(pues=tuple(map(convert.effectiveness, nodes)))))
+    console.print(render(_status(*nodes)))
 
     assert "PUE: rack-7 1.31 (measured), rack-8 1.10" in console.export_text()
 
@@ -69,12 +73,16 @@ def test_every_stage_of_a_pipeline_is_named_the_first_too() -> None:
 
 
 def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None:
-    gpus = tuple(
-        view.Gpu("rack-7", True, False, index, f"GPU-{index}", "t4", 30.0 + index, 0.0, ())
-        for index in range(3)
+    node = planner_pb2.FleetNode(
+        node=pb.Node(
+            name="rack-7", gpus=[pb.Gpu(index=index, uuid=f"GPU-{index}") for index in range(3)]
+        ),
+        energy=[pb.GpuEnergy(gpu_uuid=f"GPU-{index}", power_w=30 + index) for index in range(3)],
     )
-    plan = view.Plan(3, "active", "exact", "carbon", parked=("GPU-1", "GPU-2", "GPU-9"))
+    plan = plan_pb2.Plan(
+        version=3, prediction=plan_pb2.Prediction(parked_gpus=("GPU-1", "GPU-2", "GPU-9"))
+    )
     console = Console(width=200, file=StringIO(), record=True)
-    console.print(render(view.Status(gpus=gpus, plan=plan)))
+    console.print(render(_status(node, plan=plan)))
 
     assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in console.export_text()

@@ -1,0 +1,165 @@
+"""The status as `cinquefoil status --json` prints it, made of the services' messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from google.protobuf.message import Message
+
+from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Provenance, Signal
+from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment, SegmentState
+from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
+from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
+from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
+from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
+from services.cli.console.variant_names import slice_name, word
+
+Row = SimpleNamespace
+"""An object of the document; `json.dumps(..., default=vars)` writes it."""
+
+_RUNS = ("model", "variant", "stage", "batch_size", "processes")
+_COUNTS = ("queue_depth", "in_flight", "answered", "failed", "retried", "late", "accuracy")
+
+
+def document(  # noqa: PLR0913  # one argument per service, and what they say
+    *,
+    zones: Iterable[Intensity] = (),
+    fleet: GetFleetResponse | None = None,
+    plan: Plan | None = None,
+    models: Iterable[ModelStatus] = (),
+    lengths: Iterable[ModelStatistics] = (),
+    problems: Iterable[str] = (),
+) -> Row:
+    """Return the status; the parts of a service that does not answer are empty.
+
+    Args:
+        zones: The carbon service's. CI and ACI in gCO2e/kWh, CIR = CI / ACI; age in grid time.
+        fleet: The planner's: powers in W, energies in J, latest as reported by the agents.
+        plan: The newest plan.
+        models: The router's; latencies since its start, s, null before any request.
+        lengths: The predictor's, since its start.
+        problems: A sentence per service that does not answer.
+    """
+    nodes = fleet.nodes if fleet else ()
+    return Row(
+        zones=[_zone(value) for value in zones],
+        gpus=[gpu for node in nodes for gpu in _gpus(node)],
+        pues=[
+            Row(node=each.node.name, pue=each.pue, measured=each.node.HasField("pue"))
+            for each in nodes
+            if each.pue
+        ],
+        away=[each.node.name for each in nodes if not each.connected],
+        drifts=[
+            Row(
+                node=each.node.name,
+                **_copied(drift, "model", "variant", "gpu", "slice", "batch_size", "processes"),
+                **_copied(drift, "latency_ratio", "energy_ratio"),
+            )
+            for each in nodes
+            for drift in each.drifts
+        ],
+        models=[_model(status) for status in models],
+        lengths=[_lengths(statistics) for statistics in lengths],
+        plan=_plan(plan) if plan else None,
+        totals=Row(**_copied(fleet, "energy_j", "carbon_gco2e")) if fleet else None,
+        problems=sorted(problems),
+    )
+
+
+def _copied(message: Message, *names: str) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
+
+
+def _zone(value: Intensity) -> Row:
+    return Row(
+        zone=value.zone,
+        signal=word(Signal.Name(value.signal), "SIGNAL_"),
+        **_copied(value, "intensity_gco2e_per_kwh", "average_gco2e_per_kwh", "ratio", "source"),
+        staleness_s=value.staleness.ToNanoseconds() / 1e9,
+        provenance=word(Provenance.Name(value.provenance), "PROVENANCE_"),
+        percentile=value.percentile if value.HasField("percentile") else None,
+    )
+
+
+def _gpus(fleet: FleetNode) -> Iterator[Row]:
+    """Yield a node's GPUs in order of index."""
+    accounts = {entry.gpu_uuid: entry for entry in fleet.energy}
+    for gpu in sorted(fleet.node.gpus, key=lambda gpu: gpu.index):
+        account = accounts.get(gpu.uuid, GpuEnergy())
+        yield Row(
+            node=fleet.node.name,
+            connected=fleet.connected,
+            simulated=fleet.node.simulated,
+            **_copied(gpu, "index", "uuid"),
+            type=gpu.type.name,
+            power_w=account.power_w,
+            energy_j=account.total_j,
+            slices=list(_slices(fleet.node, gpu)),
+        )
+
+
+def _slices(node: Node, gpu: Gpu) -> Iterator[Row]:
+    """Yield a GPU's slices and what runs on each; no model: nothing does."""
+    running = {
+        slice_name(segment.spec.placement): segment
+        for segment in node.segments
+        if segment.spec.gpu_uuid == gpu.uuid
+    }
+    for each in gpu.slices:
+        name = slice_name(each.placement)
+        segment = running.get(name, Segment())
+        state = word(SegmentState.Name(segment.state), "SEGMENT_STATE_") if name in running else ""
+        yield Row(
+            placement=name,
+            **_copied(segment.spec, *_RUNS),
+            state=state,
+            **_copied(segment, "restarts", "reason"),
+        )
+
+
+def _model(status: ModelStatus) -> Row:
+    return Row(
+        **_copied(status, "model", "slo_latency_s"),
+        p50_s=status.latency_s.get("50"),
+        p95_s=status.latency_s.get("95"),
+        **_copied(status, *_COUNTS),
+        variants=list(_variants(status.instances)),
+    )
+
+
+def _variants(instances: Sequence[InstanceStatus]) -> Iterator[Row]:
+    """Yield the variants that serve: shares of the model's load, and worker processes."""
+    for name in sorted({instance.variant for instance in instances}):
+        own = [instance for instance in instances if instance.variant == name]
+        yield Row(
+            variant=name,
+            share=sum(instance.share for instance in own if not instance.stage),
+            instances=len(own),
+            connected=sum(instance.connected for instance in own),
+        )
+
+
+def _plan(plan: Plan) -> Row:
+    return Row(
+        version=plan.version,
+        state=word(PlanState.Name(plan.state), "PLAN_STATE_"),
+        **_copied(plan, "strategy", "reason"),
+        parked=list(plan.prediction.parked_gpus),
+    )
+
+
+def _lengths(statistics: ModelStatistics) -> Row:
+    """Return how well lengths are predicted; `class_right` is null before any is known."""
+    hits = (SOURCE_EXACT, SOURCE_SEMANTIC)
+    judged = sum(each.judged for each in statistics.sources)
+    right = sum(each.right for each in statistics.sources)
+    return Row(
+        model=statistics.model,
+        predictions=sum(each.predictions for each in statistics.sources),
+        cache_hits=sum(each.predictions for each in statistics.sources if each.source in hits),
+        class_right=right / judged if judged else None,
+        prompts=statistics.cache_entries,
+    )
