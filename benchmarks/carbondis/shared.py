@@ -14,7 +14,7 @@ from operator import attrgetter
 from random import Random
 from typing import NamedTuple, Protocol
 
-from services.router.core.balancing.baselines import LowEnergy, highest
+from benchmarks.carbondis.baselines import LowEnergy, highest
 from services.router.core.balancing.carbon_aware import Burden, Layout
 from services.router.core.balancing.policy import (
     Gpu,

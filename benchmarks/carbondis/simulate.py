@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.carbondis.baselines import HighPerf, LowEnergy
 from benchmarks.carbondis.pool import Job, JobStart, Pool
 from benchmarks.carbondis.profiles import A100, GpuClass
 from benchmarks.carbondis.setting import (
@@ -32,7 +33,6 @@ from benchmarks.carbondis.shared import (
     SharedPolicy,
     by_violations,
 )
-from services.router.core.balancing.baselines import HighPerf, LowEnergy
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.policy import Gpu
 

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from benchmarks.carbondis.baselines import HighPerf
 from benchmarks.carbondis.setting import ARRIVALS, PAPERS, SET1, SETS, Set
 from benchmarks.carbondis.shared import InTurn, SharedCarbonAware, by_violations
 from benchmarks.carbondis.simulate import (
@@ -20,7 +21,6 @@ from benchmarks.carbondis.simulate import (
     run,
     work,
 )
-from services.router.core.balancing.baselines import HighPerf
 from services.router.core.balancing.carbondis import Carbondis
 
 SHORT = 2000

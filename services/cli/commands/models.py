@@ -16,8 +16,6 @@ CHOICES = (
     "least_expected_completion",
     "carbondis",
     "carbon_aware",
-    "highperf",
-    "lowenergy",
 )
 
 app = typer.Typer(name="models", help="How models are served.", no_args_is_help=True)

@@ -199,8 +199,6 @@ InstanceChoice = Literal[
     "least_expected_completion",
     "carbondis",
     "carbon_aware",
-    "highperf",
-    "lowenergy",
 ]
 
 
@@ -224,7 +222,7 @@ class Model(Section):
             None: ten times the objective's latency.
         instance_choice: Choice of the instance: by "shares" (smooth weighted round robin),
             "idle_longest" (CLOVER), "least_expected_completion", or, for different GPUs:
-            "carbondis", "carbon_aware" (least carbon in time), "highperf" or "lowenergy".
+            "carbondis" or "carbon_aware" (least carbon in time).
         intensity_threshold: For "carbondis" (its CIT): intensity over its average above which
             requests that a low-end GPU could answer in time may go to a high-end one.
         max_queue: Maximum waiting requests; further ones are refused.

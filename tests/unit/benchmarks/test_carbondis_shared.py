@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.carbondis.baselines import HighPerf, LowEnergy
 from benchmarks.carbondis.pool import Job, JobStart, Pool
 from benchmarks.carbondis.shared import (
     DyBatch,
@@ -22,7 +23,6 @@ from benchmarks.carbondis.shared import (
     SharedView,
     by_violations,
 )
-from services.router.core.balancing.baselines import HighPerf, LowEnergy
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.policy import Gpu, Placement
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from services.kit.config import InstanceChoice
-from services.router.core.balancing.baselines import HighPerf, LowEnergy
 from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.latency_history import LatencyHistory
@@ -23,8 +22,6 @@ from services.router.core.pending_request import PendingRequest
 WEIGHING: Mapping[InstanceChoice, Callable[[float], Policy]] = {
     "carbondis": Carbondis,
     "carbon_aware": lambda _: CarbonAware(),
-    "highperf": lambda _: HighPerf(),
-    "lowenergy": lambda _: LowEnergy(),
 }
 """Choices that may let a request wait although an instance is free, given CARBONDIS' CIT."""
 

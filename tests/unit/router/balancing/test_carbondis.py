@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.router.core.balancing.baselines import HighPerf, LowEnergy
+from benchmarks.carbondis.baselines import HighPerf, LowEnergy
 from services.router.core.balancing.carbon_aware import CarbonAware
 from services.router.core.balancing.carbondis import Carbondis
 from services.router.core.balancing.policy import (

@@ -174,7 +174,7 @@ def test_a_request_that_cannot_wait_longer_goes_elsewhere_at_the_time_announced(
 
 @given(
     gaps_s=st.lists(st.floats(0, 0.6), min_size=1, max_size=40),
-    choice=st.sampled_from(["carbondis", "carbon_aware", "highperf", "lowenergy"]),
+    choice=st.sampled_from(["carbondis", "carbon_aware"]),
     cir=st.floats(0.5, 1.5),
 )
 def test_every_request_is_answered_once_whatever_the_policy(
