@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.muserve.planning.model import Device, Partition, Served
-from services.kit.units import BYTES_PER_GIB
+from services.kit.units import BYTES_PER_MIB
 
 INSENSITIVE: Final = 0.5
 UNITS: Final = 4
@@ -25,7 +25,7 @@ TRANSFER_S: Final = 3e-4
 """512 tokens of 2,048 numbers over PCIe 3.0 (12 GB/s)."""
 
 GB: Final = 1e9
-MEMORY_BYTES: Final = 16 * BYTES_PER_GIB
+MEMORY_BYTES: Final = 16 * 1024 * BYTES_PER_MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import typer
 import uvloop
 
 from services.kit.config.loader import DEFAULT_FILE, ConfigError
-from services.kit.errors import ServiceError
+from services.kit.errors import ServiceError, leaves
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def explained() -> Iterator[None]:
     except asyncio.CancelledError as error:
         raise typer.Exit(INTERRUPTED) from error
     except Exception as error:
-        found = [_explanation(leaf) for leaf in _leaves(error)]
+        found = [_explanation(leaf) for leaf in leaves(error)]
         if None in found:
             raise
         status, sentence = cast(tuple[int, str], found[0])
@@ -43,7 +43,7 @@ def explained() -> Iterator[None]:
         raise typer.Exit(status) from error
 
 
-def _explanation(error: Exception) -> tuple[int, str] | None:
+def _explanation(error: BaseException) -> tuple[int, str] | None:
     """Return the exit status and the sentence of an expected failure; None for a bug."""
     match error:
         case ConfigError():
@@ -60,15 +60,6 @@ def _explanation(error: Exception) -> tuple[int, str] | None:
             return 1, f"{error.name} is not installed: pip install 'cinquefoil[all]'"
         case _:
             return None
-
-
-def _leaves(error: Exception) -> Iterator[Exception]:
-    """Yield the errors that a tree of exception groups holds."""
-    if isinstance(error, ExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

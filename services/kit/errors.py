@@ -3,24 +3,11 @@
 The class names its gRPC status as a word, so cores stay free of gRPC; `services.kit.rpc` turns it
 into the wire code with `google.rpc` details. Any other exception is a bug: it is logged and shown
 as INTERNAL.
-
-    ServiceError
-    ├── InvalidArgument       the request is wrong whatever the state
-    ├── NotFound              the object it names does not exist
-    ├── AlreadyExists         the object it would create exists, and differs
-    ├── FailedPrecondition    the request is right, the state is not
-    ├── PermissionDenied      the caller lacks a permission
-    ├── Unauthenticated       the caller shows no identity, or one that is not valid
-    ├── ResourceExhausted     a limit is reached; retry later
-    ├── Unavailable           the service cannot answer now; retry
-    ├── DeadlineExceeded      the deadline has passed
-    ├── Unimplemented         this server or model does not support the call
-    ├── Internal              a peer failed on a valid request
-    └── Cancelled             the caller has cancelled
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 
@@ -139,3 +126,12 @@ def from_status(status: str, message: str) -> ServiceError:
         message: Message of the error.
     """
     return _BY_STATUS.get(status, ServiceError)(message)
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield the errors that a tree of exception groups holds; an error alone is its own."""
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from leaves(part)
+    else:
+        yield error

@@ -111,20 +111,6 @@ class Geometry:
         return ""
 
 
-def layouts(geometry: Geometry) -> Iterator[Layout]:
-    """Yield every valid layout, the empty one included, each once."""
-
-    def extend(layout: Layout, first_free: int) -> Iterator[Layout]:
-        yield layout
-        for kind in geometry.kinds:
-            for start in kind.starts:
-                grown = (*layout, Placement(kind.name, start))
-                if start >= first_free and not geometry.problem(grown):
-                    yield from extend(grown, start + kind.memory_slices)
-
-    yield from extend((), 0)
-
-
 @lru_cache(maxsize=64)
 def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
     """Return every layout to which no slice can be added, by position, in a fixed order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -14,6 +14,9 @@ from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.worker.intake import Intake, Timing
 from services.gpuagent.worker.session import Answer, News, Session
 from services.kit.telemetry import tracing
+
+if TYPE_CHECKING:
+    from services.kit.telemetry.otel_spans import OtelSpan
 
 Requests = AsyncIterator[pb.ExecuteRequest]
 
@@ -116,7 +119,7 @@ class WorkSpans:
     """The spans of one stream's work; nothing where none are recorded or the work has no trace."""
 
     def __init__(self) -> None:
-        self._open: dict[int, tracing.Span] = {}
+        self._open: dict[int, OtelSpan] = {}
 
     def begin(self, work: pb.Work) -> None:
         """Begin the span of a piece of work that has come."""
@@ -142,7 +145,7 @@ class WorkSpans:
         self._open.clear()
 
 
-def _end(span: tracing.Span, answer: Answer) -> None:
+def _end(span: OtelSpan, answer: Answer) -> None:
     cost = answer.cost
     if cost is not None:
         span.part("queue", 0.0, cost.queue_s)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from services.kit.config.access import Access, Role, Tls, Tokens
-from services.kit.config.accounting import Accounting, Embodied
+from services.kit.config.accounting import Embodied
 from services.kit.config.carbon_sources import (
     CarbonAwareSdkSource,
     ElectricityMapsSource,
@@ -21,7 +21,6 @@ from services.kit.config.carbon_sources import (
     LiveSource,
     MqttSource,
     NesoSource,
-    Signal,
     Source,
     StaticSource,
     SyntheticSource,
@@ -39,15 +38,12 @@ from services.kit.config.models import (
     Profile,
     Runtime,
     Slo,
-    Stage,
     TableProfile,
     Variant,
 )
 from services.kit.config.mqtt import Mqtt, MqttTls, PowerMeters
 from services.kit.config.nodes import Cpu, Mps, Node, Workers
 from services.kit.config.planning import (
-    Database,
-    Dsn,
     Goals,
     Horizon,
     InfAdapter,
@@ -62,7 +58,6 @@ from services.kit.config.planning import (
 from services.kit.config.predictor import Predictor, PromptCache
 from services.kit.config.section import (
     Address,
-    ClockRatio,
     Endpoint,
     Fraction,
     Name,
@@ -72,75 +67,6 @@ from services.kit.config.section import (
 )
 from services.kit.config.zones import Carbon, Replay, Zone
 from services.kit.net import is_loopback
-
-__all__ = [
-    "Access",
-    "Accounting",
-    "Address",
-    "AnalyticProfile",
-    "Carbon",
-    "CarbonAwareSdkSource",
-    "ClockRatio",
-    "Cpu",
-    "Database",
-    "Deployment",
-    "Discipline",
-    "Dsn",
-    "ElectricityMapsSource",
-    "Embodied",
-    "Endpoint",
-    "EntsoeSource",
-    "ExternalRuntime",
-    "Fraction",
-    "GenerativeRuntime",
-    "Goals",
-    "Horizon",
-    "InfAdapter",
-    "InstanceChoice",
-    "KeyedSource",
-    "LiveSource",
-    "LoadForecast",
-    "Model",
-    "Mps",
-    "Mqtt",
-    "MqttSource",
-    "MqttTls",
-    "Name",
-    "NesoSource",
-    "Node",
-    "NonNegative",
-    "Objective",
-    "Online",
-    "OnnxRuntime",
-    "PlacementRule",
-    "Planner",
-    "Positive",
-    "PowerMeters",
-    "Predictor",
-    "Profile",
-    "PromptCache",
-    "Replay",
-    "Role",
-    "Router",
-    "Runtime",
-    "Section",
-    "Signal",
-    "Slo",
-    "Source",
-    "Stage",
-    "StaticSource",
-    "Strategy",
-    "SyntheticSource",
-    "TableProfile",
-    "Tls",
-    "Tokens",
-    "TraceSource",
-    "Triggers",
-    "Variant",
-    "WattTimeSource",
-    "Workers",
-    "Zone",
-]
 
 
 class Router(Endpoint):

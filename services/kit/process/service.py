@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvloop
 
 from services.kit.config import Deployment
 from services.kit.config.loader import ConfigError, config_path, load
-from services.kit.errors import ServiceError
+from services.kit.errors import ServiceError, leaves
 from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom
 from services.kit.rpc import serve_until
@@ -37,11 +37,11 @@ def launch(service: str, run: Run, config: Path | None = None) -> int:
     try:
         serve(service, run, load(config_path(config)))
     except* (ConfigError, export.NotInstalled) as wrong:
-        sys.stderr.writelines(f"{error}\n" for error in _leaves(wrong))
+        sys.stderr.writelines(f"{error}\n" for error in leaves(wrong))
         status = 2
     except* ServiceError as failed:
         logs.get("service").debug("the service failed", exc_info=failed)
-        sys.stderr.writelines(f"{service}: {error}\n" for error in _leaves(failed))
+        sys.stderr.writelines(f"{service}: {error}\n" for error in leaves(failed))
         status = 1
     return status
 
@@ -58,15 +58,6 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
     collect_seldom()
     with export.exported(service):
         uvloop.run(_until_stopped(run, deployment), loop_factory=Loop)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield the exceptions in a tree of exception groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for part in error.exceptions:
-            yield from _leaves(part)
-    else:
-        yield error
 
 
 async def _until_stopped(run: Run, deployment: Deployment) -> None:

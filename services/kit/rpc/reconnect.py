@@ -10,6 +10,7 @@ import grpc
 
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
+from services.kit.errors import leaves
 from services.kit.telemetry import logs
 
 _log = logs.get("rpc.reconnect")
@@ -101,8 +102,7 @@ def raise_if_cancelled() -> None:
 
 def _described(error: BaseException) -> tuple[str, str]:
     """Return a key of the reason, and a message, for the first error of a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = next(leaves(error))
     if isinstance(error, grpc.aio.AioRpcError):
         return error.code().name, f"{error.code().name}: {error.details()}"
     message = str(error) or type(error).__name__

@@ -7,12 +7,13 @@ Names as in OpenTelemetry's semantic conventions for RPC.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from opentelemetry import context, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from services.kit.telemetry.tracing import Attributes
+Attributes = Mapping[str, str | float]
 
 _WIRE: Final = TraceContextTextMapPropagator()
 
@@ -23,7 +24,12 @@ _FAULTS: Final = frozenset(
 
 
 class OtelSpan:
-    """A span with its headers."""
+    """A span that is being recorded.
+
+    Attributes:
+        traceparent: Header for outgoing calls.
+        tracestate: Header that belongs to it.
+    """
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span, started_ns: int) -> None:
         self._tracer = tracer
@@ -40,7 +46,13 @@ class OtelSpan:
         self._span.set_attributes(attributes)
 
     def part(self, name: str, started_s: float, duration_s: float) -> None:
-        """Add a child span that has ended; see `services.kit.telemetry.tracing.Span`."""
+        """Add a child span that has ended.
+
+        Args:
+            name: Name of the child.
+            started_s: Start after that of the span, s.
+            duration_s: Duration, s.
+        """
         started_ns = self._started_ns + int(started_s * 1e9)
         part = self._tracer.start_span(name, self._context, start_time=started_ns)
         part.end(started_ns + int(duration_s * 1e9))
@@ -62,7 +74,14 @@ class OtelRecorder:
         self._tracer = tracer
 
     def begin(self, name: str, parent: str, state: str, *, serving: bool) -> OtelSpan:
-        """Begin a span; see `services.kit.telemetry.tracing.Recorder`."""
+        """Begin a span.
+
+        Args:
+            name: Name of the span.
+            parent: A traceparent; empty: a new trace.
+            state: Its tracestate.
+            serving: Whether it serves a caller in another process.
+        """
         headers = {"traceparent": parent, "tracestate": state}
         started_ns = time.time_ns()
         span = self._tracer.start_span(

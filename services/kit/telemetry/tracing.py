@@ -8,74 +8,29 @@ Source: W3C Recommendation "Trace Context", sections 3.2 (traceparent) and 3.3 (
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from services.kit.errors import ServiceError
+
+if TYPE_CHECKING:
+    from services.kit.telemetry.otel_spans import Attributes, OtelRecorder, OtelSpan
 
 _TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _MAX_STATE_CHARS = 512  # what the recommendation requires to be propagated
 
 Metadata = Iterable[tuple[str, str | bytes]]
-Attributes = Mapping[str, str | float]
-
-
-class Span(Protocol):
-    """A span that is being recorded.
-
-    Attributes:
-        traceparent: Header for outgoing calls.
-        tracestate: Header that belongs to it.
-    """
-
-    traceparent: str
-    tracestate: str
-
-    def set(self, attributes: Attributes) -> None:
-        """Add attributes."""
-        ...
-
-    def part(self, name: str, started_s: float, duration_s: float) -> None:
-        """Add a child span that has ended.
-
-        Args:
-            name: Name of the child.
-            started_s: Start after that of the span, s.
-            duration_s: Duration, s.
-        """
-        ...
-
-    def end(self, status: str) -> None:
-        """End the span with a gRPC status word; a second end has no effect."""
-        ...
-
-
-class Recorder(Protocol):
-    """Creates and exports spans."""
-
-    def begin(self, name: str, parent: str, state: str, *, serving: bool) -> Span:
-        """Begin a span.
-
-        Args:
-            name: Name of the span.
-            parent: A traceparent; empty: a new trace.
-            state: Its tracestate.
-            serving: Whether it serves a caller in another process.
-        """
-        ...
-
-
 traceparent: ContextVar[str] = ContextVar("traceparent", default="")
 tracestate: ContextVar[str] = ContextVar("tracestate", default="")
-current: ContextVar[Span | None] = ContextVar("span", default=None)
+current: ContextVar[OtelSpan | None] = ContextVar("span", default=None)
 
-_recorders: list[Recorder] = []  # of this process, newest last
+_recorders: list[OtelRecorder] = []  # of this process, newest last
 
 
 @contextmanager
-def recorded(recorder: Recorder) -> Iterator[None]:
+def recorded(recorder: OtelRecorder) -> Iterator[None]:
     """Record the process's spans while the block runs."""
     _recorders.append(recorder)
     try:
@@ -99,7 +54,7 @@ def trace_id(header: str) -> str:
     return header[3:35]
 
 
-def enter(method: str, metadata: Metadata, *, may_begin: bool) -> Span | None:
+def enter(method: str, metadata: Metadata, *, may_begin: bool) -> OtelSpan | None:
     """Continue the trace of a call that is being served.
 
     Args:
@@ -132,7 +87,7 @@ _NOTHING = nullcontext()
 class _Part(AbstractContextManager[None]):
     """A recorded block."""
 
-    def __init__(self, name: str, recorder: Recorder) -> None:
+    def __init__(self, name: str, recorder: OtelRecorder) -> None:
         self._name = name
         self._recorder = recorder
 
@@ -150,7 +105,7 @@ class _Part(AbstractContextManager[None]):
         self._span.end(status)
 
 
-def begin_for(name: str, parent: str, state: str) -> Span | None:
+def begin_for(name: str, parent: str, state: str) -> OtelSpan | None:
     """Begin a span for a caller's trace without binding it; None: not recorded."""
     header = accept(parent) if _recorders else ""
     if not header:
@@ -165,7 +120,7 @@ def annotate(attributes: Attributes) -> None:
         span.set(attributes)
 
 
-def _bind(span: Span) -> Span:
+def _bind(span: OtelSpan) -> OtelSpan:
     traceparent.set(span.traceparent)
     tracestate.set(span.tracestate)
     current.set(span)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from inference import grpc_service_pb2 as pb
-from services.kit.errors import ResourceExhausted, ServiceError
+from services.kit.errors import ResourceExhausted, ServiceError, leaves
 from services.kit.telemetry import tracing
 from services.router.core.accounting.receipts import variant_parameters
 from services.router.core.model import Instance
@@ -90,7 +90,7 @@ class InferStream:
                 self._complete = True
                 self._changed.set()
         except ExceptionGroup as group:
-            raise _first(group) from group
+            raise next(leaves(group)) from group
 
     def _begin(self, body: bytes) -> tuple[StreamedRequest, bytes, Head | ServiceError]:
         """Open a request, in order of arrival."""
@@ -194,9 +194,3 @@ def _failed(error: ServiceError, head: Head | ServiceError) -> bytes:
     status = string_parameter("cinquefoil_status", error.status)
     reason = string_parameter("cinquefoil_reason", error.reason)
     return message.SerializeToString() + enclosed(_INFER_RESPONSE, named, status, reason, _FINAL)
-
-
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """Return the first error of a tree of groups."""
-    error = group.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error

@@ -26,10 +26,11 @@ from services.gpuagent.core.model import (
 )
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
 from services.gpuagent.devices.fake_nvml import Code, InjectedFault
-from services.kit.mig import WHOLE, Placement, layouts
+from services.kit.mig import WHOLE, Placement
 from services.kit.segment import SegmentSpec
 from tests.support.examples import examples
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine
+from tests.support.layouts import layouts
 
 LAYOUTS = {
     # Media extensions are not offered for inference.

@@ -25,8 +25,9 @@ from services.gpuagent.core.model import (
 )
 from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.mig import Placement, layouts
+from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
+from tests.support.layouts import layouts
 
 MODEL = gpu_types.load("a30")
 LAYOUTS = sorted(

@@ -13,9 +13,9 @@ from services.kit.mig import (
     Placement,
     SliceKind,
     full_layouts,
-    layouts,
     maximal_layouts,
 )
+from tests.support.layouts import layouts
 
 
 def kinds(*rows: tuple[str, int, int, tuple[int, ...], int]) -> tuple[SliceKind, ...]:

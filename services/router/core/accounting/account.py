@@ -136,7 +136,7 @@ def _attributes(
     queue_s: float,
     cost: Cost | None,
     carbon: float | None,
-) -> tracing.Attributes:
+) -> dict[str, str | float]:
     """Return an answer's attributes of its span."""
     found: dict[str, str | float] = {
         "cinquefoil.model": pending.request.model,

@@ -18,7 +18,8 @@ from services.kit.errors import (
     InvalidArgument,
     Unavailable,
 )
-from services.kit.mig import WHOLE, Geometry, Placement, layouts
+from services.kit.mig import WHOLE, Geometry, Placement
+from tests.support.layouts import layouts
 
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Open, Start, Work

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_types import GpuTable
 from services.gpuagent.devices.fake_nvml import FakeNvml, install
-from services.kit.mig import Placement, layouts
+from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import A100, create, gpu, mig_gpu, read_layout
+from tests.support.layouts import layouts
 
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start
