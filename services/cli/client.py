@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
@@ -26,9 +27,10 @@ from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config import Deployment, Endpoint
 from services.kit.config.loader import load
-from services.kit.errors import ServiceError, Unavailable, from_status
+from services.kit.errors import InvalidArgument, ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
 from services.kit.rpc.status import DETAILS_KEY
+from services.local.endpoints import endpoints
 
 if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
@@ -98,6 +100,31 @@ async def ask(config: Path, call: Callable[[Clients], Awaitable[Message]]) -> Me
     """
     async with connected(load(config)) as clients:
         return await call(clients)
+
+
+async def check(config: Path, service: str) -> None:
+    """Return if a service serves (grpc.health.v1).
+
+    Args:
+        config: Deployment file.
+        service: A service of the deployment; an agent by the name of its node.
+
+    Raises:
+        ConfigError: The file is wrong.
+        InvalidArgument: The deployment has no such service.
+        Unavailable: The service does not answer, or answers that it does not serve.
+    """
+    deployment = load(config)
+    known = {each.node or each.service: each.endpoint.dial for each in endpoints(deployment)}
+    if service not in known:
+        raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
+    address = known[service]
+    async with dial(address, deployment.identity("operator")) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
+        request = health_pb2.HealthCheckRequest()
+        answer = await explaining(stub, service, address).Check(request)
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        raise Unavailable(f"{service} at {address} answers, but does not serve yet")
 
 
 async def first(messages: AsyncIterable[Message]) -> Message | None:

@@ -14,11 +14,9 @@ from typer.exceptions import TyperException
 from services.cli.commands import (
     carbon,
     config,
-    demo,
+    deployment,
     gpuagent,
-    health,
     infer,
-    init,
     models,
     partition,
     pki,
@@ -26,8 +24,6 @@ from services.cli.commands import (
     predictor,
     serve,
     simulate,
-    status,
-    up,
 )
 
 
@@ -91,14 +87,14 @@ def options(
     """Take the options of `cinquefoil` itself, whose help text is the application's."""
 
 
-app.command("demo")(demo.demo)
-app.command("init")(init.init)
-app.command("up")(up.up)
-app.command("status")(status.status)
+app.command("demo")(deployment.demo)
+app.command("init")(deployment.init)
+app.command("up")(deployment.up)
+app.command("status")(deployment.status)
 app.command("infer")(infer.infer)
 app.command("simulate")(simulate.simulate)
 app.command("partition")(partition.partition)
-app.command("health")(health.health)
+app.command("health")(deployment.health)
 app.add_typer(plan.app)
 app.add_typer(models.app)
 app.add_typer(config.app)

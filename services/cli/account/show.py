@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TextIO
@@ -28,55 +27,52 @@ _BY: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The options of the command.
+async def show(
+    config: Path,
+    window: tuple[datetime, datetime],
+    by: str,
+    form: str = "table",
+    plot: Path | None = None,
+) -> None:
+    """Print the account of a window, and draw it on request.
 
-    Attributes:
-        since, until: From when to when, whole hours.
+    Args:
+        config: Deployment file.
+        window: From when to when, whole hours.
         by: "model", "node", "zone"; "all": each for itself.
-        format: "table", "csv" or "json".
+        form: "table", "csv" or "json".
         plot: Where to draw it; None: nowhere.
     """
-
-    since: datetime
-    until: datetime
-    by: str
-    format: str
-    plot: Path | None = None
-
-
-async def show(config: Path, asked: Asked) -> None:
-    """Print the account of a window, and draw it on request."""
-    if asked.plot is not None:
-        asked.plot.parent.mkdir(parents=True, exist_ok=True)
-    request = pb.ReadAccountRequest(by=_BY[asked.by])
-    request.since.FromDatetime(asked.since)
-    request.until.FromDatetime(asked.until)
+    since, until = window
+    if plot is not None:
+        plot.parent.mkdir(parents=True, exist_ok=True)
+    request = pb.ReadAccountRequest(by=_BY[by])
+    request.since.FromDatetime(since)
+    request.until.FromDatetime(until)
     async with connected(load(config)) as clients:
         responses = clients.planner.ReadAccount(request, timeout=_TIMEOUT_S)
         entries = [entry async for response in responses for entry in response.entries]
-    by = "model" if asked.by == "all" else asked.by
-    if asked.plot is not None:
+    by = "model" if by == "all" else by
+    if plot is not None:
         from services.cli.account.chart import draw  # noqa: PLC0415  # matplotlib takes a second
 
-        draw(entries, by, asked.plot)
-    match asked.format:
+        draw(entries, by, plot)
+    match form:
         case "csv":
             write_csv(entries, sys.stdout)
         case "json":
             print_json(
                 {
-                    "since": asked.since.isoformat(),
-                    "until": asked.until.isoformat(),
-                    "by": asked.by,
+                    "since": since.isoformat(),
+                    "until": until.isoformat(),
+                    "by": by,
                     "rows": [row.document() for row in rows(entries, by)],
                     "hours": [hour(entry) for entry in entries],
                 }
             )
         case _:
-            window = f"{asked.since:%Y-%m-%d %H:%M} to {asked.until:%Y-%m-%d %H:%M} UTC"
-            Console().print(render(rows(entries, by), by, window))
+            span = f"{since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC"
+            Console().print(render(rows(entries, by), by, span))
 
 
 def write_csv(entries: Iterable[pb.AccountEntry], file: TextIO) -> None:

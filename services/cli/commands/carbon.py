@@ -61,7 +61,7 @@ async def report(  # noqa: PLR0913  # one argument per option
 
     Hours are whole: the first is the one that --since lies in.
     """
-    from services.cli.account.show import Asked, show
+    from services.cli.account.show import show
     from services.cli.console.durations import instant
 
     if plot is not None and plot.suffix.lower() not in PICTURES:
@@ -71,4 +71,4 @@ async def report(  # noqa: PLR0913  # one argument per option
         window = instant(since, now), instant(until, now) if until else now
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    await show(config, Asked(*window, by.value, form.value, plot))
+    await show(config, window, by.value, form.value, plot)

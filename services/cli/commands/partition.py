@@ -70,5 +70,5 @@ def partition(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         None if memory is None else round(memory * BYTES_PER_MIB),
         CutRules(max_tensors, max_kib * 1024),
     )
-    request = run.Request(model, wanted, gpu, Sizes(batch, length), database, out)
-    run.partition(request, as_json=json)
+    sizes = Sizes(batch, length)
+    run.partition(model, wanted, gpu=gpu, sizes=sizes, database=database, out=out, as_json=json)

@@ -84,7 +84,7 @@ async def watch(
 @app.command()
 def strategies(json: Json = False) -> None:
     """Describe each strategy in one line."""
-    from services.cli.plan.strategies import show_strategies
+    from services.cli.plan.solve import show_strategies
 
     show_strategies(as_json=json)
 
@@ -131,7 +131,7 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     - `cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply`
     - `cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus`
     """
-    from services.cli.plan.questions import dry_run as ask
+    from services.cli.plan.show import dry_run as ask
     from services.cli.plan.what_if import what_if
 
     asked = what_if(
@@ -154,7 +154,7 @@ async def explain(
     json: Json = False,
 ) -> None:
     """Explain a plan: what binds it, what it promises, the runner-up, and BASE beside it."""
-    from services.cli.plan.questions import explain as ask
+    from services.cli.plan.show import explain as ask
 
     await ask(config, version=version, as_json=json)
 
@@ -181,7 +181,7 @@ async def diff(
     - `cinquefoil plan diff 7`: plan 7 and the newest
     - `cinquefoil plan diff 7 8`
     """
-    from services.cli.plan.questions import diff as ask
+    from services.cli.plan.show import diff as ask
 
     await ask(config, from_version, to_version, as_json=json)
 

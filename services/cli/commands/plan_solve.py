@@ -58,25 +58,24 @@ def solve(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     Reads ParvaGPU's files (--rates, --latencies) or a list of services (--services). Exit status 1
     if a file is invalid, or if the GPUs cannot serve the whole demand.
     """
-    from services.cli.plan.solve import Request, show_solution
+    from services.cli.plan.solve import show_solution
     from services.kit.config import Goals
     from services.planner.capacity.fleet_sizing import Terms
 
-    theirs = [each is not None for each in (rates, latencies)]
-    if any(theirs) != all(theirs) or any(theirs) == (services is not None):
+    demand: Path | tuple[Path, Path, int]
+    if services is not None and rates is None and latencies is None:
+        demand = services
+    elif services is None and rates is not None and latencies is not None:
+        demand = rates, latencies, scenario
+    else:
         raise typer.BadParameter("give --services, or both --rates and --latencies")
-    weights = {goal: float(goal is objective) for goal in Aim}
     terms = Terms(
-        goals=Goals(
-            clover=0.0, fewest_gpus=weights[Aim.FEWEST_GPUS], infadapter=weights[Aim.INFADAPTER]
-        ),
+        goals=Goals.model_validate({"clover": 0, objective.value.replace("-", "_"): 1}),
         gpus=gpus,
         latency_share=latency_share,
         max_utilisation=max_utilisation,
         max_processes=max_processes,
         time_limit_s=time_limit,
     )
-    request = Request(profiles, services, rates, latencies, scenario, gpu, strategy)
-    complete = show_solution(request, terms, as_json=json)
-    if not complete:
+    if not show_solution(profiles, demand, gpu, strategy, terms, as_json=json):
         raise typer.Exit(1)

@@ -90,10 +90,9 @@ def train(
     that does not beat them is not worth its milliseconds. `predictor.model` in cinquefoil.yaml
     names the file to use.
     """
-    from services.cli.predictor.train import Options
     from services.cli.predictor.train import train as work
 
-    work(data, Options(out, test_share, seed, as_json=json))
+    work(data, out, test_share=test_share, seed=seed, as_json=json)
 
 
 @app.command()

@@ -35,7 +35,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
     The planner's strategies, triggers, placement and rollouts, the router's queue and choice of
     instances, and the workers' batching are the suite's own; GPUs are simulated from the profiles.
     """
-    from services.cli.simulate.run import Options
     from services.cli.simulate.run import simulate as work
 
-    work(scenario, Options(out, tuple(strategy or ()), detail, seed, as_json=json))
+    work(scenario, out, strategy or (), as_json=json, detail=detail, seed=seed)

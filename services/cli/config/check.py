@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import yaml
 
+from services.gpuagent.core import gpu_types
 from services.kit.config import (
     Deployment,
     KeyedSource,
@@ -43,15 +43,6 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
-
-
-def gpu_types() -> tuple[str, ...]:
-    """Return the GPU types that can be simulated; the tables are data of the agent's package."""
-    folder = resources.files("services").joinpath("gpuagent", "gpus")
-    if not folder.is_dir():
-        return ()
-    files = (entry.name for entry in folder.iterdir())
-    return tuple(sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml")))
 
 
 def _sources(deployment: Deployment) -> Iterator[Finding]:
@@ -149,9 +140,7 @@ def _pipelines(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _gpus(deployment: Deployment) -> Iterator[Finding]:
-    known = gpu_types()
-    if not known:
-        return
+    known = gpu_types.names()
     for name, node in deployment.nodes.items():
         for gpu in node.simulated or ():
             if gpu not in known:

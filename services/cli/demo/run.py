@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -20,29 +19,19 @@ from services.cli.demo.grid_clock import Grid
 from services.cli.demo.progress import Progress
 from services.cli.demo.sample import SuiteRun, plans_since
 from services.kit.clock import RealClock
-from services.kit.config import Deployment
+from services.kit.config import Deployment, Model
 from services.kit.config.loader import ENV_PREFIX, load
 from services.kit.errors import DeadlineExceeded, InvalidArgument
 from services.local.demo import deployment_files
 from services.local.demo.demo_models import MODEL
 from services.local.demo.digits import HELD_OUT
-from services.local.demo.load import arrivals
+from services.local.demo.load import Arrival, arrivals
 from services.local.demo.model_family import FAMILY
 from services.local.demo.model_family import train as train_family
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
 _FIRST_PLAN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says; rate None: the model's demand of the file."""
-
-    seconds: float
-    rate_rps: float | None
-    out: Path
-    seed: int
 
 
 async def train(config: Path) -> None:
@@ -54,8 +43,17 @@ async def train(config: Path) -> None:
         console.print(f"{folder}: {len(accuracy)} models", highlight=False)
 
 
-async def demo(config: Path, options: Options) -> bool:
+async def demo(
+    config: Path, out: Path, *, seconds: float, rate_rps: float | None, seed: int
+) -> bool:
     """Run the demo; return whether every request was answered.
+
+    Args:
+        config: Deployment file.
+        out: Folder for report, chart and logs.
+        seconds: Length of the day, s.
+        rate_rps: Requests per second to each suite; None: the model's demand of the file.
+        seed: Of the arrivals.
 
     Raises:
         ConfigError: The file is wrong.
@@ -64,17 +62,24 @@ async def demo(config: Path, options: Options) -> bool:
     console = Console()
     deployment = load(config)
     await train(config)
-    setting = deployment_files.write(deployment, options.out, options.seconds)
+    setting = deployment_files.write(deployment, out, seconds)
     async with AsyncExitStack() as stack:
         with console.status("Starting one carbon service and two suites"):
             runs = await _start(stack, setting)
-        figures = await _day(console, deployment, setting, runs, options)
+        rate_rps = rate_rps or deployment.models[MODEL].demand_rps
+        load_plan = arrivals(rate_rps, seconds, HELD_OUT, seed)
+        console.print(
+            f"{len(load_plan)} requests to each suite, {rate_rps:g} req/s, in a day of "
+            f"{seconds:g} s",
+            highlight=False,
+        )
+        figures = await _day(console, deployment.models[MODEL], setting, runs, load_plan, out)
         console.print("Stopping the suites", highlight=False)
     console.print(report.render(figures["base"], figures["cinquefoil"]))
     for name, run in runs.items():
         for reason, count in run.stats.losses.most_common(3):
             console.print(Text(f"{name} lost {count}: {reason}", style="red"))
-    console.print(f"{options.out}/report.json, {options.out}/timeline.png", highlight=False)
+    console.print(f"{out}/report.json, {out}/timeline.png", highlight=False)
     return all(one.lost == 0 for one in figures.values())
 
 
@@ -112,33 +117,26 @@ async def _first_plan(name: str, deployment: Deployment) -> None:
         ) from None
 
 
-async def _day(
+async def _day(  # noqa: PLR0913, PLR0917 - what a day is made of
     console: Console,
-    deployment: Deployment,
+    model: Model,
     setting: deployment_files.Scene,
     runs: Mapping[str, SuiteRun],
-    options: Options,
+    load_plan: Sequence[Arrival],
+    out: Path,
 ) -> dict[str, report.Figures]:
-    model, clock = deployment.models[MODEL], RealClock()
-    rate_rps = options.rate_rps or model.demand_rps
-    grid = Grid(setting.zone, setting.speedup)
-    load_plan = arrivals(rate_rps, options.seconds, HELD_OUT, options.seed)
-    console.print(
-        f"{len(load_plan)} requests to each suite, {rate_rps:g} req/s, in a day of "
-        f"{options.seconds:g} s",
-        highlight=False,
-    )
-    with Progress(console, runs, grid, clock, options.seconds) as progress:
+    clock, grid = RealClock(), Grid(setting.zone, setting.speedup)
+    with Progress(console, runs, grid, clock, deployment_files.DAY_S / setting.speedup) as progress:
         await pass_day(runs, grid, load_plan, clock, progress.show)
     figures = {}
     for name, run in runs.items():
         first, last = run.samples[0], run.samples[-1]
         plans = await plans_since(run.clients, first.plan)
         figures[name] = report.figures(run.stats, first, last, plans, model.slo.latency_s)
-    report.write(options.out / "report.json", figures)
+    report.write(out / "report.json", figures)
     samples = {name: run.samples for name, run in runs.items()}
     variants = sorted(model.variants, key=lambda name: model.variants[name].accuracy)
-    picture = options.out / "timeline.png"
+    picture = out / "timeline.png"
     await asyncio.to_thread(draw, picture, grid.changes, samples, variants)
     return figures
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +11,7 @@ import onnx
 import typer
 from rich.console import Console
 
-from services.cli.partition import render
-from services.cli.partition.document import document, file_name
+from services.cli.partition.document import deployment_lines, document, file_name, stages_table
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
@@ -33,51 +31,57 @@ _MOST_BYTES: Final = 2**31 - 1
 """Protobuf's limit on a message; larger models keep weights in files of their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The command line. Attributes: file, wanted, gpu, sizes, database, out."""
-
-    file: Path
-    wanted: PartitionRequest
-    gpu: str
-    sizes: Sizes
-    database: Path
-    out: Path
-
-
-def partition(request: Request, *, as_json: bool) -> None:
+def partition(  # noqa: PLR0913 - the options of the command
+    file: Path,
+    request: PartitionRequest,
+    *,
+    gpu: str,
+    sizes: Sizes,
+    database: Path,
+    out: Path,
+    as_json: bool,
+) -> None:
     """Cut a model and print its stages.
+
+    Args:
+        file: The model.
+        request: How to cut it.
+        gpu: GPU type that will run the stages.
+        sizes: For what its inputs leave free.
+        database: File that stores sensitivities.
+        out: Folder for the stages.
+        as_json: Print JSON instead of a table.
 
     Raises:
         ServiceError: It cannot be read, or not be cut like that, or its stages answer otherwise.
     """
-    model = load(request.file)
-    graph = read(model, request.file.stem, request.sizes)
-    times = _times(graph, request)
-    found = partitioned(graph, times.costs, request.wanted)
+    model = load(file)
+    graph = read(model, file.stem, sizes)
+    times = _times(graph, gpu, database)
+    found = partitioned(graph, times.costs, request)
     stages = [_serialized(each) for each in cut(model, found)]
-    agreement = verify(model, stages, _sizes(request.sizes, graph))
-    told = document(found, times, request.wanted.objective, agreement, request.out)
-    _write(request.out, found, stages, json.dumps(told, indent=2))
+    agreement = verify(model, stages, _sizes(sizes, graph))
+    told = document(found, times, request.objective, agreement, out)
+    _write(out, found, stages, json.dumps(told, indent=2))
     if as_json:
         typer.echo(json.dumps(told, indent=2))
         return
     console = Console()
-    console.print(render.stages(found))
+    console.print(stages_table(found))
     console.print(
         f"{graph.name} on {times.device} ({times.method}), batch {graph.batch_size}, "
         f"{len(found.clusters)} clusters at threshold {found.threshold:g}; answers as the whole "
         f"does in {agreement.runs} runs (apart by {agreement.worst:.1g} of the largest)",
         highlight=False,
     )
-    for line in render.deployment_lines(found, request.out):
+    for line in deployment_lines(found, out):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def _times(graph: Graph, request: Request) -> Study:
+def _times(graph: Graph, gpu: str, file: Path) -> Study:
     """Return measured times where all are known, else the data sheet's: never some of each."""
-    table = gpu_types.load(request.gpu)
-    with Database(request.database) as database:
+    table = gpu_types.load(gpu)
+    with Database(file) as database:
         if not missing(graph, lambda bucket: database.find(bucket, table.name, "measured")):
             return study(graph, Measured(table.name, {}), database, reuse=True)
         return study(graph, Roofline.of(table), database, reuse=False)

@@ -1,4 +1,4 @@
-"""Fetches plans and shows them."""
+"""Asks the planner for plans, explanations, differences and proposals, and shows them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from typing import Any
 from rich.console import Console
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
-from services.cli.client import ask
+from services.cli.client import ask, connected
 from services.cli.console.proto_json import document, print_json, show
 from services.cli.plan.deviation import measures
 from services.cli.plan.render import one, table
+from services.cli.plan.render_explanation import difference, explanation, proposal
+from services.kit.config.loader import load
+from services.kit.errors import FailedPrecondition
+
+SOLVE_S = 120.0
+"""Solving takes seconds on large fleets, and a runner-up takes some more."""
 
 
 async def show_list(config: Path, *, limit: int, as_json: bool) -> None:
@@ -30,6 +36,45 @@ async def show_one(config: Path, *, version: int, as_json: bool) -> None:
     request = planner_pb2.GetPlanRequest(version=version)
     response = await ask(config, lambda clients: clients.planner.GetPlan(request))
     show(response.plan, one, as_json=as_json)
+
+
+async def dry_run(config: Path, what_if: planner_pb2.WhatIf, *, apply: bool, as_json: bool) -> None:
+    """Print the plan for some circumstances; carry it out on request.
+
+    Raises:
+        FailedPrecondition: The plan is to be carried out, and its circumstances are not the
+            present ones.
+    """
+    async with connected(load(config)) as clients:
+        request = planner_pb2.DryRunRequest(what_if=what_if)
+        answer = await clients.planner.DryRun(request, timeout=SOLVE_S)
+        applied = None
+        if apply:
+            if not answer.proposal_id:
+                raise FailedPrecondition(
+                    "--apply: this plan is for a demand, an intensity or GPUs that are not the "
+                    "present ones; nothing was changed. Leave those options out to apply a plan."
+                )
+            order = planner_pb2.ApplyRequest(proposal_id=answer.proposal_id)
+            applied = (await clients.planner.Apply(order)).plan
+    if as_json:
+        print_json(document(answer) | ({"applied": document(applied)} if applied else {}))
+    else:
+        Console().print(proposal(answer, applied.version if applied else None))
+
+
+async def explain(config: Path, *, version: int, as_json: bool) -> None:
+    """Print why a plan is as it is."""
+    request = planner_pb2.ExplainRequest(version=version)
+    answer = await ask(config, lambda clients: clients.planner.Explain(request, timeout=SOLVE_S))
+    show(answer.explanation, explanation, as_json=as_json)
+
+
+async def diff(config: Path, from_version: int, to_version: int, *, as_json: bool) -> None:
+    """Print how two plans differ."""
+    request = planner_pb2.DiffRequest(from_version=from_version, to_version=to_version)
+    answer = await ask(config, lambda clients: clients.planner.Diff(request))
+    show(answer.diff, difference, as_json=as_json)
 
 
 def _listed(plan: plan_pb2.Plan, pinned_version: int) -> dict[str, Any]:

@@ -1,81 +1,69 @@
-"""Plans capacity from files and shows what came out."""
+"""Plans capacity from files and shows what came out; says what the strategies do."""
 
 from __future__ import annotations
 
-import json
+import inspect
 import time
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from services.cli.console.proto_json import print_json
+from services.cli.console.tables import table
 from services.cli.plan.render_solution import Solution, document, tables
 from services.gpuagent.core import gpu_types
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Geometry
-from services.planner.capacity.fleet_sizing import Service, Terms, lay_out, pose
+from services.planner.capacity.fleet_sizing import Terms, lay_out, pose
 from services.planner.capacity.input_files import read_profiles, read_scenario, read_services
 from services.planner.core.model import GpuType
-from services.planner.core.strategies import REGISTRY, Strategy
+from services.planner.core.strategies import REGISTRY
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the command line says.
+def show_solution(  # noqa: PLR0913 - the options of the command
+    profiles: Path,
+    demand: Path | tuple[Path, Path, int],
+    gpu: str,
+    strategy: str,
+    terms: Terms,
+    *,
+    as_json: bool,
+) -> bool:
+    """Print a plan; return whether the plan serves the whole demand.
 
-    Attributes:
+    Args:
         profiles: Folder of measured tables.
-        services: Services in our format, or None.
-        rates, latencies: Else the services in ParvaGPU's format.
-        scenario: Their row, 1 for the first.
+        demand: Services in our format; or rates, latencies and their row, 1 for the first, in
+            ParvaGPU's format.
         gpu: GPU type.
         strategy: Who decides.
-    """
-
-    profiles: Path
-    services: Path | None
-    rates: Path | None
-    latencies: Path | None
-    scenario: int
-    gpu: str
-    strategy: str
-
-
-def show_solution(request: Request, terms: Terms, *, as_json: bool) -> bool:
-    """Print a plan; return whether the plan serves the whole demand.
+        terms: What a good plan is, and what there is to plan with.
+        as_json: Print JSON instead of tables.
 
     Raises:
         InvalidArgument: A file is wrong, or there is no such strategy.
         NotFound: There is no such GPU type.
     """
-    gpu, strategy = gpu_type(request.gpu), _strategy(request.strategy)
-    profiles = read_profiles(request.profiles, request.gpu)
-    problem = pose(_services(request, tuple(profiles)), profiles, gpu, terms)
-    started_s = time.perf_counter()
-    found = strategy(problem)
-    decided_s = time.perf_counter() - started_s
-    solution = Solution(request.strategy, lay_out(problem, found), decided_s)
-    console = Console()
-    if as_json:
-        console.print_json(json.dumps(document(solution)))
-    else:
-        console.print(tables(solution))
-    return not solution.unserved_rps
-
-
-def _services(request: Request, models: tuple[str, ...]) -> tuple[Service, ...]:
-    if request.services is not None:
-        return read_services(request.services)
-    if request.rates is None or request.latencies is None:
-        raise InvalidArgument("give services, or both rates and latencies", field="rates")
-    return read_scenario(request.rates, request.latencies, request.scenario, models)
-
-
-def _strategy(name: str) -> Strategy:
-    if name not in REGISTRY:
+    if strategy not in REGISTRY:
         known = ", ".join(sorted(REGISTRY))
-        raise InvalidArgument(f"no strategy {name!r}; there are {known}", field="strategy")
-    return REGISTRY[name]
+        raise InvalidArgument(f"no strategy {strategy!r}; there are {known}", field="strategy")
+    gpu_kind, tables_of = gpu_type(gpu), read_profiles(profiles, gpu)
+    if isinstance(demand, Path):
+        services = read_services(demand)
+    else:
+        services = read_scenario(*demand, tuple(tables_of))
+    problem = pose(services, tables_of, gpu_kind, terms)
+    started_s = time.perf_counter()
+    found = REGISTRY[strategy](problem)
+    decided_s = time.perf_counter() - started_s
+    solution = Solution(strategy, lay_out(problem, found), decided_s)
+    if as_json:
+        print_json(document(solution))
+    else:
+        Console().print(tables(solution))
+    return not solution.unserved_rps
 
 
 def gpu_type(name: str) -> GpuType:
@@ -84,13 +72,30 @@ def gpu_type(name: str) -> GpuType:
     Raises:
         NotFound: There is none.
     """
-    table = gpu_types.load(name)
-    kinds = tuple(kind for kind in table.geometry.kinds if "+" not in kind.name)
+    known = gpu_types.load(name)
+    kinds = tuple(kind for kind in known.geometry.kinds if "+" not in kind.name)
     return GpuType(
         name=name,
-        geometry=Geometry(table.geometry.memory_slices, kinds),
-        sm_count=table.sm_count,
-        idle_power_w=table.idle_power_w,
-        max_power_w=table.max_power_w,
-        max_clock_mhz=table.max_clock_mhz,
+        geometry=Geometry(known.geometry.memory_slices, kinds),
+        sm_count=known.sm_count,
+        idle_power_w=known.idle_power_w,
+        max_power_w=known.max_power_w,
+        max_clock_mhz=known.max_clock_mhz,
     )
+
+
+def show_strategies(*, as_json: bool) -> None:
+    """Print the first line of each strategy's docstring."""
+    said = {name: _summary(strategy) for name, strategy in sorted(REGISTRY.items())}
+    if as_json:
+        print_json([{"name": name, "summary": summary} for name, summary in said.items()])
+        return
+    rows = table("", "strategy", "what it does")
+    for name, summary in said.items():
+        rows.add_row(name, summary)
+    Console().print(rows)
+
+
+def _summary(strategy: Any) -> str:
+    made = strategy.func if isinstance(strategy, partial) else strategy
+    return (inspect.getdoc(made) or "").partition("\n")[0]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from services.cli.client import Clients, ask
 from services.cli.console.proto_json import document, print_json
-from services.cli.predictor.render import render
+from services.cli.console.quantities import percent
+from services.cli.console.tables import table
+from services.cli.console.variant_names import word
 from services.kit.errors import NotFound
 
 if TYPE_CHECKING:
@@ -46,3 +49,22 @@ def _predictor(clients: Clients) -> PredictorServiceAsyncStub:
     if clients.predictor is None:
         raise NotFound("the deployment has no predictor; `predictor: {}` in its file adds one")
     return clients.predictor
+
+
+def render(models: Iterable[pb.ModelStatistics]) -> RenderableType:
+    """Return one row per model and source; a cache hit is "exact" or "semantic"."""
+    rows = table(
+        "Length predictions",
+        *("model", ">known", ">observed", "source", ">predictions", ">mean ms", ">class right"),
+    )
+    for model in models:
+        head = (model.model, str(model.cache_entries), str(model.observed))
+        for each in model.sources:
+            mean_ms = each.total_s / each.predictions * 1e3 if each.predictions else 0.0
+            right = percent(each.right / each.judged) if each.judged else "-"
+            source = word(pb.Source.Name(each.source), "SOURCE_")
+            rows.add_row(*head, source, str(each.predictions), f"{mean_ms:.2f}", right)
+            head = ("", "", "")
+        if not model.sources:
+            rows.add_row(*head, "-", "0", "-", "-")
+    return rows

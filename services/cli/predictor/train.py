@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -24,45 +23,35 @@ from services.predictor.training.export import to_onnx
 from services.predictor.training.report import Report, judge
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says."""
-
-    out: Path
-    test_share: float
-    seed: int
-    as_json: bool
-
-
-def train(data: Path, options: Options) -> None:
+def train(data: Path, out: Path, *, test_share: float, seed: int, as_json: bool) -> None:
     """Train on most prompts of a file, judge on the others.
 
     Raises:
         InvalidArgument: The file cannot be used, or has too few prompts.
     """
-    training, testing = split(read(data), options.test_share, options.seed)
+    training, testing = split(read(data), test_share, seed)
     known = {row.model for row in training}
     testing = [row for row in testing if row.model in known]
     if not testing:
         raise InvalidArgument(f"{data}: too few prompts to keep some for testing", field="data")
-    options.out.mkdir(parents=True, exist_ok=True)  # now: training takes its time
-    with _progress(options.as_json) as bar:
+    out.mkdir(parents=True, exist_ok=True)  # now: training takes its time
+    with _progress(as_json) as bar:
         task = bar.add_task("", total=STEPS + 2)
 
         def step(what: str) -> None:
             bar.update(task, description=what, advance=1)
 
         embed = MiniLm().embed
-        trained = fit(training, embed, seed=options.seed, progress=step)
+        trained = fit(training, embed, seed=seed, progress=step)
         step("training simple predictors")
         beside = baselines(training, testing, trained.body.edges_tokens)
         step("judging")
-        file = options.out / "predictor.onnx"
+        file = out / "predictor.onnx"
         file.write_bytes(to_onnx(trained))
         report = judge(ProxyModel(file), embed, testing, trained.body.edges_tokens, beside)
         bar.update(task, completed=STEPS + 2, description="done")
     title = f"On the prompts of {data.name} that were kept apart"
-    _show(report, title, options.out, "predictor.onnx, ", as_json=options.as_json)
+    _show(report, title, out, "predictor.onnx, ", as_json=as_json)
 
 
 def evaluate(data: Path, model: Path | None, out: Path, *, as_json: bool) -> None:

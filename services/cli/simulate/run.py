@@ -4,56 +4,69 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib import resources
 from pathlib import Path
-from typing import Any
 
+from jinja2 import Environment
 from rich.console import Console
 from rich.text import Text
 
-from services.cli.simulate import chart, page
+from services.cli.simulate import chart
 from services.cli.simulate.progress import Progress
-from services.cli.simulate.render import render
-from services.simulator.loader import Setting, read
-from services.simulator.report.report import chosen, run
+from services.cli.simulate.render import render, rows
+from services.simulator.loader import read
+from services.simulator.report.report import Report, chosen, run
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line says; None: as the scenario says."""
-
-    out: Path
-    policies: tuple[str, ...]
-    detail: str | None
-    seed: int | None
-    as_json: bool
-
-
-def simulate(path: Path, options: Options) -> None:
+def simulate(
+    path: Path, out: Path, policies: Sequence[str], *, as_json: bool, **changes: object
+) -> None:
     """Simulate a scenario; print a table or JSON, write both with plots and a page.
+
+    Args:
+        path: The scenario.
+        out: Folder.
+        policies: Of the scenario, or strategies; empty: all of the scenario's.
+        as_json: Print JSON instead of the table.
+        changes: Values of the scenario to replace; None: as the scenario says.
 
     Raises:
         ConfigError: The scenario, or what it refers to, cannot be used.
         InvalidArgument: There is no such policy.
     """
-    setting = _changed(read(path), options)
-    policies = chosen(setting, options.policies)
-    options.out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
-    console = Console(stderr=options.as_json)
-    with Progress(console, policies, setting.scenario.duration_s) as progress:
-        report = run(path.stem, setting, policies, progress.show)
+    setting = read(path)
+    given = {key: value for key, value in changes.items() if value is not None}
+    setting = replace(setting, scenario=setting.scenario.model_copy(update=given))
+    wanted = chosen(setting, tuple(policies))
+    out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
+    console = Console(stderr=as_json)
+    with Progress(console, wanted, setting.scenario.duration_s) as progress:
+        report = run(path.stem, setting, wanted, progress.show)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
-    (options.out / "report.json").write_text(document, encoding="utf-8")
-    plots = chart.draw(report, options.out)
-    page.write(report, plots, options.out / "report.html")
-    if options.as_json:
+    (out / "report.json").write_text(document, encoding="utf-8")
+    plots = chart.draw(report, out)
+    _write_page(report, plots, out / "report.html")
+    if as_json:
         sys.stdout.write(document)
         return
     console.print(render(report, progress.speeds))
-    console.print(Text(f"{options.out}/report.html, report.json, timeline.png, plans.png"))
+    console.print(Text(f"{out}/report.html, report.json, timeline.png, plans.png"))
 
 
-def _changed(setting: Setting, options: Options) -> Setting:
-    given: dict[str, Any] = {"detail": options.detail, "seed": options.seed}
-    update = {key: value for key, value in given.items() if value is not None}
-    return replace(setting, scenario=setting.scenario.model_copy(update=update))
+def _write_page(report: Report, plots: Mapping[str, Path], path: Path) -> None:
+    """Write the report as one HTML file that needs nothing else: plots are embedded."""
+    source = (resources.files("services.cli.simulate") / "report.html.j2").read_text(
+        encoding="utf-8"
+    )
+    template = Environment(autoescape=True).from_string(source)
+    text = template.render(
+        report=report,
+        length=timedelta(seconds=report.duration_s),
+        rows=list(rows(report)),
+        plots={title: b64encode(plot.read_bytes()).decode() for title, plot in plots.items()},
+    )
+    path.write_text(text, encoding="utf-8")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from services.cli.account.show import Asked, show
+from services.cli.account.show import show
 from services.kit.errors import Unavailable
 from tests.support.cli.fake_services import suite
 
 
-def asked(form: str, plot: Path | None = None, by: str = "model") -> Asked:
+def week() -> tuple[datetime, datetime]:
     now = datetime.now(UTC)
-    return Asked(now - timedelta(days=7), now, by, form, plot)
+    return now - timedelta(days=7), now
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:
@@ -31,11 +31,11 @@ async def test_the_report_is_printed_as_asked_for_and_drawn(
     config = tmp_path / "cinquefoil.yaml"
     picture = tmp_path / "carbon.png"
     async with suite(config):
-        await show(config, asked("table", picture))
+        await show(config, week(), "model", "table", picture)
         table = printed(capsys)
-        await show(config, asked("csv", by="all"))
+        await show(config, week(), "all", "csv")
         lines = printed(capsys).splitlines()
-        await show(config, asked("json"))
+        await show(config, week(), "model", "json")
         document = json.loads(printed(capsys))
 
     assert "digits" in table
@@ -51,4 +51,4 @@ async def test_a_planner_that_is_away_is_said_in_a_sentence(tmp_path: Path) -> N
     config = tmp_path / "cinquefoil.yaml"
     async with suite(config, without="planner"):
         with pytest.raises(Unavailable, match=r"planner at .* does not answer"):
-            await show(config, asked("table"))
+            await show(config, week(), "model")
