@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def agent(config: Path, address: str) -> AsyncIterator[GpuAgentServiceAsyncStub]:
     """Run the agent of a deployment file's only node, and speak to it, while the block runs."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "services.gpuagent"),
+        *(sys.executable, "-P", "-m", "services.cli", "gpuagent", "serve"),
         env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
     )
     try:

@@ -287,7 +287,7 @@ async def _served(planner: Planner) -> AsyncIterator[int]:
 @asynccontextmanager
 async def _process(service: str, config: Path) -> AsyncIterator[None]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", f"services.{service}"),
+        *(sys.executable, "-P", "-m", "services.cli", service, "serve"),
         env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
     )
     try:

@@ -73,8 +73,8 @@ def _account(account: Account) -> Callable[[], object]:
     answers = cycle(_ANSWERS)
 
     def once() -> None:
-        account.stats.arrive()
-        account.stats.accept()
+        account.stats.arrivals += 1
+        account.stats.accepted += 1
         account.answer(*next(answers))
 
     return once

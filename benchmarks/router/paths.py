@@ -133,7 +133,12 @@ def cinquefoil(
     """
     port, settings = free_port(), folder / "cinquefoil.yaml"
     settings.write_text(yaml.safe_dump(_deployment(port, backend_port, slo_latency_s, model)))
-    return started(_python("services.router"), port, folder, {"CINQUEFOIL_CONFIG": str(settings)})
+    return started(
+        (*_python("services.cli"), "router", "serve"),
+        port,
+        folder,
+        {"CINQUEFOIL_CONFIG": str(settings)},
+    )
 
 
 def _deployment(

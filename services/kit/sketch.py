@@ -76,7 +76,7 @@ class Sketch:
         """Return a sketch of what has been counted so far."""
         return Sketch(self._buckets, self._counts)
 
-    def since(self, earlier: Sketch) -> Sketch:
+    def __sub__(self, earlier: Sketch) -> Sketch:
         """Return what was counted after `earlier` was copied from this sketch."""
         pairs = zip(self._counts, earlier._counts, strict=True)
         return Sketch(self._buckets, [now - then for now, then in pairs])

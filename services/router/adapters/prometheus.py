@@ -20,9 +20,8 @@ from prometheus_client.registry import Collector
 
 from services.kit.clock import Clock
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.durations import BOUNDS_S, Histogram
+from services.router.core.accounting.counters import BOUNDS_S, Histogram, VariantStats
 from services.router.core.accounting.model_stats import ModelStats
-from services.router.core.accounting.variant_stats import VariantStats
 from services.router.core.dispatch.overload import Overload
 
 Accounts = Mapping[str, Account]

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from services.router.adapters.prometheus import Accounts
 from services.router.core.accounting.account import Account
-from services.router.core.accounting.durations import BOUNDS_S, Durations
+from services.router.core.accounting.counters import BOUNDS_S, Durations
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.model_registry import VERSION
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
 from services.kit.errors import ResourceExhausted, Unavailable
-from services.router.core.accounting.durations import Durations
+from services.router.core.accounting.counters import Durations
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model_registry import VERSION

@@ -188,7 +188,7 @@ class DecisionExecutor:
 
     def _send(self, instance: Instance, pending: PendingRequest) -> None:
         if pending.attempts > 1:
-            self.accounts[instance.model].stats.retry()
+            self.accounts[instance.model].stats.retried += 1
         self._streams[instance.id].port.send(pending.request)
 
     def _dial(self, instance: Instance) -> None:

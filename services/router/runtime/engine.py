@@ -110,11 +110,11 @@ class Engine:
             receiver,
         )
         pending = PendingRequest(request)
-        account.stats.arrive()
+        account.stats.arrivals += 1
         tick = output_tokens = 0
         try:
             future = self._open(dispatcher, pending)
-            account.stats.accept()
+            account.stats.accepted += 1
             if limit_s != remaining_s:  # else gRPC watches the deadline, and cancels
                 tick = self._deadlines.add(
                     request.deadline_s, request.number, (dispatcher, pending), now_s

@@ -328,7 +328,7 @@ async def test_a_broken_trace_ends_the_process_with_its_file_line_and_column(
     (tmp_path / "bad.csv").write_text("timestamp,carbon_intensity_gco2e_per_kwh\nnow,1\n")
     deployment(zones(BAD={"source": {"kind": "trace", "path": "bad.csv"}}))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "services.carbon",
+        sys.executable, "-m", "services.cli", "carbon", "serve",
         env={**os.environ, "CINQUEFOIL_CONFIG": str(tmp_path / "cinquefoil.yaml")},
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

@@ -170,7 +170,7 @@ async def test_kill_nine_loses_nothing_that_was_published(tmp_path: Path, grid: 
 
     async def start() -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.planner"),
+            *(sys.executable, "-m", "services.cli", "planner", "serve"),
             env={**os.environ, "CINQUEFOIL_CONFIG": str(file)},
             stderr=asyncio.subprocess.DEVNULL,
         )

@@ -267,7 +267,7 @@ async def test_after_a_kill_what_was_forgotten_stays_so_and_the_text_was_never_w
     async def started() -> asyncio.subprocess.Process:
         with logs.open("ab") as log:
             return await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "services.predictor"),
+                *(sys.executable, "-m", "services.cli", "predictor", "serve"),
                 env={**os.environ, "CINQUEFOIL_CONFIG": str(config)},
                 stderr=log,
             )

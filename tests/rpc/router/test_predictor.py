@@ -158,7 +158,7 @@ async def real_predictor(deployment: Deploy, tmp_path: Path) -> AsyncIterator[Re
     port = free_port()
     deployed(deployment, tmp_path, listen=f"127.0.0.1:{port}")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.predictor"),
+        *(sys.executable, "-m", "services.cli", "predictor", "serve"),
         env={**os.environ, ENV_FILE: str(tmp_path / "cinquefoil.yaml")},
     )
     try:

@@ -194,7 +194,7 @@ async def test_processes_end_with_their_parent(
     address = f"127.0.0.1:{free_port()}"
     deployment({"router": {"listen": address, "processes": 2}})
     parent = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "services.router"),
+        *(sys.executable, "-m", "services.cli", "router", "serve"),
         env={**os.environ, ENV_FILE: str(tmp_path / "cinquefoil.yaml")},
         stderr=asyncio.subprocess.DEVNULL,
     )

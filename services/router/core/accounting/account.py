@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from services.kit.request_cost import Cost
 from services.kit.telemetry import tracing
+from services.router.core.accounting.counters import VariantStats
 from services.router.core.accounting.model_stats import ModelStats
 from services.router.core.accounting.receipts import (
     Intensity,
@@ -15,7 +16,6 @@ from services.router.core.accounting.receipts import (
     cost_trailers,
 )
 from services.router.core.accounting.service_level import WINDOWS_S
-from services.router.core.accounting.variant_stats import VariantStats
 from services.router.core.model import Instance, ModelRoutes
 from services.router.core.pending_request import PendingRequest
 from services.router.core.pipeline.pipeline_request import StageCost
@@ -93,9 +93,7 @@ class Account:
         """Count a request that ended in an error."""
         self.stats.failure(status, now_s, now_s - pending.request.arrived_s)
         for stage in pending.pipeline.stage_costs if pending.pipeline else ():
-            if stage.cost is not None:
-                carbon = carbon_gco2e(stage.instance, stage.cost.energy_j, self._intensity)
-                self.stats.unclaimed(stage.cost.energy_j, carbon or 0.0)
+            self._unclaimed(stage.instance, stage.cost)
 
     def count_unclaimed(self, instance: Instance, result: Result) -> Trailers:
         """Count the energy of a result that no answer reports: it failed, or its caller has gone.
@@ -103,11 +101,15 @@ class Account:
         Returns:
             Trailing metadata for the caller beside the error.
         """
-        if result.cost is None:
+        return self._unclaimed(instance, result.cost)
+
+    def _unclaimed(self, instance: Instance, cost: Cost | None) -> Trailers:
+        if cost is None:
             return ()
-        carbon = carbon_gco2e(instance, result.cost.energy_j, self._intensity)
-        self.stats.unclaimed(result.cost.energy_j, carbon or 0.0)
-        return cost_trailers(result.cost, carbon)
+        carbon = carbon_gco2e(instance, cost.energy_j, self._intensity)
+        self.stats.unclaimed_j += cost.energy_j
+        self.stats.unclaimed_gco2e += carbon or 0.0
+        return cost_trailers(cost, carbon)
 
     def _carbon_gco2e(
         self, pending: PendingRequest, last: Instance, cost: Cost | None
@@ -124,7 +126,7 @@ class Account:
 
     def _open(self, instance: Instance) -> _Variant:
         found = _Variant(
-            self.stats.variant(instance.variant), Receipts(instance.variant, instance.accuracy)
+            self.stats.variants[instance.variant], Receipts(instance.variant, instance.accuracy)
         )
         self._variants[instance.variant] = found
         return found

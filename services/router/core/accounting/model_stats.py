@@ -10,8 +10,13 @@ from collections import Counter, defaultdict
 
 from services.kit.request_cost import Cost
 from services.kit.sketch import Buckets, Sketch
-from services.router.core.accounting.durations import Durations
-from services.router.core.accounting.response_stats import ResponseStats
+from services.router.core.accounting.counters import (
+    Durations,
+    ResponseStats,
+    StatsWindow,
+    TokenStats,
+    VariantStats,
+)
 from services.router.core.accounting.service_level import (
     NOT_OURS,
     WINDOWS_S,
@@ -19,8 +24,6 @@ from services.router.core.accounting.service_level import (
     ServiceLevel,
     service_level,
 )
-from services.router.core.accounting.stats_window import StatsWindow
-from services.router.core.accounting.variant_stats import TokenStats, VariantStats
 
 _LATENCIES_S = Buckets.spanning(1e-6, 1e4, growth=1.01 / 0.99)  # quantiles within 1 %
 
@@ -52,7 +55,7 @@ class ModelStats:
         self.slo_percentile = slo_percentile
         self.arrivals = self.accepted = self.retried = 0
         self.statuses: dict[str, int] = {}
-        self.variants: dict[str, VariantStats] = {}
+        self.variants: defaultdict[str, VariantStats] = defaultdict(VariantStats)
         self.predictions: defaultdict[str, Durations] = defaultdict(Durations)
         self.fail_s = self.unclaimed_j = self.unclaimed_gco2e = 0.0
         self.last_answer_s: float | None = None
@@ -64,22 +67,6 @@ class ModelStats:
         self._rolled = self.since_start()
 
     # ---- counting ------------------------------------------------------------------------------
-
-    def arrive(self) -> None:
-        """Count a request for this model."""
-        self.arrivals += 1
-
-    def accept(self) -> None:
-        """Count an accepted request."""
-        self.accepted += 1
-
-    def retry(self) -> None:
-        """Count a request that was given to one more worker."""
-        self.retried += 1
-
-    def variant(self, name: str) -> VariantStats:
-        """Return a variant's counters, created where there are none."""
-        return self.variants.setdefault(name, VariantStats())
 
     def answer(
         self,
@@ -127,14 +114,6 @@ class ModelStats:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self.fail_s += latency_s
 
-    def unclaimed(self, energy_j: float, carbon_gco2e: float) -> None:
-        """Count energy and carbon that no answer reports."""
-        self.unclaimed_j += energy_j
-        self.unclaimed_gco2e += carbon_gco2e
-
-    # ---- since start ---------------------------------------------------------------------------
-
-    @property
     def pending(self) -> int:
         """Requests that have arrived and not ended."""
         return max(self.arrivals - self._answered - sum(self.statuses.values()), 0)

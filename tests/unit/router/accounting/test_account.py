@@ -50,7 +50,7 @@ def test_receipts_and_unclaimed_energy_add_up_to_what_workers_granted(
     receipts_j = trailers_j = receipts_g = gone_j = 0.0
     for number, (instance, end, energy_j, idle_j) in enumerate(work):
         result = Result(number, cost=granted(energy_j, idle_j))
-        account.stats.arrive()
+        account.stats.arrivals += 1
         if end == "answer":
             answer = account.answer(request(number), instance, result, now_s=2.0)
             parameters = pb.ModelInferResponse.FromString(answer.body).parameters

@@ -1,0 +1,171 @@
+"""What is counted of a model's requests: an addition or two each, so that all can afford them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from services.kit.request_cost import Usage
+from services.kit.sketch import Sketch
+from services.router.core.pending_request import PendingRequest
+from services.router.core.worker_port import Result
+
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of a histogram's buckets, s; one more bucket has none."""
+
+
+@dataclass(slots=True)
+class Durations:
+    """Events and the time that they took together. Attributes: count, total_s."""
+
+    count: int = 0
+    total_s: float = 0.0
+
+    def add(self, duration_s: float, count: int = 1) -> None:
+        """Count `count` events of this duration each."""
+        self.count += count
+        self.total_s += duration_s * count
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Durations in the buckets of `BOUNDS_S`, bounds included.
+
+    Attributes:
+        counts: One per bucket, the unbounded one last.
+        total_s: Sum of the durations.
+    """
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    total_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """Count one duration, s."""
+        self.counts[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.total_s += duration_s
+
+
+@dataclass(slots=True)
+class TokenStats:
+    """Tokens of a variant that generates text.
+
+    Attributes:
+        input_tokens: Tokens of the prompts.
+        output_tokens: Tokens generated.
+        first: Time from arrival to the first token, of answers that have one.
+        between: Mean time from one token to the next, of answers that have two.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    first: Histogram = field(default_factory=Histogram)
+    between: Histogram = field(default_factory=Histogram)
+
+    def add(self, usage: Usage) -> None:
+        """Count one answer."""
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        if usage.output_tokens:
+            self.first.add(usage.first_token_s)
+        if usage.output_tokens > 1:
+            self.between.add(usage.token_s)
+
+
+@dataclass(slots=True)
+class VariantStats:
+    """Counters of one variant.
+
+    Attributes:
+        in_time: Answers within the SLO.
+        late: Answers beyond it.
+        latency: Time from arrival to answer.
+        queue: Waiting time of it, in the router and in the worker.
+        compute: Execution time of the request's batch.
+        accuracy_sum: Sum of the stated accuracies.
+        energy_j, idle_energy_j: As workers attributed them.
+        carbon_gco2e: Carbon of the active energy, as far as the intensity was known.
+        tokens: Tokens of text; None: no answer reported any.
+    """
+
+    in_time: int = 0
+    late: int = 0
+    latency: Histogram = field(default_factory=Histogram)
+    queue: Histogram = field(default_factory=Histogram)
+    compute: Histogram = field(default_factory=Histogram)
+    accuracy_sum: float = 0.0
+    energy_j: float = 0.0
+    idle_energy_j: float = 0.0
+    carbon_gco2e: float = 0.0
+    tokens: TokenStats | None = None
+
+    @property
+    def answered(self) -> int:
+        """Number of answers."""
+        return self.in_time + self.late
+
+
+MAX_POSITIONS: Final = 256
+"""Positions that are counted apart; those behind share the last one, so that memory is bounded."""
+
+
+@dataclass(slots=True)
+class PositionStats:
+    """Responses at one position.
+
+    Attributes:
+        success: Responses.
+        empty: Answers that ended here without a further response.
+        fail: Answers that ended here in an error.
+    """
+
+    success: Durations = field(default_factory=Durations)
+    empty: Durations = field(default_factory=Durations)
+    fail: Durations = field(default_factory=Durations)
+
+
+class ResponseStats:
+    """The responses of one model. Attributes: positions (by index, from 0)."""
+
+    def __init__(self) -> None:
+        self.positions: defaultdict[int, PositionStats] = defaultdict(PositionStats)
+
+    def count(self, pending: PendingRequest, result: Result) -> None:
+        """Count the newest response, with the time since the one before or the assignment."""
+        at = self.positions[min(pending.responses, MAX_POSITIONS) - 1]
+        counted = at.fail if result.status else at.success if result.response else at.empty
+        counted.add(pending.response_gap_s)
+
+
+class StatsWindow(NamedTuple):
+    """Counts in a window of time.
+
+    Attributes:
+        arrivals: Requests that arrived, refused ones included.
+        accepted: Requests that were not refused.
+        answered: Requests answered.
+        failed: Requests that ended in an error.
+        retried: Times that a request was given to another worker.
+        late: Requests answered later than the objective.
+        by_variant: Requests answered, by variant.
+        latency: Latencies of the answers.
+    """
+
+    arrivals: int
+    accepted: int
+    answered: int
+    failed: int
+    retried: int
+    late: int
+    by_variant: Counter[str]
+    latency: Sketch
+
+    def quantiles_s(self, percentiles: Iterable[float]) -> dict[float, float]:
+        """Return latencies by percentile (0..100), s; empty where nothing was answered."""
+        return self.latency.quantiles(percentiles)
+
+    def since(self, earlier: StatsWindow) -> StatsWindow:
+        """Return the counts between two moments."""
+        return StatsWindow(*(now - then for now, then in zip(self, earlier, strict=True)))
