@@ -13,6 +13,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -159,7 +161,7 @@ async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
         (name,) = rng.choices(list(KILLS), list(KILLS.values()))
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             if name != "worker":
-                suite.kill(name)
+                os.kill(suite.processes[name], signal.SIGKILL)
             elif not (workers := await asyncio.to_thread(_workers, folder)):
                 continue
             else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ async def test_nothing_accepted_is_lost_when_services_are_killed(
     load = asyncio.create_task(running.load(18, 20))
     await asyncio.sleep(2)
     for name in ("carbon", "planner", "gpuagent-node-0"):
-        running.suite.kill(name)
+        os.kill(running.suite.processes[name], signal.SIGKILL)
         await asyncio.sleep(4)
     workers_in(folder)[0].kill()
 
@@ -56,7 +58,7 @@ async def test_a_killed_router_returns_and_clients_retry_what_it_held(running: R
     """`kill -9` of the router: a client that retries UNAVAILABLE gets every answer."""
     load = asyncio.create_task(running.load(6, 20, "--retry"))
     await asyncio.sleep(2)
-    running.suite.kill("router")
+    os.kill(running.suite.processes["router"], signal.SIGKILL)
 
     report = await load
 

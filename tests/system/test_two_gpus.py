@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -107,7 +109,7 @@ async def test_a_planner_killed_half_way_through_a_rollout_ends_it(
 
     await _until(running, lambda now: now not in (before, target))
     half = await _segments(running)
-    running.suite.kill("planner")
+    os.kill(running.suite.processes["planner"], signal.SIGKILL)
     plan = await _active(running, first + 2)
     report = await load
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
+from rich import progress
 from rich.console import Console
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
@@ -17,13 +18,11 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
 from services.cli.client import explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
-from services.cli.profile.progress import Progress
 from services.cli.profile.request import Request, Target, chosen_gpu, grid, targets
-from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Sweep
 from services.gpuagent.profiling.profiler import logbook
 from services.gpuagent.profiling.profiler.logbook import Logbook
-from services.gpuagent.profiling.profiler.profiler import Profiler
+from services.gpuagent.profiling.profiler.profiler import ProfileProgress, Profiler
 from services.gpuagent.profiling.profiler.rig import Rig, reserved
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
@@ -34,7 +33,6 @@ from services.kit.rpc import dial
 if TYPE_CHECKING:
     from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
 
-__all__ = ["Effort", "Request", "compare", "profile"]
 
 TABLES: Final = ("csv", "parquet")
 
@@ -93,14 +91,14 @@ async def _measure(
 ) -> None:
     points = grid(request, deployment.planner, rig.gpu)
     profiler = Profiler(rig, request.effort, RealClock(), deployment.identity("operator"))
-    with ExitStack() as stack, Progress(console) as progress:
+    with ExitStack() as stack, Progress(console) as bars:
         # All of them now: what stands in the way is told before the first hour, not after it.
         books = [stack.enter_context(_book(target, request, rig)) for target in wanted]
         for target, book in zip(wanted, books, strict=True):
             sweep = Sweep(points, target.limits)
             for known in book.measurements:
                 sweep.add(known)
-            show = partial(progress.show, target)
+            show = partial(bars.show, target)
             await profiler.run(target.model, target.variant, sweep, book, show)
 
 
@@ -145,4 +143,37 @@ def _tell(
             highlight=False,
             markup=False,
             soft_wrap=True,
+        )
+
+
+class Progress(progress.Progress):
+    """A bar per variant; points that turn out not to matter shorten the bar and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=20),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[point]}"),
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=600,
+        )
+        self._bars: dict[Target, progress.TaskID] = {}
+
+    def show(self, target: Target, step: ProfileProgress) -> None:
+        """Show where a variant stands."""
+        name = f"{target.model}/{target.variant}"
+        if target not in self._bars:
+            self._bars[target] = self.add_task(name, completed=step.done, point="")
+        if step.last is not None:
+            self.console.print(
+                f"{name}  {render.result(step.last)}", highlight=False, soft_wrap=True
+            )
+        self.update(
+            self._bars[target],
+            completed=step.done,
+            total=step.done + step.remaining,
+            point=render.point(step.point) if step.point is not None else "done",
         )

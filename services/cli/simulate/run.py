@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,14 +13,15 @@ from importlib import resources
 from pathlib import Path
 
 from jinja2 import Environment
+from rich import progress
 from rich.console import Console
 from rich.text import Text
 
 from services.cli.simulate import chart
-from services.cli.simulate.progress import Progress
 from services.cli.simulate.render import render, rows
 from services.simulator.loader import read
 from services.simulator.report.report import Report, chosen, run
+from services.simulator.scenario import Policy
 
 
 def simulate(
@@ -44,8 +46,8 @@ def simulate(
     wanted = chosen(setting, tuple(policies))
     out.mkdir(parents=True, exist_ok=True)  # now: a simulation takes its time
     console = Console(stderr=as_json)
-    with Progress(console, wanted, setting.scenario.duration_s) as progress:
-        report = run(path.stem, setting, wanted, progress.show)
+    with Progress(console, wanted, setting.scenario.duration_s) as bars:
+        report = run(path.stem, setting, wanted, bars.show)
     document = json.dumps(report.document(), indent=2, allow_nan=False) + "\n"
     (out / "report.json").write_text(document, encoding="utf-8")
     plots = chart.draw(report, out)
@@ -53,7 +55,7 @@ def simulate(
     if as_json:
         sys.stdout.write(document)
         return
-    console.print(render(report, progress.speeds))
+    console.print(render(report, bars.speeds))
     console.print(Text(f"{out}/report.html, report.json, timeline.png, plans.png"))
 
 
@@ -70,3 +72,37 @@ def _write_page(report: Report, plots: Mapping[str, Path], path: Path) -> None:
         plots={title: b64encode(plot.read_bytes()).decode() for title, plot in plots.items()},
     )
     path.write_text(text, encoding="utf-8")
+
+
+class Progress(progress.Progress):
+    """A bar per policy.
+
+    Attributes:
+        speeds: Seconds of virtual time per second, by policy.
+    """
+
+    def __init__(self, console: Console, policies: Sequence[Policy], duration_s: float) -> None:
+        super().__init__(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[speed]}"),
+            progress.TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.speeds: dict[str, float] = {}
+        self._duration_s = duration_s
+        self._began_s: dict[str, float] = {}
+        self._bars = {
+            policy.label: self.add_task(policy.label, total=1.0, speed="") for policy in policies
+        }
+
+    def show(self, policy: Policy, part: float) -> None:
+        """Show that a part (0..1) of a policy's time has passed."""
+        name, now_s = policy.label, time.monotonic()
+        elapsed_s = now_s - self._began_s.setdefault(name, now_s)
+        if elapsed_s > 0:
+            self.speeds[name] = part * self._duration_s / elapsed_s
+        speed = f"{self.speeds.get(name, 0):,.0f} x real time"
+        self.update(self._bars[name], completed=part, speed=speed)

@@ -1,19 +1,22 @@
-"""`cinquefoil up`: starts a suite, says where it is, and stays."""
+"""`cinquefoil up`: starts a suite, says where it is and what to try, and stays."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from services.cli.up.render import endpoint_table, hints, processes
+from services.cli.console.tables import table
+from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.local.demo import demo_models
+from services.local.endpoints import endpoints
 from services.local.up.health import until_answering
 from services.local.up.ports import refuse_taken
+from services.local.up.process import State
 from services.local.up.suite import Suite
 
 _REFRESH_S = 0.5
@@ -53,3 +56,49 @@ async def _stay(console: Console, suite: Suite) -> None:
         while True:
             live.update(processes(suite), refresh=True)
             await suite.watch(_REFRESH_S)
+
+
+_STYLES = {State.SERVING: "green", State.STARTING: "yellow", State.RESTARTING: "red"}
+
+IMAGES = """\
+import numpy as np, tritonclient.grpc as triton
+image = triton.InferInput("image", [1, 64], "FP32").set_data_from_numpy(np.zeros((1, 64), "f4"))
+print(triton.InferenceServerClient("{router}").infer("{model}", [image]).as_numpy("label"))
+"""
+TEXT = """\
+import numpy as np, tritonclient.grpc as triton
+text = triton.InferInput("text_input", [1], "BYTES")
+text.set_data_from_numpy(np.array(["Why is the sky blue?"], dtype=object))
+print(triton.InferenceServerClient("{router}").infer("{model}", [text]).as_numpy("text_output"))
+"""
+
+
+def endpoint_table(deployment: Deployment) -> RenderableType:
+    """Return where each service is."""
+    rows = table("Serving", "service", "gRPC", "metrics")
+    for service in endpoints(deployment):
+        metrics = service.endpoint.metrics
+        url = f"http://{metrics}/metrics" if metrics else "-"
+        rows.add_row(service.name, service.endpoint.dial, url)
+    return rows
+
+
+def hints(deployment: Deployment) -> str:
+    """Return what to try next: some lines of Python, to be printed as they are, and commands."""
+    name, model = next(iter(deployment.models.items()))
+    generates = any(each.runtime.kind == "generative" for each in model.variants.values())
+    client = (TEXT if generates else IMAGES).format(router=deployment.router.dial, model=name)
+    ask = f"cinquefoil infer {name}" + (' --prompt "Why is the sky blue?"' if generates else "")
+    return (
+        f"\nTry, after pip install 'tritonclient[grpc]':\n\n{client}\n"
+        f"or: {ask}; cinquefoil status --watch; ctrl-c stops everything."
+    )
+
+
+def processes(suite: Suite) -> RenderableType:
+    """Return one line per process."""
+    rows = table("", "process", "state", ">pid", ">restarts")
+    for name, member in suite.members.items():
+        state = Text(member.state, style=_STYLES.get(member.state, ""))
+        rows.add_row(name, state, str(member.pid or "-"), str(member.restarts))
+    return rows

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from services.kit.config.access import Access, Role, Tls, Tokens
-from services.kit.config.accounting import Embodied
 from services.kit.config.carbon_sources import (
     CarbonAwareSdkSource,
     ElectricityMapsSource,
@@ -44,6 +43,7 @@ from services.kit.config.models import (
 from services.kit.config.mqtt import Mqtt, MqttTls, PowerMeters
 from services.kit.config.nodes import Cpu, Mps, Node, Workers
 from services.kit.config.planning import (
+    Embodied,
     Goals,
     Horizon,
     InfAdapter,

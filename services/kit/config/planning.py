@@ -1,23 +1,48 @@
-"""Objective of plans, and settings of the planner."""
+"""Objective of plans, the account, and settings of the planner."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
-from services.kit.config.accounting import Accounting
 from services.kit.config.section import (
     Address,
     ClockRatio,
     Endpoint,
     Fraction,
+    Name,
     NonNegative,
     Positive,
     Section,
 )
+
+
+class Embodied(Section):
+    """Embodied carbon of the GPUs, by time and slice (sources: docs/accounting.md).
+
+    Attributes:
+        lifetime_y: Lifetime over which it is spread evenly, years.
+        kgco2e: Embodied carbon of one GPU by type; other types have a published value, or none.
+    """
+
+    lifetime_y: Positive = 4.0
+    kgco2e: Mapping[Name, NonNegative] = Field(default_factory=dict)
+
+
+class Accounting(Section):
+    """The account of energy and carbon, by hour, zone, node and model.
+
+    Attributes:
+        retention_d: Time for which hours are kept, days.
+        embodied: Embodied carbon; `{}`: published values. None: not counted.
+    """
+
+    retention_d: Annotated[int, Field(ge=1, le=36_500)] = 400
+    embodied: Embodied | None = None
 
 
 def _no_other_url(value: object) -> object:

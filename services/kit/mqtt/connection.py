@@ -16,15 +16,29 @@ from typing import Any, Final
 import aiomqtt
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from prometheus_client import Counter, Gauge
 
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
 from services.kit.config.mqtt import Mqtt, MqttTls
-from services.kit.mqtt import metrics
 from services.kit.mqtt.payload import MAX_BYTES, Message, Refused, to_json
 from services.kit.net import split_address
 from services.kit.rpc.reconnect import Reconnector, raise_if_cancelled
 from services.kit.telemetry import logs
+
+_CONNECTED = Gauge("cinquefoil_mqtt_connected", "1: connected to the broker.", ["service"])
+_PUBLISHED = Counter(
+    "cinquefoil_mqtt_published", "Messages acknowledged by the broker.", ["service"]
+)
+_RECEIVED = Counter(
+    "cinquefoil_mqtt_received", "Messages received and used, by topic.", ["service", "topic"]
+)
+_REFUSED = Counter(
+    "cinquefoil_mqtt_refused",
+    "Messages that could not be used, by topic; the log has the reason of the first.",
+    ["service", "topic"],
+)
+
 
 _log = logs.get("mqtt")
 
@@ -111,7 +125,7 @@ class BrokerConnection:
                     raise
         finally:
             self.connected = False
-            metrics.CONNECTED.labels(self._service).set(0)
+            _CONNECTED.labels(self._service).set(0)
 
     def _client(self, secrets: _Secrets) -> aiomqtt.Client:
         host, port = split_address(self._settings.broker)
@@ -147,7 +161,7 @@ class BrokerConnection:
                 del self._unsent[topic]  # before: what changes meanwhile is sent again
                 await client.publish(topic, self._retained[topic], _QOS, retain=True)
                 raise_if_cancelled()
-                metrics.PUBLISHED.labels(self._service).inc()
+                _PUBLISHED.labels(self._service).inc()
             self._changed.clear()
             await self._changed.wait()
 
@@ -160,12 +174,12 @@ class BrokerConnection:
             for handler in self._handlers.get(topic, ()):
                 handler(message)
         except Refused as error:
-            metrics.REFUSED.labels(self._service, topic).inc()
+            _REFUSED.labels(self._service, topic).inc()
             if topic not in self._refused_topics:
                 self._refused_topics.add(topic)
                 _log.warning("a message was refused", topic=topic, why=str(error))
         else:
-            metrics.RECEIVED.labels(self._service, topic).inc()
+            _RECEIVED.labels(self._service, topic).inc()
 
     async def _publish_offline(self, client: aiomqtt.Client) -> None:
         """Replace the status: the broker publishes no last will after a clean disconnection."""
@@ -178,7 +192,7 @@ class BrokerConnection:
 
     def _note_connected(self) -> None:
         self.connected = True
-        metrics.CONNECTED.labels(self._service).set(1)
+        _CONNECTED.labels(self._service).set(1)
         self._refused_topics.clear()
         self._reconnector.connected()
         _log.info("connected to the broker", broker=self._settings.broker)

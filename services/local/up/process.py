@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -53,16 +52,6 @@ class Process:
         """The running process; None between two lives."""
         child = self._child
         return child.pid if child is not None and child.returncode is None else None
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send the running process a signal.
-
-        Raises:
-            ProcessLookupError: It is not running now.
-        """
-        if self._child is None:
-            raise ProcessLookupError(self.program.name)
-        self._child.send_signal(number)
 
     async def keep(self, grace_s: float) -> None:
         """Run the program until `stop`.

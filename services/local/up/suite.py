@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -78,15 +77,6 @@ class Suite:
     def processes(self) -> dict[str, int]:
         """Process ids of the programs that run now, by name."""
         return {name: member.pid for name, member in self.members.items() if member.pid}
-
-    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send one program a signal; it is restarted when that ends it.
-
-        Raises:
-            KeyError: No program has that name.
-            ProcessLookupError: It is not running now.
-        """
-        self.members[name].kill(number)
 
     async def watch(self, timeout_s: float) -> None:
         """Wait for `timeout_s`; raise at once where the suite has failed."""

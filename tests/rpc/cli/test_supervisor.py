@@ -57,7 +57,7 @@ async def test_every_program_runs_inside_the_block_and_none_after(tmp_path: Path
 async def test_a_killed_program_comes_back_and_the_others_do_not_notice(tmp_path: Path) -> None:
     async with Suite([python("one", SLEEP), python("two", SLEEP)], tmp_path) as suite:
         before = suite.processes
-        suite.kill("one")
+        os.kill(suite.processes["one"], signal.SIGKILL)
         await until(lambda: suite.processes.get("one", before["one"]) != before["one"])
         assert suite.processes["two"] == before["two"]
         assert suite.members["one"].restarts == 1
@@ -106,7 +106,7 @@ async def test_what_a_killed_program_left_is_ended_too(tmp_path: Path) -> None:
         await until(lambda: note.exists() and note.read_text().isdigit())
         grandchild = int(note.read_text())
         note.unlink()
-        suite.kill("parent")
+        os.kill(suite.processes["parent"], signal.SIGKILL)
         await until(lambda: note.exists() and note.read_text().isdigit())
         assert alive(grandchild), "it outlives its parent"
     assert not alive(grandchild)
@@ -162,7 +162,7 @@ async def test_entering_waits_until_grpc_health_says_serving(tmp_path: Path) -> 
     async with Suite([python("carbon", code, address)], tmp_path) as suite:
         assert ready.exists()
         assert suite.members["carbon"].state is State.SERVING
-        suite.kill("carbon", signal.SIGINT)
+        os.kill(suite.processes["carbon"], signal.SIGINT)
         await until(lambda: suite.members["carbon"].state is State.RESTARTING)
 
 
