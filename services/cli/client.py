@@ -14,31 +14,23 @@ from collections.abc import (
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
-from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
-from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
-from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
-from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from cinquefoil.carbon.v1 import carbon_pb2_grpc
+from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc
+from cinquefoil.planner.v1 import planner_pb2_grpc
+from cinquefoil.predictor.v1 import predictor_pb2_grpc
+from cinquefoil.router.v1 import router_pb2_grpc
+from inference import grpc_service_pb2_grpc
 from services.kit.config import Deployment, Endpoint
 from services.kit.config.loader import load
 from services.kit.errors import InvalidArgument, ServiceError, Unavailable, from_status
 from services.kit.rpc import dial
 from services.kit.rpc.status import DETAILS_KEY
 from services.local.endpoints import endpoints
-
-if TYPE_CHECKING:
-    from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
-    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
-    from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
-    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
-    from cinquefoil.router.v1.router_pb2_grpc import RouterServiceAsyncStub
-    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
 Stub = TypeVar("Stub")
 Message = TypeVar("Message")
@@ -56,12 +48,12 @@ class Clients:
         predictor: None where the deployment has no predictor.
     """
 
-    carbon: CarbonServiceAsyncStub
-    planner: PlannerServiceAsyncStub
-    router: RouterServiceAsyncStub
-    inference: GRPCInferenceServiceAsyncStub
-    agents: Mapping[str, GpuAgentServiceAsyncStub]
-    predictor: PredictorServiceAsyncStub | None
+    carbon: carbon_pb2_grpc.CarbonServiceAsyncStub
+    planner: planner_pb2_grpc.PlannerServiceAsyncStub
+    router: router_pb2_grpc.RouterServiceAsyncStub
+    inference: grpc_service_pb2_grpc.GRPCInferenceServiceAsyncStub
+    agents: Mapping[str, gpuagent_pb2_grpc.GpuAgentServiceAsyncStub]
+    predictor: predictor_pb2_grpc.PredictorServiceAsyncStub | None
 
 
 @asynccontextmanager
@@ -77,17 +69,21 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
 
         predictor, router = deployment.predictor, deployment.router
         yield Clients(
-            carbon=await stub_of(CarbonServiceStub, "carbon", deployment.carbon),
-            planner=await stub_of(PlannerServiceStub, "planner", deployment.planner),
-            router=await stub_of(RouterServiceStub, "router", router),
-            inference=await stub_of(GRPCInferenceServiceStub, "router", router),
+            carbon=await stub_of(carbon_pb2_grpc.CarbonServiceStub, "carbon", deployment.carbon),
+            planner=await stub_of(
+                planner_pb2_grpc.PlannerServiceStub, "planner", deployment.planner
+            ),
+            router=await stub_of(router_pb2_grpc.RouterServiceStub, "router", router),
+            inference=await stub_of(
+                grpc_service_pb2_grpc.GRPCInferenceServiceStub, "router", router
+            ),
             agents={
-                node: await stub_of(GpuAgentServiceStub, "gpuagent", endpoint)
+                node: await stub_of(gpuagent_pb2_grpc.GpuAgentServiceStub, "gpuagent", endpoint)
                 for node, endpoint in deployment.nodes.items()
             },
             predictor=None
             if predictor is None
-            else await stub_of(PredictorServiceStub, "predictor", predictor),
+            else await stub_of(predictor_pb2_grpc.PredictorServiceStub, "predictor", predictor),
         )
 
 

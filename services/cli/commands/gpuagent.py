@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from services.cli.commands import gpuagent_profile, gpuagent_sensitivity
-from services.cli.commands.options import DEPLOYMENT, Config, Json
+from services.cli.commands.options import DEPLOYMENT, Config, ForceIdle, Json
 from services.cli.commands.serve import NodeName, named_node, serve_gpuagent
 
 app = typer.Typer(
@@ -17,11 +17,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 app.command("serve")(serve_gpuagent)
-app.command()(gpuagent_profile.profile)
-app.command()(gpuagent_sensitivity.sensitivity)
 
 DIFFERS = 3
-"""Exit status of `diff` where there is something to do."""
+"""Exit status of `diff` with something to do, of `profile --compare` with tables that differ."""
 
 File = Annotated[
     Path, typer.Argument(help="Desired state of the GPUs; `gpuagent export` writes one.")
@@ -109,3 +107,129 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
         raise typer.BadParameter("choose one list, or --json")
     listing = next((kind for kind, wanted in zip(Listing, asked, strict=True) if wanted), None)
     show(config, named_node(node, config), listing, as_json=json)
+
+
+Tables = tuple[Path, Path]
+Number = TypeVar("Number", int, float)
+
+
+@app.command()
+async def profile(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="MODEL...", help="A model, or model/variant, of the deployment."),
+    ] = None,
+    config: Config = DEPLOYMENT,
+    node: NodeName = "",
+    gpu: Annotated[
+        str, typer.Option(help="UUID of the GPU to measure on. Default: the node's only one.")
+    ] = "",
+    slices: Annotated[str, typer.Option(help="For example 1g.5gb,3g.20gb. Default: all.")] = "",
+    batch: Annotated[str, typer.Option(help="Default: planner.batch_sizes.")] = "",
+    processes: Annotated[str, typer.Option(help="Default: 1 to planner.max_processes.")] = "",
+    clocks: Annotated[
+        str,
+        typer.Option(
+            help="Ratios of the highest clock; 1 is always measured. Default: planner.clock_ratios."
+        ),
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=0.1, help="Minimum time per point.")] = 2.0,
+    too_slow: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Multiple of the SLO latency above which slower points are skipped."
+        ),
+    ] = 2.0,
+    out: Annotated[Path, typer.Option(help="Folder for tables.")] = Path("out/profiles"),
+    resume: Annotated[bool, typer.Option("--resume", help="Continue with what OUT holds.")] = False,
+    force_idle: ForceIdle = False,
+    compare: Annotated[
+        Tables | None,
+        typer.Option(metavar="A B", help="Measure nothing: print where two tables differ."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="Relative tolerance of --compare.")
+    ] = 0.05,
+) -> None:
+    """Measure how models run on one GPU, and write tables that the planner reads.
+
+    The agent reserves the GPU and restores it afterwards. Slices, batch sizes, processes and clocks
+    that cannot matter are left out. Every point is on disk before the next begins:
+    after ctrl-c, --resume continues.
+    """
+    from services.cli.profile import run
+    from services.cli.profile.request import Request
+    from services.gpuagent.profiling.core.samples import Effort
+
+    if compare is not None:
+        if run.compare(*compare, tolerance):
+            raise typer.Exit(DIFFERS)
+        return
+    if not models:
+        raise typer.BadParameter("name at least one model", param_hint="MODEL...")
+    request = Request(
+        models=tuple(models),
+        gpu=gpu,
+        slices=tuple(filter(None, slices.split(","))),
+        batch_sizes=_listed(batch, int, "--batch"),
+        processes=_listed(processes, int, "--processes"),
+        clock_ratios=_listed(clocks, float, "--clocks"),
+        out=out,
+        resume=resume,
+        force_idle=force_idle,
+        too_slow=too_slow,
+        effort=Effort(least_s=seconds, most_s=5 * seconds),
+    )
+    await run.profile(config, named_node(node, config), request)
+
+
+def _listed(text: str, number: Callable[[str], Number], option: str) -> tuple[Number, ...]:
+    try:
+        return tuple(number(part) for part in text.split(",") if part)
+    except ValueError:
+        raise typer.BadParameter("numbers with commas between", param_hint=option) from None
+
+
+Batch = Annotated[int, typer.Option(min=1, help="Batch size, where the model leaves it free.")]
+Length = Annotated[
+    int, typer.Option(min=1, help="Other sizes that the model leaves free, for example tokens.")
+]
+Sensitivities = Annotated[Path, typer.Option("--database", help="File that stores sensitivities.")]
+DATABASE = Path("out/sensitivity/sensitivity.db")
+
+
+@app.command()
+async def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The network.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="A type (a100-40gb): modelled from its data sheet. A UUID (GPU-...): measured "
+            "there. Default: measured on the node's only one."
+        ),
+    ] = "",
+    config: Config = DEPLOYMENT,
+    node: NodeName = "",
+    batch: Batch = 8,
+    length: Length = 128,
+    out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("out/sensitivity"),
+    database: Sensitivities = DATABASE,
+    force_idle: ForceIdle = False,
+    json: Json = False,
+) -> None:
+    """Show how a network's operators depend on the GPU's clock, as a table and a plot.
+
+    Score 0: an operator is as fast at half the clock; score 2: it takes twice as long. Measuring
+    reserves the GPU and holds its clock, as `profile` does; operators that the database knows are
+    not measured again.
+    """
+    from services.cli.sensitivity import run
+    from services.cli.sensitivity.measure import Place
+    from services.kit.operators.random_inputs import Sizes
+
+    request = run.Request(model, Sizes(batch, length), out, database, as_json=json)
+    if gpu and not gpu.startswith("GPU-"):
+        run.modelled(request, gpu)
+        return
+    place = Place(config, named_node(node, config), gpu, wait=force_idle)
+    await run.on_gpu(request, place)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from services.cli.commands.gpuagent_sensitivity import DATABASE, Batch, Length, Sensitivities
+from services.cli.commands.gpuagent import DATABASE, Batch, Length, Sensitivities
 from services.cli.commands.options import Json
 
 

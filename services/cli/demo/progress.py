@@ -11,8 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.demo.grid_clock import Grid
-from services.cli.demo.sample import Sample, SuiteRun
+from services.cli.demo.sample import Grid, Sample, SuiteRun
 from services.kit.clock import Clock
 
 _LINE_EVERY_S = 5.0

@@ -15,9 +15,8 @@ from services.cli.client import connected
 from services.cli.demo import report
 from services.cli.demo.chart import draw
 from services.cli.demo.day import pass_day
-from services.cli.demo.grid_clock import Grid
 from services.cli.demo.progress import Progress
-from services.cli.demo.sample import SuiteRun, plans_since
+from services.cli.demo.sample import Grid, SuiteRun, plans_since
 from services.kit.clock import RealClock
 from services.kit.config import Deployment, Model
 from services.kit.config.loader import ENV_PREFIX, load

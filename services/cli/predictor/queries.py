@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, RenderableType
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
+from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from services.cli.client import Clients, ask
 from services.cli.console.proto_json import document, print_json
 from services.cli.console.quantities import percent
 from services.cli.console.tables import table
 from services.cli.console.variant_names import word
 from services.kit.errors import NotFound
-
-if TYPE_CHECKING:
-    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
 
 
 async def status(config: Path, *, as_json: bool) -> None:
@@ -45,7 +42,7 @@ async def forget(config: Path, request: pb.ForgetRequest) -> None:
     typer.echo(f"forgotten: {answer.forgotten} prompt(s)")
 
 
-def _predictor(clients: Clients) -> PredictorServiceAsyncStub:
+def _predictor(clients: Clients) -> pb_grpc.PredictorServiceAsyncStub:
     if clients.predictor is None:
         raise NotFound("the deployment has no predictor; `predictor: {}` in its file adds one")
     return clients.predictor

@@ -7,14 +7,14 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import uuid4
 
 from rich import progress
 from rich.console import Console
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
+from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.cli.client import explaining
 from services.cli.profile import render
 from services.cli.profile.compare import differences
@@ -29,10 +29,6 @@ from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.kit.profiles.table_file import read_fingerprint, read_measurements, write_table
 from services.kit.rpc import dial
-
-if TYPE_CHECKING:
-    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
-
 
 TABLES: Final = ("csv", "parquet")
 
@@ -51,7 +47,7 @@ async def profile(config: Path, node: str, request: Request) -> None:
     deployment, console = load(config), Console()
     wanted, endpoint = targets(request, deployment), deployment.nodes[node]
     async with dial(endpoint.dial, deployment.identity("operator")) as channel:
-        agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
+        agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         found = (await client.GetNode(pb.GetNodeRequest())).node
         gpu_uuid = chosen_gpu(request.gpu, found.gpus)

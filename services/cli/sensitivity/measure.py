@@ -7,14 +7,13 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import onnx
 import typer
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
-from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
+from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, Node
 from services.cli.client import explaining
 from services.cli.profile.request import chosen_gpu
@@ -28,9 +27,6 @@ from services.kit.operators.core.clock_sensitivity import CLOCK_DROP, Cost
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.random_inputs import Sizes
 from services.kit.rpc import dial
-
-if TYPE_CHECKING:
-    from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceAsyncStub
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ async def measured(
     deployment = load(place.config)
     endpoint = deployment.nodes[place.node]
     async with dial(endpoint.dial, deployment.identity("operator")) as channel:
-        agent: GpuAgentServiceAsyncStub = GpuAgentServiceStub(channel)
+        agent: pb_grpc.GpuAgentServiceAsyncStub = pb_grpc.GpuAgentServiceStub(channel)
         client = explaining(agent, "gpuagent", endpoint.dial)
         gpu = _gpu((await client.GetNode(pb.GetNodeRequest())).node, place)
         device, top_mhz = gpu.type.name, gpu.type.max_clock_mhz

@@ -151,23 +151,17 @@ def guard(name: str, handler: Handler, access: Access | None = None) -> Handler:
     # Streams may last for days, and health checks are frequent: neither starts a trace.
     traced = bool(handler.unary_unary) and not name.startswith("/grpc.")
     method = _Method(name, traced=traced, access=access)
-    read, write = handler.request_deserializer, handler.response_serializer
-    if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(
-            _guard_single(method, handler.unary_unary), _checked(read), write
-        )
-    if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(
-            _guard_single(method, handler.stream_unary), read, write
-        )
-    if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(
-            _guard_stream(method, handler.unary_stream), _checked(read), write
-        )
-    if handler.stream_stream:
-        return grpc.stream_stream_rpc_method_handler(
-            _guard_stream(method, handler.stream_stream), read, write
-        )
+    for kind in ("unary_unary", "stream_unary", "unary_stream", "stream_stream"):
+        behavior = getattr(handler, kind)
+        if behavior:
+            wrap = _guard_stream if kind.endswith("stream") else _guard_single
+            read = handler.request_deserializer
+            make = getattr(grpc, f"{kind}_rpc_method_handler")
+            return make(  # type: ignore[no-any-return]  # of the four kinds
+                wrap(method, behavior),
+                _checked(read) if kind.startswith("unary") else read,
+                handler.response_serializer,
+            )
     raise TypeError(f"{name} has no behaviour")
 
 

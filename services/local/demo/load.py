@@ -71,11 +71,6 @@ class RequestStats:
         return self.losses.total()
 
     @property
-    def open(self) -> int:
-        """Requests without an end yet."""
-        return self.sent - self.answered - self.lost
-
-    @property
     def accuracy(self) -> float:
         """Measured share of right answers; 0 before any."""
         return self.correct / self.answered if self.answered else 0.0

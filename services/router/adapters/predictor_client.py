@@ -14,19 +14,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
-from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
+from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
+from inference import grpc_service_pb2 as oip
 from services.kit.clock import Clock
 from services.kit.rpc.reconnect import Reconnector
-from services.router.adapters.prompt_reader import prompt_of
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.length_port import decile_at
 from services.router.core.pending_request import PendingRequest
 
 if TYPE_CHECKING:
-    from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceAsyncStub
-
     PredictCall = grpc.aio.StreamStreamCall[pb.PredictRequest, pb.PredictResponse]
 
 _MAX_OPEN = 4096
@@ -35,6 +34,8 @@ _MAX_PROMPT_BYTES = 64 * 2**10  # of a prompt that is reported because the predi
 _BATCH_BYTES = 2**20  # of lengths in one message; a message may have 16 MiB
 _REPORT_S = 1.0
 _REPORT_TIMEOUT_S = 5.0
+_PROMPT_NAMES = ("text_input", "prompt")
+_SIZE_BYTES = 4  # of an element of a BYTES tensor
 
 CountPrediction = Callable[[str, str, float], None]
 """Counts a prediction: model, source (of the proto, in lower case), time it took, s."""
@@ -102,12 +103,12 @@ class PredictorClient:
     async def run(self) -> None:
         """Request predictions and report lengths until cancelled."""
         async with self._open_channel() as channel, asyncio.TaskGroup() as tasks:
-            stub: PredictorServiceAsyncStub = PredictorServiceStub(channel)
+            stub: pb_grpc.PredictorServiceAsyncStub = pb_grpc.PredictorServiceStub(channel)
             predicting = self._predictor.run(lambda: self._session(stub))
             tasks.create_task(predicting, name="router.lengths.predict")
             tasks.create_task(self._report(stub), name="router.lengths.report")
 
-    async def _session(self, stub: PredictorServiceAsyncStub) -> None:
+    async def _session(self, stub: pb_grpc.PredictorServiceAsyncStub) -> None:
         """Carry questions and predictions until the stream ends."""
         self._unsent = dict(self._open)  # the last stream may not have carried them
         self._wake.set()
@@ -151,7 +152,7 @@ class PredictorClient:
         took_s = self._clock.monotonic() - question.asked_s
         self._count(request.model, source, took_s)
 
-    async def _report(self, stub: PredictorServiceAsyncStub) -> None:
+    async def _report(self, stub: pb_grpc.PredictorServiceAsyncStub) -> None:
         """Report lengths now and then; those that the predictor does not take are lost."""
         while True:
             await self._clock.sleep(_REPORT_S)
@@ -175,3 +176,28 @@ def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
 def decile_of(response: pb.PredictResponse) -> int | None:
     """Return the decile that a request is ranked by; None: the prediction has no valid rank."""
     return decile_at(response.rank if response.HasField("rank") else math.nan)
+
+
+def prompt_of(body: bytes) -> bytes | None:
+    """Return the first element of the prompt's tensor; None: there is none.
+
+    Args:
+        body: Serialized inference.ModelInferRequest.
+    """
+    try:
+        request = oip.ModelInferRequest.FromString(body)
+    except DecodeError:  # the worker reports it to the client
+        return None
+    for index, tensor in enumerate(request.inputs):
+        if tensor.name in _PROMPT_NAMES and tensor.datatype == "BYTES":
+            if index < len(request.raw_input_contents):
+                return _first(request.raw_input_contents[index])
+            given = tensor.contents.bytes_contents
+            return given[0] if given else None
+    return None
+
+
+def _first(raw: bytes) -> bytes | None:
+    """Return the first of elements that each follow their size, 4 bytes, little-endian."""
+    end = _SIZE_BYTES + int.from_bytes(raw[:_SIZE_BYTES], "little")
+    return raw[_SIZE_BYTES:end] if len(raw) >= max(end, _SIZE_BYTES) else None

@@ -38,6 +38,12 @@ class Engine:
         lengths: Predicts lengths of answers; None: they are not predicted.
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
+
+    Attributes:
+        registry: The models.
+        accounts: By model; kept when a model leaves the table.
+        hellos: The newest hello of any worker, by model.
+        closing: Set once new requests are refused, for good.
     """
 
     def __init__(
@@ -50,27 +56,15 @@ class Engine:
         default_timeout_s: float,
     ) -> None:
         self.registry: ModelRegistry = executor.registry
+        self.accounts: Mapping[str, Account] = executor.accounts
+        self.hellos: Mapping[str, Hello] = executor.hellos
+        self.closing = callers.closing
         self._executor = executor
         self._callers = callers
         self._lengths = lengths
         self._clock = clock
         self._default_timeout_s = default_timeout_s
         self._deadlines = DeadlineTimer(self._expire)
-
-    @property
-    def accounts(self) -> Mapping[str, Account]:
-        """Accounts by model; kept when a model leaves the table."""
-        return self._executor.accounts
-
-    @property
-    def hellos(self) -> Mapping[str, Hello]:
-        """The newest hello of any worker, by model."""
-        return self._executor.hellos
-
-    @property
-    def closing(self) -> asyncio.Event:
-        """Set once new requests are refused, for good."""
-        return self._callers.closing
 
     async def infer(
         self,
@@ -149,12 +143,9 @@ class Engine:
             async with asyncio.timeout(limit_s):
                 await self._callers.drain()
         except TimeoutError:
-            _log.warning("requests were still open at the end of the drain", open=self.open)
-
-    @property
-    def open(self) -> int:
-        """Requests whose callers wait."""
-        return len(self._callers)
+            _log.warning(
+                "requests were still open at the end of the drain", open=len(self._callers)
+            )
 
     def swap(self, table: RoutingTable) -> None:
         """Use a new routing table from now on."""

@@ -211,16 +211,18 @@ class World:
         self.agents = set(NODES)
         self.byte_budget = ByteBudget()
         registry = ModelRegistry(self.table(0, ()), dict.fromkeys(MODELS, limits), self.byte_budget)
-        callers = Callers()
+        self.callers = Callers()
         executor = DecisionExecutor(
             registry,
             self._connect,
             open_account=lambda routes: Account(routes, lambda _: None),
-            end=callers.end,
+            end=self.callers.end,
             call_later=call_later,
             clock=LoopClock(),
         )
-        self.engine = Engine(executor, callers, clock=LoopClock(), default_timeout_s=DEADLINE_S)
+        self.engine = Engine(
+            executor, self.callers, clock=LoopClock(), default_timeout_s=DEADLINE_S
+        )
 
     def _connect(self, instance: Instance, listener: WorkerListener) -> Worker:
         made = Worker(instance, listener, self.agents, self.books)
@@ -253,7 +255,7 @@ class World:
         """Return what the router still holds."""
         registry = self.engine.registry
         return {
-            "callers": self.engine.open,
+            "callers": len(self.callers),
             "waiting": sum(each.queue_depth for each in registry),
             "in_flight": sum(each.in_flight for each in registry),
             "bytes": self.byte_budget.used_bytes,

@@ -125,7 +125,7 @@ class PipelineWorld(World):
         registry = self.engine.registry
         parts = [part for first in registry for part in registry.dispatchers(first.routes.model)]
         return {
-            "callers": self.engine.open,
+            "callers": len(self.callers),
             "waiting": sum(part.queue_depth for part in parts),
             "in_flight": sum(part.in_flight for part in parts),
             "bytes": self.byte_budget.used_bytes,

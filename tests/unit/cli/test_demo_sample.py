@@ -8,9 +8,8 @@ import pytest
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Placement, SegmentSpec
 from cinquefoil.planner.v1 import plan_pb2
-from services.cli.demo.grid_clock import Grid
 from services.cli.demo.progress import layout
-from services.cli.demo.sample import shares_of, slices_of
+from services.cli.demo.sample import Grid, shares_of, slices_of
 from tests.support.cli.demo_days import MIDNIGHT, day
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Final, NamedTuple
 
 from services.kit.request_cost import Usage
@@ -168,4 +169,4 @@ class StatsWindow(NamedTuple):
 
     def since(self, earlier: StatsWindow) -> StatsWindow:
         """Return the counts between two moments."""
-        return StatsWindow(*(now - then for now, then in zip(self, earlier, strict=True)))
+        return StatsWindow._make(map(sub, self, earlier))

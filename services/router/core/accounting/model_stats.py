@@ -114,6 +114,9 @@ class ModelStats:
         self.statuses[status] = self.statuses.get(status, 0) + 1
         self.fail_s += latency_s
 
+    # ---- since start ---------------------------------------------------------------------------
+
+    @property
     def pending(self) -> int:
         """Requests that have arrived and not ended."""
         return max(self.arrivals - self._answered - sum(self.statuses.values()), 0)

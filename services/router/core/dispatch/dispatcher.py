@@ -24,7 +24,6 @@ from services.router.core.dispatch.admission import Admission
 from services.router.core.dispatch.assigner import Assigner
 from services.router.core.dispatch.decisions import Decision, Dial, Fail, Release, Withdraw
 from services.router.core.dispatch.instance_pool import InstancePool
-from services.router.core.dispatch.overload import Overload
 from services.router.core.dispatch.retry_hedge import RetryHedge
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
@@ -34,7 +33,13 @@ from services.router.core.queue.ssjf import ShortestFirst
 
 
 class Dispatcher:
-    """Decides for the requests of one model."""
+    """Decides for the requests of one model.
+
+    Attributes:
+        states: Every instance that is dialled, by identity.
+        overload: Whether it has more requests than it can answer.
+        now_s: The newest time given by any event.
+    """
 
     def __init__(
         self,
@@ -46,7 +51,9 @@ class Dispatcher:
         self.routes = routes
         self.limits = limits
         self._pool = InstancePool(routes.instance_choice, carbon)
+        self.states = self._pool.states
         self._admission = Admission(routes, limits, byte_budget or ByteBudget())
+        self.overload = self._admission.overload
         self._assigner = Assigner(self._admission, self._pool, routes)
         self._queue = self._admission.queue
         self._suspects = self._admission.suspects
@@ -56,14 +63,9 @@ class Dispatcher:
         self._broken: frozenset[str] = frozenset()
         self._retired = False
         # The newest time given by any event. Late is safe: requests are then given up later.
-        self._now_s = 0.0
+        self.now_s = 0.0
 
     # ---- state ---------------------------------------------------------------------------------
-
-    @property
-    def states(self) -> dict[InstanceId, InstanceState]:
-        """Every instance that is dialled."""
-        return self._pool.states
 
     @property
     def queue_depth(self) -> int:
@@ -94,19 +96,9 @@ class Dispatcher:
         return bool(self.states or self.queue_depth)
 
     @property
-    def overload(self) -> Overload:
-        """Whether it has more requests than it can answer."""
-        return self._admission.overload
-
-    @property
     def uses_lengths(self) -> bool:
         """Whether its discipline needs predicted lengths of answers."""
         return self.routes.discipline == "ssjf"
-
-    @property
-    def now_s(self) -> float:
-        """The newest time given by any event."""
-        return self._now_s
 
     # ---- requests ------------------------------------------------------------------------------
 
@@ -117,21 +109,21 @@ class Dispatcher:
             ResourceExhausted: There is no room for it, or it could not be answered in time.
         """
         self._offered += 1
-        self._now_s = max(self._now_s, pending.request.arrived_s)
+        self.now_s = max(self.now_s, pending.request.arrived_s)
         weighs = self._assigner.weighs
         if not self._queue:
             state = self._pool.free()
             if state is not None and weighs:
                 self._queue.push(pending)
-                return self._assigner.weigh(self._now_s)
+                return self._assigner.weigh(self.now_s)
             if state is not None:
-                return [self._assigner.assign(state, pending, self._now_s)]
-        displaced = self._admission.admit(pending, self._pool, self._now_s)
-        if self._admission.becomes_overloaded(self._pool, self._now_s):
+                return [self._assigner.assign(state, pending, self.now_s)]
+        displaced = self._admission.admit(pending, self._pool, self.now_s)
+        if self._admission.becomes_overloaded(self._pool, self.now_s):
             return [*self._end_displaced(displaced), *self._refresh()]
         return [
             *self._end_displaced(displaced),
-            *(self._assigner.weigh(self._now_s) if weighs else ()),
+            *(self._assigner.weigh(self.now_s) if weighs else ()),
         ]
 
     def resume(self, pending: PendingRequest, now_s: float) -> list[Decision]:
@@ -139,7 +131,7 @@ class Dispatcher:
         self._offered += 1
         self._see(now_s)
         self._queue.push(pending)
-        return self._expel() if self._retired else self._assigner.assign_waiting(self._now_s)
+        return self._expel() if self._retired else self._assigner.assign_waiting(self.now_s)
 
     def give_up(self) -> list[PendingRequest]:
         """Remove every waiting request, and return them."""
@@ -148,7 +140,7 @@ class Dispatcher:
     def reconsider(self, now_s: float) -> list[Decision]:
         """Decide again about requests that wait by choice, at the time that a `Reconsider` said."""
         self._see(now_s)
-        return self._assigner.reconsider(self._now_s)
+        return self._assigner.reconsider(self.now_s)
 
     def predict_length(self, pending: PendingRequest, length_decile: int) -> None:
         """Take the predicted length of a request's answer: its decile, 0 (shortest) .. 9.
@@ -189,7 +181,7 @@ class Dispatcher:
         The first to answer wins; the request is withdrawn from the other.
         """
         self._see(now_s)
-        return self._retry_hedge.hedge(pending, self._offered, self._now_s)
+        return self._retry_hedge.hedge(pending, self._offered, self.now_s)
 
     def part(self, instance: InstanceId, number: int, now_s: float = 0.0) -> PendingRequest | None:
         """Take a response of an instance that is not its last.
@@ -204,7 +196,7 @@ class Dispatcher:
         if pending.answering and pending.holder != instance:
             return None
         self._see(now_s)
-        pending.begin_answer(instance, self._now_s)
+        pending.begin_answer(instance, self.now_s)
         return pending
 
     def result(
@@ -235,10 +227,10 @@ class Dispatcher:
         if refused:
             decisions += self._return(pending, state)
         elif not pending.ended and (not pending.answering or pending.holder == instance):
-            self._pool.learn(state, pending, self._now_s - pending.assigned_s, energy_j)
+            self._pool.learn(state, pending, self.now_s - pending.assigned_s, energy_j)
             decisions += self._answer(pending, state)
         if self._queue or self._suspects:
-            decisions += self._assigner.assign_waiting(self._now_s)
+            decisions += self._assigner.assign_waiting(self.now_s)
         return [*decisions, *self._leave(state)] if state.leaving else decisions
 
     # ---- instances -----------------------------------------------------------------------------
@@ -341,17 +333,17 @@ class Dispatcher:
     # ---- inside --------------------------------------------------------------------------------
 
     def _see(self, now_s: float) -> None:
-        self._now_s = max(self._now_s, now_s)
+        self.now_s = max(self.now_s, now_s)
 
     def _refresh(self) -> list[Decision]:
-        return self._assigner.refresh(self.routes, self._now_s)
+        return self._assigner.refresh(self.routes, self.now_s)
 
     def _answer(self, pending: PendingRequest, state: InstanceState) -> Iterable[Decision]:
-        pending.answer(self._now_s)
+        pending.answer(self.now_s)
         state.answered += 1
         if pending.hedge is None:
-            state.latency.observe(self._now_s - pending.assigned_s, pending.load)
-            self._shortest_first.learn(pending, self._now_s, self._pool.slots)
+            state.latency.observe(self.now_s - pending.assigned_s, pending.load)
+            self._shortest_first.learn(pending, self.now_s, self._pool.slots)
         return self._retry_hedge.settle(pending, state)
 
     def _end_displaced(self, pending: PendingRequest | None) -> list[Decision]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.adapters.prompt_reader import prompt_of
+from services.router.adapters.predictor_client import prompt_of
 
 Tensor = pb.ModelInferRequest.InferInputTensor
 
