@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from services.cli.account.report import TOTAL, Row
+from services.cli.account.report import FIGURES, TOTAL, Row
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.console.tables import table
 
@@ -24,22 +24,22 @@ def render(rows: Sequence[Row], by: str, window: str) -> RenderableType:
         window: From when to when, for people.
     """
     total = rows[-1]
-    if not any(total.figures.values()):
+    if not any(getattr(total, name) for name in FIGURES):
         return Text(f"No energy was drawn, {window}.")
     columns: list[tuple[str, Words]] = [
-        ("energy", lambda row: energy(row["energy_j"])),
-        ("CO2e", lambda row: _mass(row["carbon_gco2e"])),
+        ("energy", lambda row: energy(row.energy_j)),
+        ("CO2e", lambda row: _mass(row.carbon_gco2e)),
     ]
     if by != "model":
-        columns.append(("of it\nidle", lambda row: _mass(row["idle_gco2e"])))
-    if any(row["idle_share_gco2e"] for row in rows):
-        columns.append(("idle\nshare", lambda row: _mass(row["idle_share_gco2e"])))
-    if total["embodied_gco2e"]:
-        columns.append(("em-\nbodied", lambda row: _mass(row["embodied_gco2e"])))
-    columns += [("BASE", lambda row: _mass(row["base_carbon_gco2e"])), ("saved", _saved)]
-    columns.append(("requests", lambda row: _count(row["requests"])))
+        columns.append(("of it\nidle", lambda row: _mass(row.idle_gco2e)))
+    if any(row.idle_share_gco2e for row in rows):
+        columns.append(("idle\nshare", lambda row: _mass(row.idle_share_gco2e)))
+    if total.embodied_gco2e:
+        columns.append(("em-\nbodied", lambda row: _mass(row.embodied_gco2e)))
+    columns += [("BASE", lambda row: _mass(row.base_carbon_gco2e)), ("saved", _saved)]
+    columns.append(("requests", lambda row: _count(row.requests)))
     columns.append(("per\nrequest", lambda row: _mass(row.gco2e_per_request)))
-    if total["output_tokens"]:
+    if total.output_tokens:
         columns.append(("per\ntoken", lambda row: _mass(row.gco2e_per_token)))
     made = table(f"Energy and carbon, {window}", by, *(f">{name}" for name, _ in columns))
     made.columns[0].min_width = 7

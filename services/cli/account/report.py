@@ -2,76 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace as Row
+from typing import Final
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 
 KEYS: Final = ("hour", "zone", "node", "model")
 FIGURES: Final = tuple(name for name in AccountEntry.DESCRIPTOR.fields_by_name if name not in KEYS)
 
+Figures = Mapping[str, float]
+"""By field of AccountEntry."""
+
 IDLE: Final = "(idle)"
 UNATTRIBUTED: Final = "(other)"
 TOTAL: Final = "total"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """What one model, node or zone drew.
-
-    Attributes:
-        name: Whose.
-        figures: By field of AccountEntry.
-    """
-
-    name: str
-    figures: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(FIGURES, 0))
-
-    def __getitem__(self, name: str) -> float:
-        return self.figures[name]
-
-    def plus(self, entry: AccountEntry) -> Row:
-        """Return the row with an entry more in it."""
-        added = {name: value + getattr(entry, name) for name, value in self.figures.items()}
-        return Row(self.name, added)
-
-    @property
-    def saved_gco2e(self) -> float:
-        """What BASE would have emitted more for the same requests, gCO2e."""
-        return self["base_carbon_gco2e"] - self["carbon_gco2e"]
-
-    @property
-    def saved_ratio(self) -> float | None:
-        """Of what BASE would have emitted; None: that is nothing."""
-        base_gco2e = self["base_carbon_gco2e"]
-        return self.saved_gco2e / base_gco2e if base_gco2e > 0 else None
-
-    @property
-    def sci_gco2e(self) -> float:
-        """Operational and embodied carbon, with the charged share of idle energy, gCO2e."""
-        return self["carbon_gco2e"] + self["embodied_gco2e"] + self["idle_share_gco2e"]
-
-    @property
-    def gco2e_per_request(self) -> float | None:
-        """Software Carbon Intensity (ISO/IEC 21031), R = a request; None: there was none."""
-        return self.sci_gco2e / self["requests"] if self["requests"] else None
-
-    @property
-    def gco2e_per_token(self) -> float | None:
-        """The same with R = a generated token."""
-        return self.sci_gco2e / self["output_tokens"] if self["output_tokens"] else None
-
-    def document(self) -> dict[str, Any]:
-        """Return the row for JSON."""
-        return {
-            "name": self.name,
-            **self.figures,
-            "saved_gco2e": self.saved_gco2e,
-            "saved_ratio": self.saved_ratio,
-            "gco2e_per_request": self.gco2e_per_request,
-            "gco2e_per_token": self.gco2e_per_token,
-        }
 
 
 def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
@@ -85,41 +31,54 @@ def rows(entries: Iterable[AccountEntry], by: str) -> list[Row]:
         entries: Grouped by `by`.
         by: "model", "node" or "zone".
     """
-    found: dict[str, Row] = {}
+    groups: defaultdict[str, list[AccountEntry]] = defaultdict(list)
     for entry in entries:
-        name = getattr(entry, by)
-        found[name] = found.get(name, Row(name)).plus(entry)
-    nobodys = found.pop("", None)
-    named = [found[name] for name in sorted(found)]
+        groups[getattr(entry, by)].append(entry)
+    summed = {
+        name: {key: sum(getattr(each, key) for each in groups[name]) for key in FIGURES}
+        for name in sorted(groups)
+    }
+    nobodys = summed.pop("", None)
     if by != "model":
-        named = [_without_shares(row) for row in named]
+        summed = {name: _without_shares(figures) for name, figures in summed.items()}
     if nobodys is not None:
-        named += _nobodys(nobodys)
-    total = {name: sum(row[name] for row in named) for name in FIGURES}
-    return [*named, _without_shares(Row(TOTAL, total))]
+        # Carbon embodied in GPUs meanwhile counts as idle.
+        summed[IDLE] = _nobodys("idle", nobodys) | {"embodied_gco2e": nobodys["embodied_gco2e"]}
+        summed[UNATTRIBUTED] = _nobodys("unattributed", nobodys)
+    total = {key: sum(figures[key] for figures in summed.values()) for key in FIGURES}
+    return [_row(*each) for each in (*summed.items(), (TOTAL, _without_shares(total)))]
 
 
-def _without_shares(row: Row) -> Row:
-    return Row(row.name, {**row.figures, "idle_share_j": 0.0, "idle_share_gco2e": 0.0})
+def _without_shares(figures: Figures) -> dict[str, float]:
+    return {**figures, "idle_share_j": 0.0, "idle_share_gco2e": 0.0}
 
 
-def _nobodys(row: Row) -> Iterator[Row]:
-    """Yield two rows of what no model used; carbon embodied in GPUs meanwhile counts as idle."""
-    none = Row("").figures
-    for name, joules, grams in (
-        (IDLE, "idle_j", "idle_gco2e"),
-        (UNATTRIBUTED, "unattributed_j", "unattributed_gco2e"),
-    ):
-        yield Row(
-            name,
-            {
-                **none,
-                joules: row[joules],
-                grams: row[grams],
-                "energy_j": row[joules],
-                "base_energy_j": row[joules],
-                "carbon_gco2e": row[grams],
-                "base_carbon_gco2e": row[grams],
-                "embodied_gco2e": row["embodied_gco2e"] if name == IDLE else 0.0,
-            },
-        )
+def _nobodys(kind: str, figures: Figures) -> dict[str, float]:
+    """Return one kind of what no model used; BASE would have used it, too."""
+    joules, grams = figures[f"{kind}_j"], figures[f"{kind}_gco2e"]
+    nothing: dict[str, float] = dict.fromkeys(FIGURES, 0)
+    return nothing | {
+        **dict.fromkeys((f"{kind}_j", "energy_j", "base_energy_j"), joules),
+        **dict.fromkeys((f"{kind}_gco2e", "carbon_gco2e", "base_carbon_gco2e"), grams),
+    }
+
+
+def _row(name: str, figures: Figures) -> Row:
+    """Return figures with what follows from them; None where there is nothing to divide by.
+
+    `saved_gco2e` is what BASE would have emitted more for the same requests, gCO2e; `saved_ratio`
+    is its share of what BASE would have emitted. Per request and per generated token: the Software
+    Carbon Intensity (ISO/IEC 21031), which is operational and embodied carbon, with the charged
+    share of idle energy, gCO2e.
+    """
+    base_gco2e, spent_gco2e = figures["base_carbon_gco2e"], figures["carbon_gco2e"]
+    sci_gco2e = spent_gco2e + figures["embodied_gco2e"] + figures["idle_share_gco2e"]
+    requests, tokens = figures["requests"], figures["output_tokens"]
+    return Row(
+        name=name,
+        **figures,
+        saved_gco2e=base_gco2e - spent_gco2e,
+        saved_ratio=(base_gco2e - spent_gco2e) / base_gco2e if base_gco2e > 0 else None,
+        gco2e_per_request=sci_gco2e / requests if requests else None,
+        gco2e_per_token=sci_gco2e / tokens if tokens else None,
+    )

@@ -66,7 +66,7 @@ async def show(
                     "since": since.isoformat(),
                     "until": until.isoformat(),
                     "by": by,
-                    "rows": [row.document() for row in rows(entries, by)],
+                    "rows": [vars(row) for row in rows(entries, by)],
                     "hours": [hour(entry) for entry in entries],
                 }
             )

@@ -138,18 +138,20 @@ async def dry_run(  # noqa: PLR0913, PLR0917 - a command's options are its argum
     - `cinquefoil plan dry-run --carbon-weight 0.9 --accuracy-floor 0.98 --apply`
     - `cinquefoil plan dry-run --add-gpus a100-40gb:node-0:2 --objective fewest-gpus`
     """
+    from cinquefoil.planner.v1.plan_pb2 import Goals
+    from cinquefoil.planner.v1.planner_pb2 import WhatIf
     from services.cli.plan.show import dry_run as ask
-    from services.cli.plan.what_if import what_if
+    from services.cli.plan.what_if import added_gpus, numbers
 
-    asked = what_if(
-        demand=demand or (),
-        intensity=intensity or (),
+    asked = WhatIf(
+        demand_rps=numbers("--demand", "MODEL=RPS", demand),
+        intensity_gco2e_per_kwh=numbers("--intensity", "ZONE=GRAMS", intensity),
         carbon_weight=carbon_weight,
         accuracy_floor=accuracy_floor,
         strategy=strategy,
-        goal=objective.value if objective else "",
-        without_gpus=without_gpu or (),
-        added_gpus=add_gpus or (),
+        goals=Goals(**{objective.name.lower(): 1.0}) if objective else None,
+        without_gpus=without_gpu,
+        added_gpus=map(added_gpus, add_gpus or ()),
     )
     await ask(config, asked, apply=apply, as_json=json)
 

@@ -41,16 +41,7 @@ def partition(  # noqa: PLR0913 - the options of the command
     out: Path,
     as_json: bool,
 ) -> None:
-    """Cut a model and print its stages.
-
-    Args:
-        file: The model.
-        request: How to cut it.
-        gpu: GPU type that will run the stages.
-        sizes: For what its inputs leave free.
-        database: File that stores sensitivities.
-        out: Folder for the stages.
-        as_json: Print JSON instead of a table.
+    """Cut a model and print its stages; arguments are the options of the command.
 
     Raises:
         ServiceError: It cannot be read, or not be cut like that, or its stages answer otherwise.

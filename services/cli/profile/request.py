@@ -15,18 +15,10 @@ from services.kit.errors import InvalidArgument, NotFound
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The command line; an empty option: as the planner is configured.
+    """The options of `gpuagent profile`, which explains them; empty: as the planner is configured.
 
     Attributes:
-        models: "model" or "model/variant".
-        gpu: UUID. Empty: the node's only one.
-        slices: Slice kinds. Empty: all of the GPU's.
-        batch_sizes: Empty: planner.batch_sizes.
-        processes: Empty: 1 .. planner.max_processes.
-        clock_ratios: SM clocks over the GPU's highest. Empty: planner.clock_ratios.
-        out: Folder of logbooks and tables.
-        resume: Go on with the logbooks there.
-        force_idle: Wait for segments on the GPU.
+        clock_ratios: SM clocks over the GPU's highest.
         too_slow: Latency over the model's SLO from which on slower points are left out.
         effort: How long each point is measured.
     """

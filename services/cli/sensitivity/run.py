@@ -21,15 +21,7 @@ from services.kit.operators.random_inputs import Sizes
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The command line.
-
-    Attributes:
-        file: The model.
-        sizes: For what its inputs leave free.
-        out: Folder for the plot.
-        database: File to keep sensitivities in.
-        as_json: Print JSON instead of a table.
-    """
+    """The options of `gpuagent sensitivity`, which explains them."""
 
     file: Path
     sizes: Sizes

@@ -60,8 +60,8 @@ def test_rows_sum_to_the_total_with_what_no_model_used() -> None:
 
     assert [row.name for row in parts] == ["chat", "digits", "(idle)", "(other)"]
     for name in set(FIGURES) - {"idle_share_j", "idle_share_gco2e"}:
-        assert total[name] == pytest.approx(sum(getattr(each, name) for each in ENTRIES))
-        assert total[name] == pytest.approx(sum(row[name] for row in parts))
+        assert getattr(total, name) == pytest.approx(sum(getattr(each, name) for each in ENTRIES))
+        assert getattr(total, name) == pytest.approx(sum(getattr(row, name) for row in parts))
 
 
 def test_sci_of_a_model_has_its_share_of_idle_and_embodied_carbon() -> None:

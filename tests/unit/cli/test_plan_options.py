@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1 import plan_pb2
 from services.cli.plan.deviation import largest, measures
-from services.cli.plan.what_if import what_if
+from services.cli.plan.what_if import added_gpus, numbers
 from services.kit.errors import InvalidArgument
 
 PLAN = plan_pb2.Plan(
@@ -38,23 +38,13 @@ PLAN = plan_pb2.Plan(
 )
 def test_names_and_numbers_read_back_whatever_the_name(demand: dict[str, float]) -> None:
     """A name may hold "=": the number is what follows the last one."""
-    asked = what_if(demand=[f"{name}={value}" for name, value in demand.items()])
+    texts = [f"{name}={value}" for name, value in demand.items()]
 
-    assert asked.demand_rps == demand
-
-
-def test_what_is_not_given_is_not_said() -> None:
-    assert what_if() == planner_pb2.WhatIf()
-
-
-def test_a_goal_is_the_only_one_that_counts() -> None:
-    goals = what_if(goal="fewest-gpus").goals
-
-    assert goals == plan_pb2.Goals(fewest_gpus=1.0)
+    assert numbers("--demand", "MODEL=RPS", texts) == demand
 
 
 def test_a_node_may_hold_a_colon_and_a_type_may_not() -> None:
-    (added,) = what_if(added_gpus=["a100-40gb:rack:7:2"]).added_gpus
+    added = added_gpus("a100-40gb:rack:7:2")
 
     assert (added.type, added.node, added.count) == ("a100-40gb", "rack:7", 2)
 
@@ -62,13 +52,13 @@ def test_a_node_may_hold_a_colon_and_a_type_may_not() -> None:
 @pytest.mark.parametrize("text", ["", "a100", "a100:n", "a100::1", ":n:1", "a:n:-1", "a:n:1.5"])
 def test_gpus_that_cannot_be_read_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="--add-gpus: must be TYPE:NODE:COUNT"):
-        what_if(added_gpus=[text])
+        added_gpus(text)
 
 
 @pytest.mark.parametrize("text", ["", "=", "digits", "digits=", "=5", "digits=five"])
 def test_a_demand_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgument, match="--demand: must be MODEL=RPS"):
-        what_if(demand=[text])
+        numbers("--demand", "MODEL=RPS", [text])
 
 
 # ---- predicted and observed --------------------------------------------------------------------
