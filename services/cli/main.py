@@ -16,14 +16,12 @@ from services.cli.commands import (
     config,
     deployment,
     gpuagent,
-    infer,
     models,
     partition,
     pki,
     plan,
     predictor,
     serve,
-    simulate,
 )
 
 
@@ -91,8 +89,8 @@ app.command("demo")(deployment.demo)
 app.command("init")(deployment.init)
 app.command("up")(deployment.up)
 app.command("status")(deployment.status)
-app.command("infer")(infer.infer)
-app.command("simulate")(simulate.simulate)
+app.command("infer")(deployment.infer)
+app.command("simulate")(deployment.simulate)
 app.command("partition")(partition.partition)
 app.command("health")(deployment.health)
 app.add_typer(plan.app)

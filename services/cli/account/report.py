@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from types import SimpleNamespace as Row
+from types import SimpleNamespace
 from typing import Final
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
@@ -12,6 +12,7 @@ from cinquefoil.planner.v1.planner_pb2 import AccountEntry
 KEYS: Final = ("hour", "zone", "node", "model")
 FIGURES: Final = tuple(name for name in AccountEntry.DESCRIPTOR.fields_by_name if name not in KEYS)
 
+Row = SimpleNamespace
 Figures = Mapping[str, float]
 """By field of AccountEntry."""
 

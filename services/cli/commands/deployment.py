@@ -1,9 +1,9 @@
-"""`cinquefoil init|up|status|health|demo`: a whole deployment."""
+"""`cinquefoil init|up|status|health|infer|demo|simulate`: a whole deployment."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -108,3 +108,76 @@ async def demo(  # noqa: PLR0913, PLR0917 - a command's options are its argument
         await train(config)
     elif not await work(config, out, seconds=seconds, rate_rps=rate, seed=seed):
         raise typer.Exit(1)
+
+
+async def infer(  # noqa: PLR0913 - a command's options are its arguments
+    model: Annotated[str, typer.Argument(help="A model of the deployment file.")],
+    *,
+    config: Config = DEPLOYMENT,
+    image: Annotated[
+        int | None, typer.Option(min=0, max=718, help="Held-out handwritten digit to send.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", help="Array to send instead, one item or a batch.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt for a language model; its text is streamed.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="Maximum number of generated tokens.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Sampling temperature; 0: the likeliest text.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Random seed; equal seeds give equal text.")
+    ] = None,
+    stop: Annotated[str | None, typer.Option(help="Text that ends the generation.")] = None,
+    json: Json = False,
+) -> None:
+    """Send one request and print the answer, the variant that gave it, and what it cost.
+
+    Without --image, --input or --prompt, the first held-out digit is sent.
+    """
+    given = [value for value in (image, source, prompt) if value is not None]
+    if len(given) > 1:
+        raise typer.BadParameter("give one of --image, --input and --prompt")
+    if prompt is not None:
+        from services.cli.infer.generate import Sampling, generate
+
+        sampling = Sampling(max_tokens, temperature, seed, stop)
+        await generate(config, model, prompt, sampling, as_json=json)
+        return
+    from services.cli.infer.send import send
+
+    await send(config, model, image=image or 0, source=source, as_json=json)
+
+
+def simulate(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
+    scenario: Annotated[Path, typer.Argument(help="Scenario file.")],
+    out: Annotated[Path, typer.Option(help="Folder for JSON, plots and the HTML report.")] = Path(
+        "out/simulate"
+    ),
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(help="Policy of the scenario, or any strategy; may be repeated."),
+    ] = None,
+    detail: Annotated[
+        Literal["full", "sampled"] | None,
+        typer.Option(
+            help="Simulate every request, or sampled intervals. Default: as the scenario says."
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed. Default: the scenario's.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Simulate days of grid and load in virtual time, with the code that runs live.
+
+    The planner's strategies, triggers, placement and rollouts, the router's queue and choice of
+    instances, and the workers' batching are the suite's own; GPUs are simulated from the profiles.
+    """
+    from services.cli.simulate.run import simulate as work
+
+    work(scenario, out, strategy or (), as_json=json, detail=detail, seed=seed)

@@ -100,12 +100,12 @@ def smi(  # noqa: PLR0913, PLR0917 - a command's options are its arguments
 
     Reads NVML itself and changes nothing; the agent need not run. Run it on the node.
     """
-    from services.cli.smi.show import Listing, show
+    from services.cli.smi.show import show
 
     asked = (gpus, instances, profiles, placements)
     if sum((*asked, json)) > 1:
         raise typer.BadParameter("choose one list, or --json")
-    listing = next((kind for kind, wanted in zip(Listing, asked, strict=True) if wanted), None)
+    listing = asked.index(True) if any(asked) else None
     show(config, named_node(node, config), listing, as_json=json)
 
 

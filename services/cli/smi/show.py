@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 
 import typer
 from rich.console import Console
 
 from services.cli.smi import nvidia
 from services.cli.smi.render import summary
-from services.gpuagent.survey import SurveyedGpu, survey
+from services.gpuagent.survey import survey
 from services.kit.config.loader import load
 
-Lines = Callable[[Iterable[SurveyedGpu]], Iterator[str]]
+_LISTS = (nvidia.gpus_and_devices, nvidia.gpu_instances, nvidia.profiles, nvidia.placements)
+"""What `nvidia-smi` prints with -L, -lgi, -lgip and -lgipp."""
 
 
-class Listing(StrEnum):
-    """A list that `nvidia-smi` prints with this option."""
-
-    DEVICES = "-L"
-    INSTANCES = "-lgi"
-    PROFILES = "-lgip"
-    PLACEMENTS = "-lgipp"
-
-
-_LINES: Mapping[Listing, Lines] = MappingProxyType(
-    {
-        Listing.DEVICES: nvidia.gpus_and_devices,
-        Listing.INSTANCES: nvidia.gpu_instances,
-        Listing.PROFILES: nvidia.profiles,
-        Listing.PLACEMENTS: nvidia.placements,
-    }
-)
-
-
-def show(config: Path, node: str, listing: Listing | None, *, as_json: bool) -> None:
+def show(config: Path, node: str, listing: int | None, *, as_json: bool) -> None:
     """Print the GPUs of a node.
 
     Args:
         config: Deployment file.
         node: The node's name, one of the file's.
-        listing: Print this list of `nvidia-smi`'s; None: a summary.
+        listing: Print this one of `_LISTS`; None: a summary.
         as_json: Print everything as JSON instead.
 
     Raises:
@@ -56,6 +35,6 @@ def show(config: Path, node: str, listing: Listing | None, *, as_json: bool) -> 
     if as_json:
         typer.echo(json.dumps({"node": node, "gpus": [asdict(gpu) for gpu in gpus]}, indent=2))
     elif listing is not None:
-        typer.echo("\n".join(_LINES[listing](gpus)))
+        typer.echo("\n".join(_LISTS[listing](gpus)))
     else:
         Console().print(summary(node, gpus, simulated=settings.simulated is not None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.kit.config import Deployment
 from services.router.core.model import Limits
-from services.router.core.queue.byte_budget import ByteBudget
+from services.router.core.queue.request_queue import ByteBudget
 
 _MIB = 2**20
 _OVERTAKING_SLOS = 10.0  # far beyond the objective: a request it protects is late anyway

@@ -12,7 +12,7 @@ from services.router.core.dispatch.overload import Overload
 from services.router.core.dispatch.stages import Stages, first_only
 from services.router.core.model import Instance, Limits, ModelRoutes, RoutingTable
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.byte_budget import ByteBudget
+from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.worker_port import Result
 
 VERSION = "1"

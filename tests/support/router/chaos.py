@@ -14,7 +14,7 @@ from services.kit.request_cost import Cost
 from services.router.core.accounting.account import Account
 from services.router.core.model import Instance, Limits, ModelRoutes, Request, RoutingTable
 from services.router.core.model_registry import ModelRegistry
-from services.router.core.queue.byte_budget import ByteBudget
+from services.router.core.queue.request_queue import ByteBudget
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello, Result, WorkerListener
 from services.router.runtime.callers import Callers, call_later

@@ -8,9 +8,8 @@ from services.router.core.dispatch.overload import SHED_AT, Overload
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES
-from services.router.core.queue.request_queue import RequestQueue
+from services.router.core.queue.request_queue import ByteBudget, RequestQueue
 
 
 class Admission:

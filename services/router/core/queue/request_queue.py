@@ -12,13 +12,26 @@ unit of service. As in its virtual clock, tags of the past need not be remembere
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import count, islice
 
 from sortedcontainers import SortedList
 
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import SortKey, by_arrival
+
+
+@dataclass(slots=True)
+class ByteBudget:
+    """Bytes of request bodies that wait. Attributes: limit_bytes, used_bytes."""
+
+    limit_bytes: int = 2**63
+    used_bytes: int = 0
+
+    def fits(self, size_bytes: int) -> bool:
+        """Return whether so many more bytes may wait."""
+        return self.used_bytes + size_bytes <= self.limit_bytes
+
 
 _MAX_FLOWS = 1024
 _OTHERS = "\0others"

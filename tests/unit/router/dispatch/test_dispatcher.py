@@ -10,7 +10,7 @@ from services.kit.errors import DeadlineExceeded, NotFound, ResourceExhausted, U
 from services.router.core.dispatch.decisions import Dial, Fail, Release, Reply, Send, Withdraw
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.model import Limits
-from services.router.core.queue.byte_budget import ByteBudget
+from services.router.core.queue.request_queue import ByteBudget
 from tests.support.router.dispatching import ROUTES, dispatcher, instance, of, request
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from services.kit.config import Discipline
 from services.router.core.model import Request
 from services.router.core.pending_request import PendingRequest
-from services.router.core.queue.byte_budget import ByteBudget
 from services.router.core.queue.disciplines import DISCIPLINES, by_arrival, by_deadline
-from services.router.core.queue.request_queue import RequestQueue
+from services.router.core.queue.request_queue import ByteBudget, RequestQueue
 
 
 def request(
