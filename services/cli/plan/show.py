@@ -1,4 +1,4 @@
-"""Asks the planner for plans, explanations, differences and proposals, and shows them."""
+"""Queries plans, explanations, differences and proposals of the planner, and shows them."""
 
 from __future__ import annotations
 
