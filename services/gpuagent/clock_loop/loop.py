@@ -19,8 +19,7 @@ from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
-from services.kit.profiles.factory import load_stages
-from services.kit.profiles.stage_split import latency_shares
+from services.kit.profiles.factory import latency_shares, load_stages
 from services.kit.telemetry import logs
 
 _log = logs.get("clock_loop")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -73,36 +73,25 @@ def enter(method: str, metadata: Metadata, *, may_begin: bool) -> OtelSpan | Non
     return _bind(_recorders[-1].begin(method[1:], header, state, serving=True))
 
 
-def part(name: str) -> AbstractContextManager[None]:
+@contextmanager
+def part(name: str) -> Iterator[None]:
     """Record a block as a child span; its calls become children of that.
 
     Use it in a task of its own: the trace that it binds stays bound.
     """
-    return _Part(name, _recorders[-1]) if _recorders else _NOTHING
-
-
-_NOTHING = nullcontext()
-
-
-class _Part(AbstractContextManager[None]):
-    """A recorded block."""
-
-    def __init__(self, name: str, recorder: OtelRecorder) -> None:
-        self._name = name
-        self._recorder = recorder
-
-    def __enter__(self) -> None:
-        parent, state = traceparent.get(), tracestate.get()
-        self._span = _bind(self._recorder.begin(self._name, parent, state, serving=False))
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if error is None:
-            status = "OK"
-        elif isinstance(error, ServiceError):
-            status = error.status
-        else:
-            status = "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
-        self._span.end(status)
+    if not _recorders:
+        yield
+        return
+    span = _bind(_recorders[-1].begin(name, traceparent.get(), tracestate.get(), serving=False))
+    status = "OK"
+    try:
+        yield
+    except BaseException as error:
+        status = "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
+        status = error.status if isinstance(error, ServiceError) else status
+        raise
+    finally:
+        span.end(status)
 
 
 def begin_for(name: str, parent: str, state: str) -> OtelSpan | None:

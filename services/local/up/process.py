@@ -5,15 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from services.kit.backoff import Backoff
+from services.kit.config import Tls
 from services.kit.errors import FailedPrecondition
 from services.local.up.health import until_serving
-from services.local.up.program import Program
 
 _TAIL_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A process to keep running.
+
+    Attributes:
+        name: Its name, and its log file's.
+        argv: Command line.
+        health: "host:port" of its grpc.health.v1; empty: it counts as serving once it runs.
+        tls: How to dial it.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    health: str = ""
+    tls: Tls | None = None
 
 
 class State(StrEnum):

@@ -5,16 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from services.kit.config import Deployment, Tls
 from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded
+from services.local.endpoints import ServiceEndpoint, endpoints
 from services.local.up.orphans import COOKIE, PARENT, end_bearers
-from services.local.up.process import Process
-from services.local.up.program import Program, programs
+from services.local.up.process import Process, Program
+
+
+def programs(deployment: Deployment, config: Path) -> tuple[Program, ...]:
+    """Return a process per service, in order of start; they stop in reverse.
+
+    Names are those of `endpoints`, for example "carbon" and "gpuagent-node-0".
+    """
+    return tuple(
+        _program(service, config.resolve(), deployment.identity("operator"))
+        for service in endpoints(deployment)
+    )
+
+
+def _program(service: ServiceEndpoint, config: Path, tls: Tls | None) -> Program:
+    # -P: a folder `services` of the user's, where the suite is started, is not ours.
+    command = (sys.executable, "-P", "-m", "services.cli", service.service, "serve")
+    node = ("--node", service.node) if service.node else ()
+    argv = (*command, "--with-parent", "--config", str(config), *node)
+    return Program(service.name, argv, service.endpoint.dial, tls)
 
 
 class Suite:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from services.kit import config
 from services.kit.config import Deployment
 from services.kit.profiles.core.profile import Profile
-from services.kit.profiles.factory import load_profile, load_stages
-from services.kit.profiles.stage_split import latency_shares
+from services.kit.profiles.factory import latency_shares, load_profile, load_stages
 from services.planner.core.model import Model, PipelineStage, Variant
 
 

@@ -5,10 +5,11 @@ No method here waits: the router runs them on its event loop, the simulator in v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple, Protocol
 
+from inference import grpc_service_pb2 as pb
 from services.kit.errors import ServiceError, Unavailable
 from services.router.core.accounting.account import Account
 from services.router.core.dispatch.decisions import (
@@ -28,7 +29,6 @@ from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Ended, Outcome, outcome
 from services.router.core.pending_request import PendingRequest
 from services.router.core.worker_port import Connect, Hello, Result, WorkerPort
-from services.router.runtime.stage_metadata import StageMetadata
 
 
 class _OpenStream(NamedTuple):
@@ -251,3 +251,42 @@ class DecisionExecutor:
             account = self.accounts.get(routes.model) or self._open_account(routes)
             account.use(routes)
             self.accounts[routes.model] = account
+
+
+class StageMetadata:
+    """The newest metadata of each stage, by model, variant and stage."""
+
+    def __init__(self) -> None:
+        self._stages: dict[tuple[str, str, int], pb.ModelMetadataResponse] = {}
+
+    def add(self, instance: Instance, hello: Hello) -> Hello | None:
+        """Take a stage's hello; return the whole model's once every stage is known."""
+        model, variant = instance.model, instance.variant
+        metadata = pb.ModelMetadataResponse.FromString(hello.metadata)
+        self._stages[model, variant, instance.stage] = metadata
+        stages = [self._stages.get((model, variant, at)) for at in range(instance.stages)]
+        known = [each for each in stages if each is not None]
+        if len(known) < instance.stages:
+            return None
+        return Hello(hello.credits, _whole(known).SerializeToString())
+
+    def inputs_after(self, instance: Instance) -> Sequence[str]:
+        """Return the input names of the stage after an instance's; empty: not known."""
+        found = self._stages.get((instance.model, instance.variant, instance.stage + 1))
+        return [tensor.name for tensor in found.inputs] if found else ()
+
+
+def _whole(stages: Sequence[pb.ModelMetadataResponse]) -> pb.ModelMetadataResponse:
+    """Return a pipeline's inputs from clients and outputs to clients."""
+    found = pb.ModelMetadataResponse()
+    found.CopyFrom(stages[0])
+    given = {tensor.name for stage in stages for tensor in stage.outputs}
+    there = {tensor.name for tensor in found.inputs}
+    for stage in stages[1:]:
+        for tensor in stage.inputs:
+            if tensor.name not in given | there:
+                there.add(tensor.name)
+                found.inputs.add().CopyFrom(tensor)
+    del found.outputs[:]
+    found.outputs.extend(stages[-1].outputs)
+    return found

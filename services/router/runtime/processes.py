@@ -8,15 +8,21 @@ part of the requests by the plan's shares, so that the sum keeps to them, too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from services.kit.backoff import Backoff
 from services.kit.config import Deployment
 from services.kit.net import split_address
 from services.kit.process import service
-from services.router.runtime.child_processes import Children, parent_gone, shared_port
+from services.kit.telemetry import logs
 
 _SPARE_S: Final = 5.0
 """Time to end a process, on top of the time that requests may take."""
@@ -102,3 +108,177 @@ async def _one(
         orphaned = tasks.create_task(parent_gone(stop), name="router.parent")
         await serve(deployment, stop, serves.send)
         orphaned.cancel()
+
+
+if TYPE_CHECKING:
+    from multiprocessing.context import SpawnProcess
+
+_log = logs.get("children")
+
+_SPAWN: Final = multiprocessing.get_context("spawn")  # gRPC does not survive a fork
+_ENDED_WELL: Final = (0, -signal.SIGTERM)  # drained, or had not begun to serve
+_STEADY_S: Final = 10.0
+"""After a child lived for so long, the backoff starts again, s."""
+
+
+class Work(Protocol):
+    """What a child does. It is pickled: a function of a module, or a partial of one."""
+
+    def __call__(self, index: int, serves: Connection) -> None:
+        """Work until SIGTERM or until `parent_gone`.
+
+        Args:
+            index: Index of the child, from 0.
+            serves: To be sent any value once the child serves.
+        """
+        ...
+
+
+class ChildFailed(RuntimeError):
+    """A child ended before it served, or with an error at the end."""
+
+
+async def parent_gone(stop: asyncio.Event) -> None:
+    """In a child: set `stop` when the parent has ended, however it did."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        await _readable(parent.sentinel)
+        stop.set()
+
+
+class Children:
+    """Keeps processes running; one that ends is started again, with backoff.
+
+    Args:
+        name: Name of the service, for logs.
+        count: Number of children, >= 1.
+        work: Work of each child.
+        grace_s: Time to drain after SIGTERM before they are killed, s.
+    """
+
+    def __init__(self, name: str, count: int, work: Work, grace_s: float) -> None:
+        self._name = name
+        self._count = count
+        self._work = work
+        self._grace_s = grace_s
+        self._served: set[int] = set()
+        self._serving = asyncio.Event()
+        self._failed: list[str] = []
+
+    async def all_served(self) -> None:
+        """Wait until each has served once."""
+        await self._serving.wait()
+
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Keep the children running until `stop`, then terminate them and wait for their ends.
+
+        Raises:
+            ChildFailed: A child ended before it served; or, at the end, not by SIGTERM.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            for index in range(self._count):
+                tasks.create_task(self._keep(index, stop), name=f"{self._name}.{index}")
+        if self._failed:
+            raise ChildFailed("; ".join(self._failed))
+
+    async def _keep(self, index: int, stop: asyncio.Event) -> None:
+        backoff = Backoff(maximum_s=5.0)
+        while not stop.is_set():
+            started_s = time.monotonic()
+            status = await self._live(index, stop)
+            what = f"process {index} of {self._name} ended with status {status}"
+            if stop.is_set():
+                if status not in _ENDED_WELL:
+                    self._failed.append(what)
+                return
+            if index not in self._served:
+                raise ChildFailed(f"{what} before it served")
+            _log.warning("a process ended; it is started again", index=index, status=status)
+            if time.monotonic() - started_s > _STEADY_S:
+                backoff.reset()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), backoff.next_s())
+
+    async def _live(self, index: int, stop: asyncio.Event) -> int:
+        """Run one child until it ends or `stop`; return its exit status."""
+        reader, writer = _SPAWN.Pipe(duplex=False)
+        child = _SPAWN.Process(target=self._work, args=(index, writer), name=self._name)
+        child.start()  # blocks for some ms; no other work is on this loop
+        writer.close()
+        _log.info("a process started", index=index, pid=child.pid)
+        gone = False
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                hearing = tasks.create_task(self._hear(index, reader), name="serves")
+                ended = tasks.create_task(_readable(child.sentinel), name="ended")
+                stopped = tasks.create_task(stop.wait(), name="stop")
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                gone = ended.done()
+                for task in (hearing, ended, stopped):
+                    task.cancel()
+        finally:
+            if not gone:
+                child.terminate()
+            status = await _end(child, self._grace_s)
+            reader.close()
+        return status
+
+    async def _hear(self, index: int, reader: Connection) -> None:
+        await _readable(reader.fileno())
+        with suppress(EOFError):  # it ended before it served
+            reader.recv()
+            self._served.add(index)
+            if len(self._served) == self._count:
+                self._serving.set()
+
+
+async def _end(child: SpawnProcess, grace_s: float) -> int:
+    """Wait for a child's end; kill it where that takes too long."""
+    try:
+        async with asyncio.timeout(grace_s):
+            await _readable(child.sentinel)
+    except TimeoutError:
+        child.kill()
+    child.join()
+    status = child.exitcode or 0
+    child.close()
+    return status
+
+
+async def _readable(fd: int) -> None:
+    """Wait until there are bytes to read, or the other end is closed."""
+    loop = asyncio.get_running_loop()
+    heard = asyncio.Event()
+    loop.add_reader(fd, heard.set)
+    try:
+        await heard.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+@contextmanager
+def shared_port(address: str) -> Iterator[str]:
+    """Reserve a port for processes that listen on it together, while the block runs.
+
+    This process does not listen: the kernel gives connections only to those that do.
+
+    Args:
+        address: "host:port"; port 0 picks a free one.
+
+    Yields:
+        The address, with the port that was picked.
+
+    Raises:
+        OSError: Another program has the port.
+    """
+    host, port = split_address(address)
+    family, kind, protocol, _, bound = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # Without SO_REUSEPORT: another suite's routers must not share the port unnoticed.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(bound)
+    with socket.socket(family, kind, protocol) as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        reserved.bind(bound)
+        yield f"{address.rpartition(':')[0]}:{reserved.getsockname()[1]}"

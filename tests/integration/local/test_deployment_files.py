@@ -6,7 +6,7 @@ from pathlib import Path
 
 from services.kit.config.loader import load
 from services.local.demo import deployment_files
-from services.local.up.program import programs
+from services.local.up.suite import programs
 from tests.support.paths import ROOT
 
 

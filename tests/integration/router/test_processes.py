@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from services.kit.net import split_address
-from services.router.runtime.child_processes import shared_port
-from services.router.runtime.processes import own_part
+from services.router.runtime.processes import own_part, shared_port
 
 if TYPE_CHECKING:
     from tests.conftest import Deploy

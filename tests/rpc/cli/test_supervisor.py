@@ -16,9 +16,8 @@ from services.kit.config.loader import load
 from services.kit.errors import DeadlineExceeded, FailedPrecondition
 from services.kit.net import free_port
 from services.local.up.orphans import COOKIE, PARENT, bearers
-from services.local.up.process import State
-from services.local.up.program import Program, programs
-from services.local.up.suite import Suite
+from services.local.up.process import Program, State
+from services.local.up.suite import Suite, programs
 from tests.support.paths import ROOT
 
 SLEEP = "import time; time.sleep(60)"

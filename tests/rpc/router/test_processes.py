@@ -26,7 +26,7 @@ from services.kit.config.loader import ENV_FILE
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.router.app import run
-from services.router.runtime.child_processes import ChildFailed
+from services.router.runtime.processes import ChildFailed
 from tests.support.router import router_service
 from tests.support.router.router_service import until
 from tests.support.worker import worker_in_process

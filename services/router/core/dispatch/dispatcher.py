@@ -28,8 +28,8 @@ from services.router.core.dispatch.retry_hedge import RetryHedge
 from services.router.core.instance_state import InstanceState
 from services.router.core.model import InstanceId, Limits, ModelRoutes
 from services.router.core.pending_request import PendingRequest
+from services.router.core.queue.boost import ShortestFirst
 from services.router.core.queue.request_queue import ByteBudget
-from services.router.core.queue.ssjf import ShortestFirst
 
 
 class Dispatcher:

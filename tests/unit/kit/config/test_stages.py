@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from services.kit.config import Variant
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.profiles.factory import load_stages
-from services.kit.profiles.stage_split import latency_shares
+from services.kit.profiles.factory import latency_shares, load_stages
 from services.kit.profiles.table import Point, TableProfile
 
 WHOLE = {"kind": "analytic", "gmacs_per_item": 12.0, "memory_mib": 900.0}
