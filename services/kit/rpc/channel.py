@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
@@ -49,8 +49,9 @@ def dial(
     options = _OPTIONS if dead_after_s is None else (*_OPTIONS, *keepalive(dead_after_s))
     if tls is None:
         plain = grpc.aio.insecure_channel(address, options=options)
-        return TracedChannel(lambda: plain)
-    return TracedChannel(_Renewed(address, CertificateFiles(tls), options).current)
+        return cast(grpc.aio.Channel, TracedChannel(lambda: plain))
+    renewed = _Renewed(address, CertificateFiles(tls), options)
+    return cast(grpc.aio.Channel, TracedChannel(renewed.current))
 
 
 def keepalive(dead_after_s: float) -> tuple[tuple[str, int], ...]:

@@ -8,16 +8,18 @@ one context lookup per call and does not change the calls.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import TracebackType
+from functools import partial
 from typing import Any, Self
 
 import grpc
 
 from services.kit.telemetry.tracing import traceparent, tracestate
 
+_KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
-class TracedChannel(grpc.aio.Channel):
-    """A channel with `traceparent` and `tracestate` added to calls made under a trace."""
+
+class TracedChannel:
+    """A grpc.aio.Channel with `traceparent` and `tracestate` added to calls made under a trace."""
 
     def __init__(self, current: Callable[[], grpc.aio.Channel]) -> None:
         """Trace the calls of a channel.
@@ -28,51 +30,19 @@ class TracedChannel(grpc.aio.Channel):
         """
         self._current = current
 
-    def unary_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the method, traced."""
-        return self._traced("unary_unary", args, kwargs)
-
-    def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the method, traced."""
-        return self._traced("unary_stream", args, kwargs)
-
-    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the method, traced."""
-        return self._traced("stream_unary", args, kwargs)
-
-    def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the method, traced."""
-        return self._traced("stream_stream", args, kwargs)
-
-    async def close(self, grace: float | None = None) -> None:
-        """Close the channel; see grpc.aio.Channel."""
-        await self._current().close(grace)
-
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """Return the state of the connection; see grpc.aio.Channel."""
-        return self._current().get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """Wait for another state; see grpc.aio.Channel."""
-        await self._current().wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        """Wait until connected; see grpc.aio.Channel."""
-        await self._current().channel_ready()
+    def __getattr__(self, name: str) -> Any:
+        if name in _KINDS:
+            return partial(self._traced, name)
+        return getattr(self._current(), name)
 
     async def __aenter__(self) -> Self:
         await self._current().__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self._current().__aexit__(kind, error, traceback)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._current().close()
 
-    def _traced(self, kind: str, args: Any, kwargs: Any) -> Callable[..., Any]:
+    def _traced(self, kind: str, *args: Any, **kwargs: Any) -> Callable[..., Any]:
         channel = self._current()
         method = getattr(channel, kind)(*args, **kwargs)
 
