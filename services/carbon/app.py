@@ -22,9 +22,10 @@ from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
-from services.kit.rpc import Access, Serving, serving
+from services.kit.rpc import Access, Limits, Serving, serving
 from services.kit.telemetry import metrics
 
+_MAX_MESSAGE_BYTES = 64 * 2**10
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
 
 
@@ -47,6 +48,7 @@ async def run(
         ConfigError: A trace file or a key cannot be used.
     """
     settings = deployment.carbon
+    tls, access = deployment.identity("carbon"), Access.of(deployment)
     now = datetime.now(UTC) if clock is None else clock.now()
     start, sources = await asyncio.to_thread(build, settings, now)
     clock = clock or _clock(settings, start)
@@ -55,13 +57,16 @@ async def run(
         monitors = await asyncio.to_thread(_monitors, settings, sources, clock.now())
         state = GridState(monitors)
         servicer = CarbonServicer(state, clock)
-        with metrics.exposed(settings.metrics, [IntensityCollector(state, clock)]):
+        with metrics.exposed(
+            settings.metrics, [IntensityCollector(state, clock)], tls=tls, access=access
+        ):
             async with serving(
                 settings.listen,
                 lambda server: add_CarbonServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
-                tls=deployment.identity("carbon"),
-                access=Access.of(deployment),
+                tls=tls,
+                access=access,
+                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
                 ready=False,
             ) as server:
                 if started is not None:

@@ -175,13 +175,14 @@ async def _served(
         agent.observers.drift,
         agent.observers.clock_loop.governors,
     )
-    with metrics.exposed(place.settings.metrics, [collector]):
+    tls, access = deployment.identity("agent", place.name), Access.of(deployment)
+    with metrics.exposed(place.settings.metrics, [collector], tls=tls, access=access):
         async with serving(
             place.settings.listen,
             lambda server: add_GpuAgentServiceServicer_to_server(servicer, server),
             _SERVICES,
-            tls=deployment.identity("agent", place.name),
-            access=Access.of(deployment),
+            tls=tls,
+            access=access,
             grace_s=_GRACE_S,
         ) as server:
             if started is not None:

@@ -12,7 +12,7 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
-from services.kit.rpc import Access, dial, serving
+from services.kit.rpc import Access, Limits, dial, serving
 from services.kit.telemetry import metrics
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceAsyncStub
 
 _GRACE_S = 2.0
+_MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
 _SERVICES = (planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,)
 
 
@@ -58,20 +59,22 @@ async def run(
         Unavailable: The database cannot be reached.
     """
     models = await asyncio.to_thread(load_models, deployment)
+    tls, access = deployment.identity("planner"), Access.of(deployment)
     async with (
         open_store(deployment.planner.database) as store,
-        dial(deployment.carbon.dial, deployment.identity("planner")) as channel,
+        dial(deployment.carbon.dial, tls) as channel,
     ):
         planner = _Planner(deployment, models, store)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.reconciler.restore()
-        with metrics.exposed(deployment.planner.metrics):
+        with metrics.exposed(deployment.planner.metrics, tls=tls, access=access):
             async with serving(
                 deployment.planner.listen,
                 lambda server: add_PlannerServiceServicer_to_server(planner.servicer, server),
                 _SERVICES,
-                tls=deployment.identity("planner"),
-                access=Access.of(deployment),
+                tls=tls,
+                access=access,
+                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
                 grace_s=_GRACE_S,
             ) as server:
                 if started is not None:

@@ -14,7 +14,7 @@ from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, Predictor, PromptCache
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
-from services.kit.rpc import Access, serving
+from services.kit.rpc import Access, Limits, serving
 from services.kit.telemetry import metrics
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
@@ -51,6 +51,7 @@ async def run(
     if settings is None:
         missing = Mistake("predictor", 0, "required by this service, but missing")
         raise ConfigError(config_path(), [missing])
+    tls, access = deployment.identity("predictor"), Access.of(deployment)
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()
     cache = SemanticCache(models, _bounds(settings.cache), SIZE)
     lengths = await asyncio.to_thread(_length_models, settings, models)
@@ -64,15 +65,20 @@ async def run(
         predictor = LengthPredictor(models, parts, secret, settings.max_prompt_kib * 1024)
         servicer = PredictorServicer(predictor, persistence)
         saving = tasks.create_task(persistence.run(), name="predictor.save")
-        with metrics.exposed(settings.metrics, [PredictorCollector(cache, stats)]):
+        with metrics.exposed(
+            settings.metrics,
+            [PredictorCollector(cache, stats)],
+            tls=tls,
+            access=access,
+        ):
             async with serving(
                 settings.listen,
                 lambda server: add_PredictorServiceServicer_to_server(servicer, server),
                 (_SERVICE,),
-                tls=deployment.identity("predictor"),
-                access=Access.of(deployment),
+                tls=tls,
+                access=access,
                 grace_s=_GRACE_S,
-                max_message_bytes=_MAX_MESSAGE_BYTES,
+                limits=Limits(message_bytes=_MAX_MESSAGE_BYTES),
             ) as server:
                 if started is not None:
                     started(server.port)

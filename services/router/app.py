@@ -15,10 +15,11 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_server
 from inference import grpc_service_pb2
+from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
-from services.kit.rpc import Access, Serving, dial, serving
+from services.kit.rpc import Access, Limits, Serving, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry.metrics import exposed
 from services.router.adapters.carbon_client import CarbonClient
@@ -76,8 +77,9 @@ async def run_one(
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
     settings, identity = deployment.router, deployment.identity("router")
+    access = Access.of(deployment, _tokens(deployment))
     router = _Router(deployment)
-    with exposed(settings.metrics, registry=router.metrics()):
+    with exposed(settings.metrics, registry=router.metrics(), tls=identity, access=access):
         async with (
             dial(deployment.planner.dial, identity) as planner,
             dial(deployment.carbon.dial, identity) as carbon,
@@ -86,11 +88,11 @@ async def run_one(
                 router.register,
                 _SERVICES,
                 tls=identity,
-                access=Access.of(deployment, _tokens(deployment)),
+                access=access,
                 token_address=settings.token_listen,
                 grace_s=_GRACE_S,
                 ready=False,
-                max_message_bytes=transport_limit(settings.max_request_bytes),
+                limits=_limits(settings),
                 compression=settings.compression,
                 shared_port=settings.processes > 1,
             ) as server,
@@ -104,6 +106,16 @@ async def run_one(
 def _tokens(deployment: Deployment) -> TokenVerifier | None:
     tokens = None if deployment.access is None else deployment.access.tokens
     return None if tokens is None else TokenVerifier(tokens)
+
+
+def _limits(settings: config.Router) -> Limits:
+    """Many clients, large requests, and as many calls as there is room for in the queues."""
+    return Limits(
+        message_bytes=transport_limit(settings.max_request_bytes),
+        connections=settings.max_connections,
+        streams=settings.max_connection_requests,
+        calls=settings.max_requests,
+    )
 
 
 class _Router:

@@ -90,6 +90,11 @@ class Router(Endpoint):
             request of the model, 0..1.
         retry_burst: And so many more at once.
         slo_windows_s: Stretches of time over which the metrics judge the objective, s.
+        max_requests: Largest number of calls at a time; further ones get RESOURCE_EXHAUSTED. One
+            ModelStreamInfer call counts once.
+        max_connections: Largest number of connections; further ones are closed.
+        max_connection_requests: Largest number of calls at a time on one connection; further ones
+            wait.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
         metrics_aliases: "triton": counts under `nv_inference_*` names, too.
@@ -116,6 +121,9 @@ class Router(Endpoint):
         21600.0,
     )
     metrics_aliases: tuple[Literal["triton"], ...] = ()
+    max_requests: Annotated[int, Field(ge=1)] = 65_536
+    max_connections: Annotated[int, Field(ge=1)] = 16_384
+    max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     token_listen: Address = ""
 
 

@@ -2,12 +2,13 @@
 
 from services.kit.rpc.access import Access, Caller, caller
 from services.kit.rpc.channel import dial
-from services.kit.rpc.server import ADDRESS_TAKEN, Serving, serve_until, serving
+from services.kit.rpc.server import ADDRESS_TAKEN, Limits, Serving, serve_until, serving
 
 __all__ = [
     "ADDRESS_TAKEN",
     "Access",
     "Caller",
+    "Limits",
     "Serving",
     "caller",
     "dial",

@@ -189,6 +189,11 @@ class Access:
             reason="NOT_AUTHORISED",
         )
 
+    def sees(self, names: tuple[str, ...]) -> bool:
+        """Return whether the bearer of a certificate, by its names, may see and change nothing."""
+        roles = self._caller(names).roles
+        return roles is not None and not _SEE.isdisjoint(roles)
+
     def _caller(self, names: tuple[str, ...]) -> Caller:
         known = self._known.get(names)
         if known is None:

@@ -45,6 +45,41 @@ Register = Callable[[grpc.aio.Server], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What callers can take of a server; the defaults are for calls of kilobytes between services.
+
+    Attributes:
+        message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
+        connections: Maximum number of connections; further ones are closed at once.
+        streams: Maximum number of calls at a time on one connection; further ones wait.
+        calls: Maximum number of calls at a time; further ones get RESOURCE_EXHAUSTED.
+        handshake_s: Time that a connection has to speak HTTP/2, and TLS, s.
+        idle_s: Time after which a connection without calls is closed, s.
+        age_s: Time after which a connection takes no new calls, s: clients connect again, with the
+            certificate that they have then; calls in flight go on.
+    """
+
+    message_bytes: int = 2**20
+    connections: int = 4096
+    streams: int = 128
+    calls: int = 8192
+    handshake_s: float = 10.0
+    idle_s: float = 600.0
+    age_s: float = 3600.0
+
+    def options(self) -> tuple[tuple[str, int], ...]:
+        """Return them as gRPC core's channel arguments."""
+        return (
+            ("grpc.max_receive_message_length", self.message_bytes),
+            ("grpc.max_allowed_incoming_connections", self.connections),
+            ("grpc.max_concurrent_streams", self.streams),
+            ("grpc.server_handshake_timeout_ms", round(self.handshake_s * 1e3)),
+            ("grpc.max_connection_idle_ms", round(self.idle_s * 1e3)),
+            ("grpc.max_connection_age_ms", round(self.age_s * 1e3)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Serving:
     """A running server.
 
@@ -76,7 +111,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     token_address: str = "",
     grace_s: float = 5.0,
     ready: bool = True,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    limits: Limits = Limits(),
     compression: Literal["none", "deflate", "gzip"] = "none",
     shared_port: bool = False,
     dead_after_s: float = _DEAD_AFTER_S,
@@ -95,7 +130,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         token_address: A second "host:port", where callers show a token and need no certificate.
         grace_s: Time that calls in flight have to end, s.
         ready: Whether to report SERVING at once; otherwise call `Serving.set_ready`.
-        max_message_bytes: Maximum size of a request; larger ones get RESOURCE_EXHAUSTED.
+        limits: What callers can take of the server.
         compression: Compression of responses, if the caller accepts it.
         shared_port: Whether other processes listen on the port, too: the kernel gives each
             connection to one of them. Otherwise a second server on the port is refused.
@@ -109,7 +144,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
         _log.warning("every caller that reaches this address may do everything", address=address)
     options = (
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-        ("grpc.max_receive_message_length", max_message_bytes),
+        *limits.options(),
         ("grpc.so_reuseport", int(shared_port)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 1_000),  # `dial` pings no faster
@@ -117,6 +152,7 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     )
     server = grpc.aio.server(
         interceptors=[GuardInterceptor(access)],
+        maximum_concurrent_rpcs=limits.calls,
         options=options,
         compression=_COMPRESSIONS[compression],
     )

@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from socketserver import BaseServer
-from threading import Thread
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from services.kit.net import split_address
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
+
+_MOST_SCRAPES: Final = 16
+"""Connections at a time; further ones are closed: each takes a thread."""
+
+_SILENT_S: Final = 5.0
+"""Time after which a connection that says nothing is closed, s."""
+
+
+class Readers(Protocol):
+    """Decides who may read metrics."""
+
+    def sees(self, names: tuple[str, ...]) -> bool:
+        """Return whether the bearer of a certificate, by its names, may."""
+        ...
 
 
 @contextmanager
@@ -19,6 +40,9 @@ def exposed(
     address: str,
     collectors: Iterable[Collector] = (),
     registry: CollectorRegistry = REGISTRY,
+    *,
+    tls: Tls | None = None,
+    access: Readers | None = None,
 ) -> Iterator[int]:
     """Serve `/metrics` while the block runs.
 
@@ -26,6 +50,8 @@ def exposed(
         address: "host:port"; port 0 picks a free one. Empty: do not serve.
         collectors: Collectors of the registry while the block runs, served or not.
         registry: Registry to expose.
+        tls: Certificate of the server, read again when its file changes; None: plaintext.
+        access: Who may read, by certificate; None: every caller.
 
     Yields:
         The port, or 0 where nothing is served.
@@ -34,21 +60,117 @@ def exposed(
         for collector in collectors:
             registry.register(collector)
             stack.callback(registry.unregister, collector)
-        yield stack.enter_context(_served(address, registry)) if address else 0
+        if not address:
+            yield 0
+            return
+        app = make_wsgi_app(registry)
+        yield stack.enter_context(_served(_Server(address, app, tls, access)))
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Answers a bounded number of connections at a time, each within a time.
+
+    prometheus_client's own server takes a thread for every connection, for as long as it stays,
+    and does TLS handshakes one after another.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, address: str, app: Any, tls: Tls | None, access: Readers | None) -> None:
+        host, port = split_address(address)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Handler)
+        self.set_app(app)
+        self.access = access
+        self._free = BoundedSemaphore(_MOST_SCRAPES)
+        self._tls, self._loaded_ns = tls, 0
+        if tls is not None:
+            self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=tls.ca_file)
+            if tls.require_client_certificate:
+                self._context.verify_mode = ssl.CERT_REQUIRED
+            self._load(tls)
+
+    def _load(self, tls: Tls) -> None:
+        """Use the certificate as it is now."""
+        changed_ns = Path(str(tls.certificate_file)).stat().st_mtime_ns
+        if changed_ns != self._loaded_ns:
+            self._context.load_cert_chain(str(tls.certificate_file), tls.key_file)
+            self._loaded_ns = changed_ns
+
+    def get_request(self) -> Any:
+        """Accept a connection; its handshake is left to its thread, which has a time for it."""
+        connection, address = super().get_request()
+        if self._tls is None:
+            return connection, address
+        with suppress(OSError):  # half-renewed files: the certificate before stays
+            self._load(self._tls)
+        return self._context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        ), address
+
+    def server_bind(self) -> None:
+        """Bind, without asking for this machine's name, which may take seconds."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or close the connection where too many are open."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for the next."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Drop a connection that breaks off, or is no TLS; it is its peer's business."""
+
+
+class _Handler(WSGIRequestHandler):
+    """One connection."""
+
+    timeout = _SILENT_S
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer a caller that may read."""
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.connection.do_handshake()
+            access = self.server.access
+            if access is not None and not access.sees(_names(self.connection)):
+                return
+        super().handle()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
+        """Log nothing: scrapes come every few seconds."""
+
+
+def _names(connection: ssl.SSLSocket) -> tuple[str, ...]:
+    """Return what a verified certificate calls its bearer."""
+    shown: Any = connection.getpeercert() or {}
+    return tuple(name for _, name in shown.get("subjectAltName", ()))
 
 
 @contextmanager
-def _served(address: str, registry: CollectorRegistry) -> Iterator[int]:
-    host, port = split_address(address)
-    server, thread = start_http_server(port, addr=host, registry=registry)
+def _served(server: _Server) -> Iterator[int]:
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield server.server_port
     finally:
-        _stop(server, (host, server.server_port))
+        _stop(server)
         thread.join()
 
 
-def _stop(server: BaseServer, address: tuple[str, int]) -> None:
+def _stop(server: _Server) -> None:
     """Stop at once, for this may run on the event loop.
 
     `shutdown` alone waits until the server polls its socket, twice a second or on a connection.
@@ -56,6 +178,6 @@ def _stop(server: BaseServer, address: tuple[str, int]) -> None:
     stopping = Thread(target=server.shutdown, name="metrics.stop")
     stopping.start()
     with suppress(OSError):
-        socket.create_connection(address, timeout=1).close()
+        socket.create_connection((server.server_name, server.server_port), timeout=1).close()
     stopping.join()
     server.server_close()

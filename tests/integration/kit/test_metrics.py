@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
+import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
+from services.kit.config import Access as Settings
+from services.kit.rpc import Access
+from services.kit.telemetry import metrics
 from services.kit.telemetry.metrics import exposed
+from tests.support.certificates import issued
 
 
 def test_the_page_is_served_while_the_block_runs() -> None:
@@ -49,3 +56,46 @@ def test_a_port_in_use_is_an_error() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="in use"), exposed(address):
             pass
+
+
+def test_silent_connections_take_a_bounded_number_of_threads_and_then_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """313 of them once took 313 threads; more than the limit are closed, the rest in their time."""
+    monkeypatch.setattr(metrics._Handler, "timeout", 0.2)
+    with exposed("127.0.0.1:0", registry=CollectorRegistry()) as port:
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(64)]
+        try:
+            assert all(connection.recv(1) == b"" for connection in silent), "every one is closed"
+        finally:
+            for connection in silent:
+                connection.close()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as reply:
+            assert reply.status == 200
+
+
+@pytest.mark.parametrize(
+    ("bearer", "name", "sees"), [("viewer", "prometheus", True), ("client", "app", False)]
+)
+def test_with_certificates_only_those_who_may_see_get_the_page(
+    tmp_path: Path, bearer: str, name: str, sees: bool
+) -> None:
+    tls = issued(tmp_path, "router", f"{bearer}/{name}")
+    mine = tls.of(bearer, name)
+    context = ssl.create_default_context(cafile=mine.ca_file)
+    context.load_cert_chain(str(mine.certificate_file), mine.key_file)
+    access = Access(Settings().principals)
+    with exposed(
+        "127.0.0.1:0", registry=CollectorRegistry(), tls=tls.of("router"), access=access
+    ) as port:
+        url = f"https://127.0.0.1:{port}/metrics"
+        if sees:
+            with urllib.request.urlopen(url, timeout=5, context=context) as reply:
+                assert reply.status == 200
+        else:
+            with pytest.raises(OSError, match=r"closed|EOF|reset"):
+                urllib.request.urlopen(url, timeout=5, context=context)
+        with pytest.raises(OSError, match=r"certificate|EOF|reset|alert"):
+            urllib.request.urlopen(
+                url, timeout=5, context=ssl.create_default_context(cafile=mine.ca_file)
+            )

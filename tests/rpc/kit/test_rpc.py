@@ -18,7 +18,7 @@ from prometheus_client import REGISTRY
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from services.kit import errors
-from services.kit.rpc import dial, serving
+from services.kit.rpc import Limits, dial, serving
 from services.kit.rpc.health_list_messages import HealthListResponse
 from services.kit.telemetry import tracing
 from tests.support.scripted_service import ADDRESS, NAME, scripted
@@ -148,7 +148,7 @@ async def test_an_unknown_method_is_unimplemented() -> None:
 
 
 async def test_an_oversized_request_is_refused_with_the_limit() -> None:
-    async with scripted(nothing, max_message_bytes=1024) as (stub, _, _):
+    async with scripted(nothing, limits=Limits(message_bytes=1024)) as (stub, _, _):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.GetIntensity(pb.GetIntensityRequest(zone="x" * 2000))
         await stub.GetIntensity(pb.GetIntensityRequest(zone="x" * 1000))
@@ -313,3 +313,35 @@ async def test_grpcurl_lists_describes_and_calls_by_reflection() -> None:
     assert "NotFound" in failed
     assert "NO_ZONES" in failed
     assert json.loads(healthy) == {"status": "SERVING"}
+
+
+async def test_connections_beyond_the_limit_are_closed_and_silent_ones_end() -> None:
+    """500 silent connections were once held for as long as their peer liked."""
+    limits = Limits(connections=4, handshake_s=1)
+    async with scripted(nothing, limits=limits) as (_, _, server):
+        opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(8)]
+        try:
+            async with asyncio.timeout(20):
+                ends = await asyncio.gather(*(reader.read() for reader, _ in opened))
+        finally:
+            for _, writer in opened:
+                writer.close()
+
+    assert sum(not said for said in ends) == 4, "closed before the server said anything"
+
+
+async def test_calls_beyond_the_limit_are_refused_at_once() -> None:
+    release = asyncio.Event()
+
+    async def wait(_context: Any) -> list[str]:
+        await release.wait()
+        return []
+
+    async with scripted(wait, limits=Limits(calls=2)) as (stub, _, _):
+        calls = [stub.ListZones(pb.ListZonesRequest(), timeout=20) for _ in range(3)]
+        first = await next(asyncio.as_completed([call.code() for call in calls]))
+        release.set()
+        codes = [(await call.code()).name for call in calls]
+
+    assert first.name == "RESOURCE_EXHAUSTED"
+    assert sorted(codes) == ["OK", "OK", "RESOURCE_EXHAUSTED"]

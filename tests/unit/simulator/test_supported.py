@@ -103,7 +103,9 @@ NO_MEANING = {
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
-        router.address router.token_listen models.accuracy_unit mqtt
+        router.address router.token_listen
+        router.max_requests router.max_connections router.max_connection_requests
+        models.accuracy_unit mqtt
     """,
     "files": """
         carbon.cache_dir nodes.state_dir models.variants.file planner.database
