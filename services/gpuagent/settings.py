@@ -113,6 +113,7 @@ def home_of(deployment: Deployment, name: str, folder: Path) -> WorkerDefaults:
         orphan_timeout_s=node.orphan_timeout_s,
         log_level=deployment.log_level,
         tls=None if tls is None else TlsFiles(**dict(tls)),
+        node=name,
         principals=None if principals is None else dict(principals),
     )
 

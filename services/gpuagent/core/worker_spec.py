@@ -86,6 +86,7 @@ class WorkerSpec:
         orphan_timeout_s: It ends when no agent showed life for so long, s.
         log_level: As the deployment's.
         tls: Certificates; None: plaintext.
+        node: Name of its node.
         principals: Patterns of identities by role; None: every caller may do everything.
     """
 
@@ -110,6 +111,7 @@ class WorkerSpec:
     orphan_timeout_s: float = 60.0
     log_level: str = "info"
     tls: TlsFiles | None = None
+    node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
 
     @property

@@ -32,6 +32,7 @@ class WorkerDefaults:
         orphan_timeout_s: They end themselves when no agent looked after them for so long, s.
         log_level: As the deployment's.
         tls: Certificates they serve with; None: plaintext.
+        node: Name of the node.
         principals: Patterns of identities by role; None: every caller may do everything.
     """
 
@@ -40,6 +41,7 @@ class WorkerDefaults:
     orphan_timeout_s: float
     log_level: str = "info"
     tls: TlsFiles | None = None
+    node: str = ""
     principals: dict[str, tuple[str, ...]] | None = None
 
 
@@ -152,5 +154,6 @@ class WorkerAllocator:
             orphan_timeout_s=self._home.orphan_timeout_s,
             log_level=self._home.log_level,
             tls=self._home.tls,
+            node=self._home.node,
             principals=self._home.principals,
         )

@@ -154,7 +154,7 @@ async def _served(spec: WorkerSpec, servicer: WorkerServicer) -> AsyncIterator[N
             lambda server: pb_grpc.add_WorkerServiceServicer_to_server(servicer, server),
             [SERVICE],
             tls=cast("Tls | None", spec.tls),  # same attributes, without loading pydantic
-            access=None if spec.principals is None else Access(spec.principals),
+            access=None if spec.principals is None else Access(spec.principals, node=spec.node),
             grace_s=0.5,
             limits=Limits(message_bytes=MAX_MESSAGE_BYTES),
         ):

@@ -143,16 +143,22 @@ class Access:
     """The roles of a deployment, applied to calls."""
 
     def __init__(
-        self, principals: Mapping[str, tuple[str, ...]], verify: Verify | None = None
+        self,
+        principals: Mapping[str, tuple[str, ...]],
+        verify: Verify | None = None,
+        *,
+        node: str = "",
     ) -> None:
         """Apply patterns of identities by role.
 
         Args:
             principals: Patterns by role: exact, or a prefix that ends in "*".
             verify: Checks bearer tokens; None: no caller may show one.
+            node: Of agents, only this node's may call; "": any.
         """
         self._principals = principals
         self._verify = verify
+        self._node = node
         self._known: dict[tuple[str, ...], Caller] = {}
         self._refusals: set[tuple[str, str]] = set()
 
@@ -208,7 +214,7 @@ class Access:
             for role, patterns in self._principals.items()
             for pattern in patterns
             for name in names
-            if _matches(pattern, name)
+            if _matches(pattern, name) and (role != "agent" or self._is_ours(name))
         ]
         roles = frozenset(role for role, _ in matched)
         if names and names[0].startswith(_BEARER):  # who issues tokens lets clients in, no services
@@ -219,6 +225,9 @@ class Access:
             roles=roles,
             node=nodes[0] if nodes else "",
         )
+
+    def _is_ours(self, agent: str) -> bool:
+        return not self._node or agent.rpartition("/")[2] == self._node
 
     def _token(self, context: Any) -> tuple[str, ...]:
         if self._verify is None:

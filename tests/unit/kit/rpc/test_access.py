@@ -139,3 +139,12 @@ def test_identities_that_others_choose_do_not_grow_the_memory() -> None:
             checked.admit(APPLY, Call(f"spiffe://cinquefoil/client/{number}"))
     assert len(checked._known) <= 4096
     assert len(checked._refusals) <= 4096
+
+
+def test_a_worker_is_used_by_the_agent_of_its_own_node_only() -> None:
+    execute = "/cinquefoil.gpuagent.v1.WorkerService/Execute"
+    mine = Access(Settings().principals, node="node-0")
+    mine.admit(execute, Call("spiffe://cinquefoil/agent/node-0"))
+    mine.admit(execute, Call("spiffe://cinquefoil/router"))
+    with pytest.raises(PermissionDenied):
+        mine.admit(execute, Call("spiffe://cinquefoil/agent/node-1"))

@@ -1,0 +1,375 @@
+"""Attacks on a suite with mutual TLS, each as several callers: what was refused, who was affected.
+
+    python -m benchmarks.attacks [--json FILE]
+
+A suite of real processes serves handwritten digits; a client with a certificate of its own sends
+requests all the time, and looks at every answer. Meanwhile each attack is tried with a client's
+certificate, with that of another node's agent, of a router, with no certificate, and in plaintext.
+An attack has succeeded if the service did what it asked; clients are affected if a request of
+theirs failed, or had a wrong answer, meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import grpc
+import yaml
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from benchmarks.chaos import VARIANTS, Digits, deployment
+from benchmarks.harness import Figures, Report, options, publish
+from cinquefoil.carbon.v1 import carbon_pb2
+from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
+from cinquefoil.gpuagent.v1 import gpuagent_pb2, inventory_pb2, worker_pb2
+from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import GpuAgentServiceStub
+from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
+from cinquefoil.planner.v1 import planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from inference import grpc_service_pb2 as pb
+from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config import Deployment, Tls
+from services.kit.config.loader import load
+from services.kit.net import free_port, split_address
+from services.kit.rpc import dial
+from services.local.demo import model_family
+from services.local.pki import Authority, Identity, identities
+from services.local.up.health import until_answering
+from services.local.up.suite import Suite
+
+_TIMEOUT_S: Final = 5.0
+_PACE_S: Final = 0.05
+_SILENT: Final = 500
+_WATCHES: Final = 200
+_LARGE_BYTES: Final = 60 * 2**20
+_REFUSED: Final = frozenset(
+    {
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "RESOURCE_EXHAUSTED",
+        "INVALID_ARGUMENT",
+        "UNAVAILABLE",
+    }
+)
+"""UNAVAILABLE: the handshake failed."""
+
+
+@dataclass(slots=True)
+class Victim:
+    """An honest client. Attributes: answered, affected (requests that failed or were wrong)."""
+
+    answered: int = 0
+    affected: list[str] = field(default_factory=list)
+
+    async def run(self, infer: Any, digits: Digits) -> None:
+        """Send requests for ever."""
+        for number in count():
+            try:
+                answer = await infer(digits.request(number), timeout=_TIMEOUT_S)
+            except grpc.aio.AioRpcError as error:
+                self.affected.append(error.code().name)
+            else:
+                if digits.judge(answer) == "answered":
+                    self.answered += 1
+                else:
+                    self.affected.append("wrong")
+            await asyncio.sleep(_PACE_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The suite as an attacker finds it.
+
+    Attributes:
+        deployment: Its file.
+        worker: Address of a worker.
+        gpu: UUID of a GPU.
+    """
+
+    deployment: Deployment
+    worker: str
+    gpu: str
+
+
+Attack = Callable[[Target, "Attacker"], Awaitable[str]]
+"""Tries one; returns "" where the service did what it asked, else how it was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attacker:
+    """Who attacks. Attributes: name, tls (None: plaintext)."""
+
+    name: str
+    tls: Tls | None
+
+    async def call(self, address: str, make: Callable[[grpc.aio.Channel], Any]) -> str:
+        """Make one call; return "" where it was answered, else its status."""
+        async with dial(address, self.tls) as channel:
+            try:
+                made = make(channel)
+                if hasattr(made, "__aiter__"):
+                    async for _ in made:
+                        return ""
+                    return ""
+                await made
+            except grpc.aio.AioRpcError as error:
+                code = error.code().name
+                return code if code in _REFUSED else ""  # it was let in, and failed later
+        return ""
+
+
+# ---- attacks -----------------------------------------------------------------------------------
+
+
+def unary(service: str, stub: Any, method: str, request: Callable[[Target], Any]) -> Attack:
+    """Return the attack that calls a method once."""
+
+    async def attack(target: Target, attacker: Attacker) -> str:
+        address = _address(target, service)
+        return await attacker.call(
+            address,
+            lambda channel: getattr(stub(channel), method)(request(target), timeout=_TIMEOUT_S),
+        )
+
+    return attack
+
+
+def streamed(service: str, stub: Any, method: str, request: Callable[[Target], Any]) -> Attack:
+    """Return the attack that opens a stream with one message."""
+
+    async def attack(target: Target, attacker: Attacker) -> str:
+        async def said() -> AsyncIterator[Any]:
+            yield request(target)
+
+        return await attacker.call(
+            _address(target, service),
+            lambda channel: getattr(stub(channel), method)(said(), timeout=_TIMEOUT_S),
+        )
+
+    return attack
+
+
+async def silent_connections(target: Target, _attacker: Attacker) -> str:
+    """Hold connections that say nothing."""
+    address = split_address(target.deployment.router.listen)
+    with ExitStack() as held:
+        for _ in range(_SILENT):
+            held.enter_context(socket.create_connection(address, timeout=_TIMEOUT_S))
+        await asyncio.sleep(1)
+    return "harmless"
+
+
+async def unread_streams(target: Target, attacker: Attacker) -> str:
+    """Open streams of plans and read none."""
+    async with AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(
+            dial(target.deployment.planner.listen, attacker.tls)
+        )
+        stub = PlannerServiceStub(channel)
+        calls = [stub.Watch(planner_pb2.WatchRequest()) for _ in range(_WATCHES)]
+        await asyncio.sleep(1)
+        ended = [await call.code() for call in calls if call.done()]
+        for call in calls:
+            call.cancel()
+    return ended[0].name if len(ended) == _WATCHES else "" if not ended else "partly"
+
+
+def _joined(target: Target) -> planner_pb2.JoinRequest:
+    """Say: I am the agent of node-0, and its worker is mine."""
+    node = inventory_pb2.Node(name="node-0", zone="US-CAL")
+    segment = node.segments.add(state=inventory_pb2.SEGMENT_STATE_READY)
+    segment.spec.segment_id, segment.spec.gpu_uuid = "s-evil", target.gpu
+    segment.spec.model, segment.spec.variant = "digits", "linear"
+    segment.endpoints.append("127.0.0.1:1")
+    return planner_pb2.JoinRequest(node=node)
+
+
+def _forged_load(_target: Target) -> planner_pb2.ReportLoadRequest:
+    """Say: 13 million requests a second, and more answers than there is room for."""
+    request = planner_pb2.ReportLoadRequest(router_id="evil")
+    request.window.FromSeconds(1)
+    load_ = request.models.add(model="digits", arrivals=13_000_000, answered=2**64 - 1)
+    load_.latency_s["95"] = float("nan")
+    load_.answered_by_variant["linear"] = 2**64 - 1
+    return request
+
+
+def attacks() -> Iterator[tuple[str, Attack]]:
+    """Yield every attack by name."""
+    planner, agent = PlannerServiceStub, GpuAgentServiceStub
+    yield "join as another node's agent", streamed("planner", planner, "Join", _joined)
+    yield "report a forged load", streamed("planner", planner, "ReportLoad", _forged_load)
+    for method, request in (
+        ("SetObjective", planner_pb2.SetObjectiveRequest(carbon_weight=1.0)),
+        ("SetPolicy", planner_pb2.SetPolicyRequest(model="digits", discipline="edf")),
+        ("Pin", planner_pb2.PinRequest()),
+        ("Unpin", planner_pb2.UnpinRequest()),
+        ("Rollback", planner_pb2.RollbackRequest(version=1)),
+        ("Apply", planner_pb2.ApplyRequest(proposal_id="1")),
+        ("GetFleet", planner_pb2.GetFleetRequest()),
+        ("DryRun", planner_pb2.DryRunRequest()),
+    ):
+        yield f"planner {method}", unary("planner", planner, method, partial(_as_is, request))
+    yield "destroy every slice", unary("agent", agent, "Reconfigure", _destroy)
+    yield (
+        "reserve a GPU",
+        unary(
+            "agent",
+            agent,
+            "Reserve",
+            lambda target: gpuagent_pb2.ReserveRequest(gpu_uuid=target.gpu),
+        ),
+    )
+    yield "read a node", unary("agent", agent, "GetNode", lambda _: gpuagent_pb2.GetNodeRequest())
+    yield (
+        "use a worker directly",
+        streamed("worker", WorkerServiceStub, "Execute", lambda _: worker_pb2.ExecuteRequest()),
+    )
+    yield (
+        "read the grid",
+        unary("carbon", CarbonServiceStub, "ListZones", lambda _: carbon_pb2.ListZonesRequest()),
+    )
+    yield (
+        "describe the router",
+        streamed(
+            "router",
+            reflection_pb2_grpc.ServerReflectionStub,
+            "ServerReflectionInfo",
+            lambda _: reflection_pb2.ServerReflectionRequest(list_services=""),
+        ),
+    )
+    yield (
+        "unload a model",
+        unary(
+            "router",
+            GRPCInferenceServiceStub,
+            "RepositoryModelUnload",
+            lambda _: pb.RepositoryModelUnloadRequest(model_name="digits"),
+        ),
+    )
+    yield (
+        "send 60 MiB to the planner",
+        unary(
+            "planner",
+            planner,
+            "SetObjective",
+            lambda _: planner_pb2.SetObjectiveRequest(strategy="x" * _LARGE_BYTES),
+        ),
+    )
+    yield "500 silent connections", silent_connections
+    yield "200 unread streams of plans", unread_streams
+
+
+def _destroy(target: Target) -> gpuagent_pb2.ReconfigureRequest:
+    """Ask for a GPU without slices and segments."""
+    return gpuagent_pb2.ReconfigureRequest(
+        gpus=[gpuagent_pb2.DesiredGpu(gpu_uuid=target.gpu)], allow_gap=True
+    )
+
+
+def _as_is(request: Any, _target: Target) -> Any:
+    return request
+
+
+def _address(target: Target, service: str) -> str:
+    found = target.deployment
+    return {
+        "planner": found.planner.listen,
+        "carbon": found.carbon.listen,
+        "router": found.router.listen,
+        "agent": found.nodes["node-0"].listen,
+        "worker": target.worker,
+    }[service]
+
+
+# ---- the run -----------------------------------------------------------------------------------
+
+
+async def run(folder: Path) -> Report:
+    """Run every attack as everybody who might."""
+    model_family.train(folder / "models", lambda _: None, list(VARIANTS))
+    config = folder / "cinquefoil.yaml"
+    described = deployment(folder, f"127.0.0.1:{free_port()}")
+    names = {"certificate_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
+    files = {key: str(folder / "pki/{service}/{node}" / name) for key, name in names.items()}
+    config.write_text(yaml.safe_dump({**described, "tls": files, "access": {}}))
+    found = load(config)
+    authority = Authority.made(folder / "pki", "cinquefoil")
+    for identity in identities(found):
+        authority.issue(identity, days=1)
+    for role, name in (("client", "victim"), ("client", "attacker"), ("agent", "node-evil")):
+        authority.issue(Identity(role, name), days=1)
+    tls = found.tls
+    assert tls is not None  # written above
+    attackers = (
+        Attacker("a client", tls.of("client", "attacker")),
+        Attacker("another node's agent", tls.of("agent", "node-evil")),
+        Attacker("no certificate", Tls(ca_file=tls.of("router").ca_file)),
+        Attacker("plaintext", None),
+    )
+    async with Suite.of(config, folder / "logs"):
+        await asyncio.wait_for(until_answering(found.router.listen, found.identity("operator")), 90)
+        return await _tried(found, Digits(folder / "models"), attackers)
+
+
+async def _tried(found: Deployment, digits: Digits, attackers: tuple[Attacker, ...]) -> Report:
+    target = await _seen(found)
+    tls, rows = found.tls, []
+    assert tls is not None  # written above
+    async with dial(found.router.listen, tls.of("client", "victim")) as channel:
+        victim = Victim()
+        infer = GRPCInferenceServiceStub(channel).ModelInfer
+        honest = asyncio.create_task(victim.run(infer, digits), name="attacks.victim")
+        try:
+            for name, attack in attacks():
+                for attacker in attackers:
+                    before = len(victim.affected)
+                    how = await attack(target, attacker)
+                    rows.append(
+                        {
+                            "name": name,
+                            "as": attacker.name,
+                            "outcome": "refused" if how else "succeeded",
+                            "clients_affected": len(victim.affected) - before,
+                            "how": how,
+                        }
+                    )
+        finally:
+            honest.cancel()
+    totals = {"answered": victim.answered, "affected": len(victim.affected)}
+    return Report(
+        [Figures("attacks", rows), Figures("requests of the honest client", [totals])],
+        {"benchmark": "attacks", "attacks": rows, "honest_client": totals},
+    )
+
+
+async def _seen(found: Deployment) -> Target:
+    """Return where things are, as an operator sees it."""
+    async with dial(found.nodes["node-0"].listen, found.identity("operator")) as channel:
+        reply = await GpuAgentServiceStub(channel).GetNode(gpuagent_pb2.GetNodeRequest())
+    return Target(found, reply.node.segments[0].endpoints[0], reply.node.gpus[0].uuid)
+
+
+def main() -> None:
+    """Run it; the exit status is 1 if an attack succeeded or a client was affected."""
+    arguments = options("attacks").parse_args()
+    with TemporaryDirectory(prefix="bench-attacks-") as folder:
+        found = asyncio.run(run(Path(folder)))
+    publish("attacks", found, arguments)
+    rows = found.tables[0].rows
+    if any(row["outcome"] == "succeeded" or row["clients_affected"] for row in rows):
+        sys.exit("an attack has succeeded, or a client was affected")
+
+
+if __name__ == "__main__":
+    main()
