@@ -5,7 +5,7 @@
 A suite of real processes serves handwritten digits; a client with a certificate of its own sends
 requests all the time, and looks at every answer. Meanwhile each attack is tried with a client's
 certificate, with that of another node's agent, of a router, with no certificate, and in plaintext.
-An attack has succeeded if the service did what it asked; clients are affected if a request of
+An attack has succeeded if the service did what it requested; clients are affected if a request of
 theirs failed, or had a wrong answer, meanwhile.
 """
 
@@ -102,7 +102,7 @@ class Target:
 
 
 Attack = Callable[[Target, "Attacker"], Awaitable[str]]
-"""Tries one; returns "" where the service did what it asked, else how it was refused."""
+"""Tries one; returns "" where the service did what it message, else how it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def attacks() -> Iterator[tuple[str, Attack]]:
 
 
 def _destroy(target: Target) -> gpuagent_pb2.ReconfigureRequest:
-    """Ask for a GPU without slices and segments."""
+    """Request a GPU without slices and segments."""
     return gpuagent_pb2.ReconfigureRequest(
         gpus=[gpuagent_pb2.DesiredGpu(gpu_uuid=target.gpu)], allow_gap=True
     )

@@ -33,6 +33,7 @@ from services.router.core.accounting.account import Account
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
+from services.router.core.quotas import Quota, Quotas
 from services.router.frontend.messages import transport_limit
 from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
@@ -108,6 +109,11 @@ def _tokens(deployment: Deployment) -> TokenVerifier | None:
     return None if tokens is None else TokenVerifier(tokens)
 
 
+def _quotas(settings: config.Router) -> Quotas | None:
+    of = {name: Quota(**dict(each)) for name, each in settings.quotas.items()}
+    return Quotas(of) if of else None
+
+
 def _limits(settings: config.Router) -> Limits:
     """Many clients, large requests, and as many calls as there is room for in the queues."""
     return Limits(
@@ -148,6 +154,7 @@ class _Router:
             lengths=self._predictor,
             clock=self._clock,
             default_timeout_s=self._settings.default_timeout_s,
+            quotas=_quotas(self._settings),
         )
         self._inference = InferenceServicer(
             self._engine, self._clock, self._settings, deployment.log_level

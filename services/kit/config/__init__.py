@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from services.kit.config.access import Access, Role, Tls, Tokens
+from services.kit.config.access import Access, Principal, Role, Tls, Tokens
 from services.kit.config.carbon_sources import (
     CarbonAwareSdkSource,
     ElectricityMapsSource,
@@ -69,6 +69,20 @@ from services.kit.config.zones import Carbon, Replay, Zone
 from services.kit.net import is_loopback
 
 
+class Quota(Section):
+    """How much a client may request.
+
+    Attributes:
+        in_flight: Requests at a time. None: any number.
+        rate_rps: Requests per second in the long run. None: any number.
+        burst: Requests that may come at once.
+    """
+
+    in_flight: Annotated[int, Field(ge=1)] | None = None
+    rate_rps: Positive | None = None
+    burst: Annotated[int, Field(ge=1)] = 1
+
+
 class Router(Endpoint):
     """The router service.
 
@@ -95,6 +109,8 @@ class Router(Endpoint):
         max_connections: Largest number of connections; further ones are closed.
         max_connection_requests: Largest number of calls at a time on one connection; further ones
             wait.
+        quotas: By client: its identity, or a prefix that ends in "*" (the longest counts). Without
+            certificates the identity is "id:" and its `x-client-id`, or "ipv4:" and its host.
         token_listen: A second port, for inference clients that show a token (access.tokens)
             instead of a certificate; empty: none.
         metrics_aliases: "triton": counts under `nv_inference_*` names, too.
@@ -124,6 +140,7 @@ class Router(Endpoint):
     max_requests: Annotated[int, Field(ge=1)] = 65_536
     max_connections: Annotated[int, Field(ge=1)] = 16_384
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
+    quotas: dict[Principal, Quota] = Field(default_factory=dict)
     token_listen: Address = ""
 
 

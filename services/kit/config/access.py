@@ -93,14 +93,15 @@ class Access(Section):
             part is its node's name. Only a gateway may speak for others by `x-client-id`.
         tokens: Tokens that clients may show at `router.token_listen`.
         insecure: Every caller may do everything.
-        reflection: Whether servers describe their methods to operators (gRPC reflection).
+        reflection: Whether servers describe their methods (gRPC reflection), to viewers and
+            operators. Without TLS, on this machine only, they always do.
     """
 
     trust_domain: Annotated[str, Field(pattern=r"^[a-z0-9._-]{1,255}$")] = "cinquefoil"
     roles: dict[Role, tuple[Principal, ...]] = Field(default_factory=dict)
     tokens: Tokens | None = None
     insecure: bool = False
-    reflection: bool = True
+    reflection: bool = False
 
     @property
     def principals(self) -> Mapping[str, tuple[str, ...]]:

@@ -148,6 +148,7 @@ class Access:
         verify: Verify | None = None,
         *,
         node: str = "",
+        reflection: bool = False,
     ) -> None:
         """Apply patterns of identities by role.
 
@@ -155,18 +156,23 @@ class Access:
             principals: Patterns by role: exact, or a prefix that ends in "*".
             verify: Checks bearer tokens; None: no caller may show one.
             node: Of agents, only this node's may call; "": any.
+            reflection: Whether the server describes its methods.
         """
         self._principals = principals
         self._verify = verify
         self._node = node
+        self.reflection = reflection
         self._known: dict[tuple[str, ...], Caller] = {}
         self._refusals: set[tuple[str, str]] = set()
 
     @classmethod
     def of(cls, deployment: Deployment, verify: Verify | None = None) -> Access | None:
         """Return who may call a service of a deployment; None: everybody everything."""
-        principals = deployment.principals
-        return None if principals is None else cls(principals, verify)
+        principals, settings = deployment.principals, deployment.access
+        if principals is None:
+            return None
+        shown = settings is not None and settings.reflection
+        return cls(principals, verify, reflection=shown)
 
     def admit(self, method: str, context: Any) -> None:
         """Note who calls, and refuse who may not.

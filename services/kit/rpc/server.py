@@ -160,9 +160,10 @@ async def serving(  # noqa: PLR0913 - one value per decision of the composition 
     servicer = HealthServicer()
     add_health(servicer, server)
     names = (*services, health.SERVICE_NAME)
-    shown = (*names, reflection.SERVICE_NAME)
-    pool = pool_with_list((*shown, error_details_pb2.ErrorInfo.DESCRIPTOR.full_name))
-    reflection.enable_server_reflection(shown, server, pool)
+    if access is None or access.reflection:
+        shown = (*names, reflection.SERVICE_NAME)
+        pool = pool_with_list((*shown, error_details_pb2.ErrorInfo.DESCRIPTOR.full_name))
+        reflection.enable_server_reflection(shown, server, pool)
     host, _ = split_address(address)
     try:
         # Inside the try: a cancellation during start must stop the server, too.

@@ -109,7 +109,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         ), address
 
     def server_bind(self) -> None:
-        """Bind, without asking for this machine's name, which may take seconds."""
+        """Bind, without looking up this machine's name, which may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()

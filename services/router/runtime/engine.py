@@ -20,6 +20,7 @@ from services.router.core.model import Request, ResponseReceiver, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.outcome import Ended
 from services.router.core.pending_request import PendingRequest
+from services.router.core.quotas import Quotas
 from services.router.core.wire import Head
 from services.router.core.worker_port import Hello
 from services.router.runtime.callers import Callers
@@ -38,6 +39,7 @@ class Engine:
         lengths: Predicts lengths of answers; None: they are not predicted.
         clock: Time.
         default_timeout_s: Time limit of requests without a deadline.
+        quotas: How much each client may request; None: any amount.
 
     Attributes:
         registry: The models.
@@ -46,7 +48,7 @@ class Engine:
         closing: Set once new requests are refused, for good.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
         self,
         executor: DecisionExecutor,
         callers: Callers,
@@ -54,6 +56,7 @@ class Engine:
         lengths: LengthPort | None = None,
         clock: Clock,
         default_timeout_s: float,
+        quotas: Quotas | None = None,
     ) -> None:
         self.registry: ModelRegistry = executor.registry
         self.accounts: Mapping[str, Account] = executor.accounts
@@ -64,6 +67,7 @@ class Engine:
         self._lengths = lengths
         self._clock = clock
         self._default_timeout_s = default_timeout_s
+        self._quotas = quotas
         self._deadlines = DeadlineTimer(self._expire)
 
     async def infer(
@@ -104,6 +108,10 @@ class Engine:
             receiver,
         )
         pending = PendingRequest(request)
+        who = ""
+        if client is not None and self._quotas is not None:
+            who = client()
+            self._quotas.enter(who, now_s)
         account.stats.arrivals += 1
         tick = output_tokens = 0
         try:
@@ -131,6 +139,8 @@ class Engine:
             raise
         finally:
             self._callers.close(request.number)
+            if who and self._quotas is not None:
+                self._quotas.leave(who)
             if self._lengths is not None:
                 self._lengths.end(pending, output_tokens)
             if tick:

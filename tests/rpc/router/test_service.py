@@ -12,7 +12,14 @@ from google.rpc import error_details_pb2, status_pb2
 
 from inference import grpc_service_pb2 as pb
 from tests.support.router.router_client import ask, client, queued, status
-from tests.support.router.router_service import World, infer_request, refusal, running, until
+from tests.support.router.router_service import (
+    World,
+    computed,
+    infer_request,
+    refusal,
+    running,
+    until,
+)
 
 
 @pytest.fixture
@@ -305,3 +312,31 @@ async def test_status_adds_up(world: World) -> None:
     (instance,) = found.instances
     assert (instance.endpoint, instance.answered) == (worker.endpoint, 3)
     assert instance.connected
+
+
+# ---- quotas ------------------------------------------------------------------------------------
+
+
+async def test_a_client_beyond_its_quota_is_refused_and_others_are_not() -> None:
+    """In flight, on unary calls; what has ended makes room again."""
+    async with running(quotas={"id:batch": {"in_flight": 1}}) as world:
+        worker = await world.worker("a", lambda _: None)
+        await world.route(worker)
+
+        def infer(
+            name: str,
+        ) -> grpc.aio.UnaryUnaryCall[pb.ModelInferRequest, pb.ModelInferResponse]:
+            return client(world).ModelInfer(infer_request(), metadata=(("x-client-id", name),))
+
+        first = infer("batch")
+        await worker.arrived.wait()
+        refused = infer("batch")
+        other = infer("web")
+        assert await refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "id:batch has 1 requests in flight" in await refused.details()
+        worker.finish()
+        await first
+        worker.answer = computed
+        await infer("batch")
+        worker.finish()
+        await other

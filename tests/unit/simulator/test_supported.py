@@ -103,7 +103,7 @@ NO_MEANING = {
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
-        router.address router.token_listen
+        router.address router.token_listen router.quotas
         router.max_requests router.max_connections router.max_connection_requests
         models.accuracy_unit mqtt
     """,
@@ -138,6 +138,7 @@ def fields(section: type[BaseModel], path: str = "") -> Iterator[str]:
 LEAVES = {
     "tls",
     "access",
+    "router.quotas",
     "mqtt",
     "predictor",
     "nodes.cpu",

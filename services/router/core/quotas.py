@@ -1,0 +1,114 @@
+"""How much each client may request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from services.kit.errors import ResourceExhausted
+
+_MOST_KNOWN: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of one client.
+
+    Attributes:
+        in_flight: Requests at a time; None: any number.
+        rate_rps: Requests per second in the long run; None: any number.
+        burst: Requests that may come at once.
+    """
+
+    in_flight: int | None = None
+    rate_rps: float | None = None
+    burst: int = 1
+
+
+@dataclass(slots=True)
+class _Use:
+    """What a client uses. Attributes: quota, in_flight, tokens (of its bucket), filled_s."""
+
+    quota: Quota
+    in_flight: int
+    tokens: float
+    filled_s: float
+
+    def fill(self, now_s: float) -> None:
+        """Add the tokens of the time since the last request."""
+        elapsed_s, self.filled_s = now_s - self.filled_s, now_s
+        rate_rps = self.quota.rate_rps or 0.0
+        self.tokens = min(self.quota.burst, self.tokens + elapsed_s * rate_rps)
+
+
+class Quotas:
+    """Quotas by client: requests in flight, and a token bucket for their rate."""
+
+    def __init__(self, quotas: Mapping[str, Quota]) -> None:
+        """Apply quotas.
+
+        Args:
+            quotas: By pattern of the client's identity, exact or a prefix that ends in "*". The
+                longest pattern that matches counts; a client without one has no quota.
+        """
+        self._quotas = quotas
+        self._uses: dict[str, _Use] = {}
+
+    def enter(self, client: str, now_s: float) -> None:
+        """Count a request of a client; call `leave` when it has ended.
+
+        Raises:
+            ResourceExhausted: The client has used its quota; says when to try again.
+        """
+        use = self._uses.get(client)
+        if use is None:
+            quota = self._of(client)
+            if quota is None:
+                return
+            self._forget(now_s)
+            use = self._uses[client] = _Use(quota, 0, quota.burst, now_s)
+        quota = use.quota
+        if quota.in_flight is not None and use.in_flight >= quota.in_flight:
+            raise ResourceExhausted(
+                f"{client} has {use.in_flight} requests in flight, its quota", reason="QUOTA"
+            )
+        if quota.rate_rps is not None:
+            use.fill(now_s)
+            if use.tokens < 1:
+                raise ResourceExhausted(
+                    f"{client} has used its quota of {quota.rate_rps:g} requests per second",
+                    reason="QUOTA",
+                    retry_after_s=(1 - use.tokens) / quota.rate_rps,
+                )
+            use.tokens -= 1
+        use.in_flight += 1
+
+    def leave(self, client: str) -> None:
+        """A request that `enter` let in has ended."""
+        use = self._uses.get(client)
+        if use is not None:
+            use.in_flight -= 1
+
+    def _of(self, client: str) -> Quota | None:
+        exact = self._quotas.get(client)
+        if exact is not None:
+            return exact
+        prefixes = [
+            pattern
+            for pattern in self._quotas
+            if pattern.endswith("*") and client.startswith(pattern[:-1])
+        ]
+        return self._quotas[max(prefixes, key=len)] if prefixes else None
+
+    def _forget(self, now_s: float) -> None:
+        """Forget clients that are idle and have their whole burst again, where many are known."""
+        if len(self._uses) < _MOST_KNOWN:
+            return
+        for use in self._uses.values():
+            use.fill(now_s)
+        self._uses = {
+            client: use
+            for client, use in self._uses.items()
+            if use.in_flight or (use.quota.rate_rps is not None and use.tokens < use.quota.burst)
+        }
