@@ -179,7 +179,7 @@ async def test_a_port_in_use_is_refused() -> None:
 async def test_processes_that_cannot_serve_end_the_service() -> None:
     settings = router_service.deployment(1, 1, processes=2)
     broken = settings.model_copy(
-        update={"tls": Tls(certificate_file=Path("no"), key_file=Path("no"))}
+        update={"tls": Tls(certificate_file=Path("no"), key_file=Path("no"), ca_file=Path("no"))}
     )
     with pytest.raises(ExceptionGroup) as failed:
         await run(broken, asyncio.Event())
