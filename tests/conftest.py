@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 import yaml
 from hypothesis import HealthCheck, Phase, settings
 
@@ -49,6 +50,14 @@ settings.register_profile("cinquefoil", max_examples=20, **_COMMON)
 settings.load_profile("cinquefoil")
 # pytest --hypothesis-profile=thorough --timeout=3600 PATH: thousands of cases of each property.
 settings.register_profile("thorough", max_examples=3000, **_COMMON)
+
+# As services log: rich's tracebacks with every local variable take longer than a loop may be held.
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 Deploy = Callable[[Mapping[str, Any]], Deployment]
 

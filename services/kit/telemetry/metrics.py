@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from socketserver import ThreadingMixIn
 from threading import BoundedSemaphore, Thread
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
@@ -17,14 +17,35 @@ from prometheus_client.registry import Collector
 
 from services.kit.net import split_address
 
-if TYPE_CHECKING:
-    from services.kit.config import Tls
-
 _MOST_SCRAPES: Final = 16
 """Connections at a time; further ones are closed: each takes a thread."""
 
 _SILENT_S: Final = 5.0
 """Time after which a connection that says nothing is closed, s."""
+
+
+class Certificates(Protocol):
+    """Files of this side's identity, PEM; `services.kit.config.Tls` is one."""
+
+    @property
+    def certificate_file(self) -> Path | None:
+        """Certificate chain."""
+        ...
+
+    @property
+    def key_file(self) -> Path | None:
+        """Key of the certificate."""
+        ...
+
+    @property
+    def ca_file(self) -> Path | None:
+        """Authority of the callers' certificates."""
+        ...
+
+    @property
+    def require_client_certificate(self) -> bool:
+        """Whether callers must show one."""
+        ...
 
 
 class Readers(Protocol):
@@ -41,7 +62,7 @@ def exposed(
     collectors: Iterable[Collector] = (),
     registry: CollectorRegistry = REGISTRY,
     *,
-    tls: Tls | None = None,
+    tls: Certificates | None = None,
     access: Readers | None = None,
 ) -> Iterator[int]:
     """Serve `/metrics` while the block runs.
@@ -76,7 +97,9 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def __init__(self, address: str, app: Any, tls: Tls | None, access: Readers | None) -> None:
+    def __init__(
+        self, address: str, app: Any, tls: Certificates | None, access: Readers | None
+    ) -> None:
         host, port = split_address(address)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
@@ -90,7 +113,7 @@ class _Server(ThreadingMixIn, WSGIServer):
                 self._context.verify_mode = ssl.CERT_REQUIRED
             self._load(tls)
 
-    def _load(self, tls: Tls) -> None:
+    def _load(self, tls: Certificates) -> None:
         """Use the certificate as it is now."""
         changed_ns = Path(str(tls.certificate_file)).stat().st_mtime_ns
         if changed_ns != self._loaded_ns:
