@@ -11,8 +11,6 @@ from typing import Final
 from structlog.testing import capture_logs
 
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.fake_nvml import FakeNvml
-from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
@@ -23,6 +21,7 @@ from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator, WorkerDefaults
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext
 from services.kit.clock import RealClock
+from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
 
 POWER: Final = "nvmlDeviceGetPowerUsage"
 COUNTER: Final = "nvmlDeviceGetTotalEnergyConsumption"
@@ -34,7 +33,7 @@ async def _nothing(endpoint: str, segment_id: str) -> None:
 
 @asynccontextmanager
 async def _accounts(
-    folder: Path, library: FakeNvml, *, simulated: bool = True
+    folder: Path, library: FaultyNvml, *, simulated: bool = True
 ) -> AsyncIterator[NodeAccounts]:
     """The accounts of the library's first GPU, on which no segment runs."""
     uuid, clock = library.gpu_uuids[0], RealClock()
@@ -54,7 +53,7 @@ async def _accounts(
 
 
 async def test_a_meter_that_cannot_be_read_is_logged_once_for_each_cause_and_again_when_it_is_back(
-    tmp_path: Path, library: FakeNvml
+    tmp_path: Path, library: FaultyNvml
 ) -> None:
     async with _accounts(tmp_path, library) as accounts:
         with capture_logs() as logs:
@@ -70,7 +69,7 @@ async def test_a_meter_that_cannot_be_read_is_logged_once_for_each_cause_and_aga
 
 
 async def test_a_gpu_that_reports_nothing_is_modelled_and_that_is_logged_once(
-    tmp_path: Path, library: FakeNvml
+    tmp_path: Path, library: FaultyNvml
 ) -> None:
     library.inject(InjectedFault(Code.NOT_SUPPORTED, frozenset({POWER, COUNTER}), times=None))
     async with _accounts(tmp_path, library, simulated=False) as accounts:

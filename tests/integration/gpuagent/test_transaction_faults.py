@@ -25,10 +25,11 @@ from services.gpuagent.core.model import (
     Transaction,
 )
 from services.gpuagent.core.reconcile import DesiredGpu, reconcile
-from services.gpuagent.devices.fake_nvml import Code, InjectedFault
+from services.gpuagent.devices.fake_nvml import Code
 from services.kit.mig import WHOLE, Placement
 from services.kit.segment import SegmentSpec
 from tests.support.examples import examples
+from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import CHANGING, TYPES, Agent, State, World, live, machine
 from tests.support.layouts import layouts
 

@@ -20,10 +20,11 @@ from services.gpuagent.core.model import (
     Transaction,
 )
 from services.gpuagent.core.transaction_rules import UNDO_GRACE_S, PriorState, undo
-from services.gpuagent.devices.fake_nvml import Code, InjectedFault
+from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml import reading
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
+from tests.support.gpuagent.nvml_faults import InjectedFault
 from tests.support.gpuagent.transactions import Agent, World, live, machine
 
 LEFT, RIGHT = Placement("2g.12gb", 0), Placement("2g.12gb", 2)

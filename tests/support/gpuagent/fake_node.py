@@ -10,10 +10,11 @@ from typing import Any
 import pynvml
 import pytest
 
-from services.gpuagent.devices.fake_nvml import FakeNvml, install
+from services.gpuagent.devices.fake_nvml import install
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
+from tests.support.gpuagent.nvml_faults import FaultyNvml
 
-Start = Callable[..., FakeNvml]
+Start = Callable[..., FaultyNvml]
 Open = Callable[..., NvmlGpus]
 
 
@@ -64,8 +65,8 @@ def start() -> Iterator[Start]:
     """Start the library over fresh GPUs; each start is like a new process."""
     restores = []
 
-    def started(*types: str, **options: Any) -> FakeNvml:
-        library = FakeNvml("node", types or ("a100-40gb",), **options)
+    def started(*types: str, **options: Any) -> FaultyNvml:
+        library = FaultyNvml("node", types or ("a100-40gb",), **options)
         restores.append(install(library))
         pynvml.nvmlInit()
         return library
@@ -83,12 +84,12 @@ def gpus() -> Iterator[Open]:
 
 
 @pytest.fixture
-def library(start: Start, work: Work) -> FakeNvml:
+def library(start: Start, work: Work) -> FaultyNvml:
     return start("a100-40gb", "t4", "p4", activity=lambda _: work)
 
 
 @pytest.fixture
-def cut(library: FakeNvml, gpus: Open) -> tuple[NvmlGpus, str]:
+def cut(library: FaultyNvml, gpus: Open) -> tuple[NvmlGpus, str]:
     """An A100 in MIG mode."""
     port, uuid = gpus(), library.gpu_uuids[0]
     port.set_mig_mode(uuid, enabled=True)

@@ -22,7 +22,7 @@ from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.fake_nvml import FakeNvml, install
+from services.gpuagent.devices.fake_nvml import install
 from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.reconfigure.actions import Actions
@@ -38,6 +38,7 @@ from services.kit.clock import RealClock
 from services.kit.mig import Placement
 from services.kit.profiles.core.analytic import AnalyticProfile
 from services.kit.segment import SegmentSpec
+from tests.support.gpuagent.nvml_faults import FaultyNvml
 
 TYPES = ("a30", "a100-40gb")
 CHANGING = frozenset(
@@ -175,7 +176,7 @@ class Load:
 class Tapped:
     """The simulated library, with the agent's death before each call that changes something."""
 
-    def __init__(self, library: FakeNvml, death: Death) -> None:
+    def __init__(self, library: FaultyNvml, death: Death) -> None:
         self._library = library
         self._death = death
 
@@ -208,7 +209,7 @@ class World:
     folder: Path
     death: Death
     table: ProcessTable
-    library: FakeNvml
+    library: FaultyNvml
     gpu_counters: dict[str, SharedCounters]
     names: Iterator[int] = field(default_factory=itertools.count)
 
@@ -228,7 +229,7 @@ def machine(folder: Path, types: tuple[str, ...] = TYPES, **options: Any) -> Ite
     """
     death, uuids = Death(), itertools.count(1)
     table = ProcessTable(death)
-    library = FakeNvml(
+    library = FaultyNvml(
         "node",
         types,
         activity=lambda _: Load(table),

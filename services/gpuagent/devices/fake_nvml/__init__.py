@@ -1,6 +1,5 @@
 """Simulated GPUs below NVML's C functions, with pynvml unmodified above them."""
 
-from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, UNPRIVILEGED, Right
@@ -12,7 +11,6 @@ __all__ = [
     "ActivityMeter",
     "Code",
     "FakeNvml",
-    "InjectedFault",
     "NoActivity",
     "Right",
     "gpu_uuid",

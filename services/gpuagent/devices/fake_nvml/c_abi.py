@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
-from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
 from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED, FakeNode, Handle, Right
 from services.kit.telemetry import logs
 
@@ -54,9 +53,7 @@ def _value(_: FakeNode, value: Any) -> Any:
 
 NODE = Input((), lambda node: node)
 UINT = Input((ctypes.c_uint,), _value)
-INT = Input((ctypes.c_int,), _value)
 STRING = Input((ctypes.c_char_p,), _value)
-ADDRESS = Input((_POINTER,), _value)  # of an array, or None for NULL
 DEVICE = Input((_POINTER,), FakeNode.device)
 GPU = Input((_POINTER,), FakeNode.gpu)
 MIG_DEVICE = Input((_POINTER,), FakeNode.mig_device)
@@ -213,14 +210,10 @@ class Export:
                 raise Fault(Code.INVALID_ARGUMENT)
             else:
                 outputs.append((parameter.write, own))
-        fault = node.injector.due(self.symbol, _gpu_uuid(inputs))
-        if fault is None or fault.after:
-            result = self.body(*inputs)
-            values = result if len(outputs) > 1 else (result,)
-            for (write, own), value in zip(outputs, values, strict=bool(outputs)):
-                write(node, *own, value)
-        if fault is not None:
-            raise Fault(fault.code)
+        result = self.body(*inputs)
+        values = result if len(outputs) > 1 else (result,)
+        for (write, own), value in zip(outputs, values, strict=bool(outputs)):
+            write(node, *own, value)
 
 
 class Exports:
@@ -243,14 +236,3 @@ class Exports:
             return body
 
         return add
-
-
-def _gpu_uuid(inputs: Sequence[Any]) -> str:
-    """Return the UUID of the GPU that a call is about, or "" where it is about none."""
-    for value in inputs:
-        subject = value[0] if isinstance(value, tuple) else value
-        if isinstance(subject, MigDevice):
-            subject = subject.gpu
-        if isinstance(subject, FakeGpu):
-            return subject.uuid
-    return ""

@@ -7,7 +7,6 @@ from typing import Any
 import pynvml
 
 from services.gpuagent.devices.fake_nvml.c_abi import (
-    ADDRESS,
     CLOCKS_OUT,
     COMPUTE_INSTANCE,
     DEVICE,
@@ -15,7 +14,6 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
     GPU_INSTANCE,
     HANDLE_OUT,
     HANDLES_OUT,
-    INT,
     MIG_DEVICE,
     NODE,
     STRING,
@@ -45,7 +43,6 @@ from services.kit.units import BYTES_PER_MIB
 DRIVER_VERSION = "580.95.05"
 CUDA_VERSION = 13_000
 """As the driver reports it: 1000 x major + 10 x minor."""
-NVML_VERSION = f"{CUDA_VERSION // 1000}.{DRIVER_VERSION}"
 
 exports = Exports()
 _export = exports.function
@@ -56,12 +53,10 @@ _PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t
 
 # ---- library and system ------------------------------------------------------------------------
 
-_export("nvmlInit_v2", NODE, before_init=True)(FakeNode.init)
 _export("nvmlInitWithFlags", NODE, UINT, before_init=True)(lambda node, _flags: node.init())
 _export("nvmlShutdown", NODE)(FakeNode.shutdown)
 _export("nvmlSystemGetDriverVersion", TEXT_OUT)(lambda: DRIVER_VERSION)
 _export("nvmlSystemGetCudaDriverVersion_v2", UINT_OUT)(lambda: CUDA_VERSION)
-_export("nvmlSystemGetNVMLVersion", TEXT_OUT)(lambda: NVML_VERSION)
 
 
 # ---- which device ------------------------------------------------------------------------------
@@ -117,54 +112,6 @@ def _memory_info(device: _Device) -> dict[str, int]:
     return {"total": total, "free": total, "used": 0}
 
 
-@_export(
-    "nvmlDeviceGetMemoryInfo_v2", DEVICE, struct(pynvml.c_nvmlMemory_v2_t, pynvml.nvmlMemory_v2)
-)
-def _memory_info_v2(device: _Device) -> dict[str, int]:
-    return {**_memory_info(device), "reserved": 0}
-
-
-@_export("nvmlDeviceGetUtilizationRates", GPU, ADDRESS)
-def _utilization(_gpu: FakeGpu, _rates: int) -> None:
-    # Not known of the model, and "not supported on MIG-enabled GPUs" (nvml.h).
-    raise Fault(Code.NOT_SUPPORTED)
-
-
-# ---- who may use it ----------------------------------------------------------------------------
-
-_COMPUTE_MODES = (
-    pynvml.NVML_COMPUTEMODE_DEFAULT,
-    pynvml.NVML_COMPUTEMODE_PROHIBITED,
-    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS,
-)
-
-
-def _user_of(device: _Device) -> tuple[FakeGpu, str]:
-    """Return the GPU and the UUID whose compute mode is meant.
-
-    nvml.h: "If MIG is enabled on a GPU, device must be MIG device handle."
-    """
-    if isinstance(device, MigDevice):
-        return device.gpu, device.compute.uuid
-    if device.state.mig_enabled:
-        raise Fault(Code.NOT_SUPPORTED)
-    return device, device.uuid
-
-
-@_export("nvmlDeviceGetComputeMode", DEVICE, UINT_OUT)
-def _compute_mode(device: _Device) -> int:
-    gpu, uuid = _user_of(device)
-    return gpu.compute_mode(uuid)
-
-
-@_export("nvmlDeviceSetComputeMode", DEVICE, UINT, needs=Right.ADMIN)
-def _set_compute_mode(device: _Device, mode: int) -> None:
-    gpu, uuid = _user_of(device)
-    if mode not in _COMPUTE_MODES:
-        raise Fault(Code.INVALID_ARGUMENT)
-    gpu.set_compute_mode(uuid, mode)
-
-
 # ---- power and energy --------------------------------------------------------------------------
 
 
@@ -172,17 +119,10 @@ def _mw(power_w: float) -> int:
     return round(power_w * 1000)
 
 
-def _average_power_w(gpu: FakeGpu) -> float:
-    if not gpu.table.averages_power:
-        raise Fault(Code.NOT_SUPPORTED)
-    return gpu.sensors.average_power_w(gpu.state)
-
-
 @_export("nvmlDeviceGetPowerUsage", GPU, UINT_OUT)
 def _power_usage(gpu: FakeGpu) -> int:
-    gpu.govern()
     averaged = gpu.table.averages_power
-    return _mw(_average_power_w(gpu) if averaged else gpu.sensors.power_w())
+    return _mw(gpu.sensors.average_power_w(gpu.state) if averaged else gpu.sensors.power_w())
 
 
 @_export("nvmlDeviceGetTotalEnergyConsumption", GPU, ULONGLONG_OUT)
@@ -192,44 +132,8 @@ def _total_energy_mj(gpu: FakeGpu) -> int:
     return int(gpu.sensors.counter_j(gpu.state) * 1000)
 
 
-for _symbol in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"):
-    _export(_symbol, GPU, UINT_OUT)(lambda gpu: _mw(gpu.state.power_limit_w))
-_export("nvmlDeviceGetPowerManagementDefaultLimit", GPU, UINT_OUT)(
-    lambda gpu: _mw(gpu.table.max_power_w)
-)
-_export("nvmlDeviceGetPowerManagementLimitConstraints", GPU, UINT_OUT, UINT_OUT)(
-    lambda gpu: (_mw(gpu.table.min_power_limit_w), _mw(gpu.table.max_power_w))
-)
-_export("nvmlDeviceSetPowerManagementLimit", GPU, UINT, needs=Right.ADMIN)(
-    lambda gpu, limit_mw: gpu.set_power_limit_w(limit_mw / 1000)
-)
-
-
-@_export("nvmlDeviceGetFieldValues", GPU, INT, ADDRESS)
-def _field_values(gpu: FakeGpu, number: int, values: int | None) -> None:
-    if not values or number < 1:
-        raise Fault(Code.INVALID_ARGUMENT)
-    for value in (pynvml.c_nvmlFieldValue_t * number).from_address(values):
-        value.nvmlReturn = Code.SUCCESS
-        try:
-            _fill_field(gpu, value)
-        except Fault as fault:  # each field answers for itself
-            value.nvmlReturn = fault.code
-
-
-def _fill_field(gpu: FakeGpu, value: Any) -> None:
-    if value.fieldId in (pynvml.NVML_FI_DEV_POWER_AVERAGE, pynvml.NVML_FI_DEV_POWER_INSTANT):
-        if value.scopeId != pynvml.NVML_POWER_SCOPE_GPU:
-            raise Fault(Code.NOT_SUPPORTED)
-        averaged = value.fieldId == pynvml.NVML_FI_DEV_POWER_AVERAGE
-        power_w = _average_power_w(gpu) if averaged else gpu.sensors.power_w()
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
-        value.value.uiVal = _mw(power_w)
-    elif value.fieldId == pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
-        value.value.ullVal = _total_energy_mj(gpu)
-        value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
-    else:
-        raise Fault(Code.NOT_SUPPORTED)
+for _symbol in ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementDefaultLimit"):
+    _export(_symbol, GPU, UINT_OUT)(lambda gpu: _mw(gpu.table.max_power_w))
 
 
 # ---- clocks ------------------------------------------------------------------------------------
@@ -246,7 +150,6 @@ def _clock_mhz(gpu: FakeGpu, domain: int, sm_clock_mhz: int) -> int:
 
 @_export("nvmlDeviceGetClockInfo", GPU, UINT, UINT_OUT)
 def _clock_info(gpu: FakeGpu, domain: int) -> int:
-    gpu.govern()
     return _clock_mhz(gpu, domain, gpu.clock_mhz)
 
 
@@ -265,16 +168,6 @@ def _graphics_clocks(gpu: FakeGpu, memory_mhz: int) -> tuple[int, ...]:
     if memory_mhz != gpu.table.memory_clock_mhz:
         raise Fault(Code.NOT_FOUND)
     return gpu.table.clocks_mhz
-
-
-@_export("nvmlDeviceGetCurrentClocksEventReasons", GPU, ULONGLONG_OUT)
-@_export("nvmlDeviceGetCurrentClocksThrottleReasons", GPU, ULONGLONG_OUT)
-def _clock_reasons(gpu: FakeGpu) -> int:
-    gpu.govern()
-    idle = gpu.sensors.power_w() <= gpu.table.idle_power_w
-    reasons = pynvml.nvmlClocksEventReasonGpuIdle if idle else 0
-    capped = pynvml.nvmlClocksEventReasonSwPowerCap if gpu.state.throttled_mhz else 0
-    return int(reasons | capped)
 
 
 # ---- MIG mode ----------------------------------------------------------------------------------
@@ -313,7 +206,10 @@ def _kind_by_id(gpu: FakeGpu, profile_id: int) -> SliceKind:
 
 
 @_export(
-    "nvmlDeviceGetGpuInstanceProfileInfo", GPU, UINT, struct(pynvml.c_nvmlGpuInstanceProfileInfo_t)
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    GPU,
+    UINT,
+    struct(pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, pynvml.nvmlGpuInstanceProfileInfo_v2),
 )
 def _profile_info(gpu: FakeGpu, profile: int) -> dict[str, Any]:
     """Return the fields of a slice kind. Engines other than SMs are not modelled: 0 of each."""
@@ -325,18 +221,8 @@ def _profile_info(gpu: FakeGpu, profile: int) -> dict[str, Any]:
         "instanceCount": kind.max_count,
         "multiprocessorCount": kind.sm_count,
         "memorySizeMB": kind.memory_bytes // BYTES_PER_MIB,
+        "name": f"MIG {kind.name}".encode(),
     }
-
-
-@_export(
-    "nvmlDeviceGetGpuInstanceProfileInfoV",
-    GPU,
-    UINT,
-    struct(pynvml.c_nvmlGpuInstanceProfileInfo_v2_t, pynvml.nvmlGpuInstanceProfileInfo_v2),
-)
-def _profile_info_v2(gpu: FakeGpu, profile: int) -> dict[str, Any]:
-    name = f"MIG {_kind_by_enum(gpu, profile).name}".encode()
-    return {**_profile_info(gpu, profile), "name": name}
 
 
 @_export(
@@ -391,15 +277,6 @@ def _gpu_instances(gpu: FakeGpu, profile_id: int) -> list[Handle]:
     return [Handle("gpu instance", instance.serial) for instance in found]
 
 
-@_export("nvmlDeviceGetGpuInstanceById", GPU, UINT, HANDLE_OUT, needs=MIG_READ)
-def _gpu_instance_by_id(gpu: FakeGpu, number: int) -> Handle:
-    gpu.need_mig()
-    for instance in gpu.state.instances:
-        if instance.id == number:
-            return Handle("gpu instance", instance.serial)
-    raise Fault(Code.NOT_FOUND)
-
-
 @_export("nvmlGpuInstanceGetInfo", GPU_INSTANCE, struct(pynvml.c_nvmlGpuInstanceInfo_t))
 def _gpu_instance_info(found: _Instance) -> dict[str, Any]:
     gpu, instance = found
@@ -421,11 +298,11 @@ _export("nvmlGpuInstanceDestroy", GPU_INSTANCE, needs=MIG_CHANGE)(
 
 
 @_export(
-    "nvmlGpuInstanceGetComputeInstanceProfileInfo",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
     GPU_INSTANCE,
     UINT,
     UINT,
-    struct(pynvml.c_nvmlComputeInstanceProfileInfo_t),
+    struct(pynvml.c_nvmlComputeInstanceProfileInfo_v2_t, pynvml.nvmlComputeInstanceProfileInfo_v2),
 )
 def _compute_profile_info(found: _Instance, profile: int, engines: int) -> dict[str, Any]:
     if (
@@ -442,34 +319,8 @@ def _compute_profile_info(found: _Instance, profile: int, engines: int) -> dict[
         "sliceCount": compute.slices,
         "instanceCount": compute.max_count,
         "multiprocessorCount": compute.sm_count,
+        "name": f"MIG {compute.name}".encode(),
     }
-
-
-@_export(
-    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
-    GPU_INSTANCE,
-    UINT,
-    UINT,
-    struct(pynvml.c_nvmlComputeInstanceProfileInfo_v2_t, pynvml.nvmlComputeInstanceProfileInfo_v2),
-)
-def _compute_profile_info_v2(found: _Instance, profile: int, engines: int) -> dict[str, Any]:
-    fields, (gpu, instance) = _compute_profile_info(found, profile, engines), found
-    name = mig_rules.compute_profile(gpu.kind(instance), profile).name
-    return {**fields, "name": f"MIG {name}".encode()}
-
-
-@_export(
-    "nvmlGpuInstanceGetComputeInstanceRemainingCapacity",
-    GPU_INSTANCE,
-    UINT,
-    UINT_OUT,
-    needs=MIG_READ,
-)
-def _compute_capacity(found: _Instance, profile_id: int) -> int:
-    gpu, instance = found
-    kind = gpu.kind(instance)
-    profile = mig_rules.compute_profile(kind, profile_id)
-    return mig_rules.compute_capacity(kind, instance, profile)
 
 
 @_export("nvmlGpuInstanceCreateComputeInstance", GPU_INSTANCE, UINT, HANDLE_OUT, needs=MIG_CHANGE)
@@ -486,20 +337,6 @@ def _compute_instances(found: _Instance, profile_id: int) -> list[Handle]:
     return [Handle("compute instance", uuid) for uuid in uuids]
 
 
-@_export(
-    "nvmlComputeInstanceGetInfo_v2", COMPUTE_INSTANCE, struct(pynvml.c_nvmlComputeInstanceInfo_t)
-)
-def _compute_instance_info(device: MigDevice) -> dict[str, Any]:
-    where = pynvml.c_nvmlComputeInstancePlacement_t(device.compute.start, device.compute.size)
-    return {
-        "device": Handle("device", device.gpu.uuid),
-        "gpuInstance": Handle("gpu instance", device.instance.serial),
-        "id": device.compute.id,
-        "profileId": device.compute.profile_id,
-        "placement": where,
-    }
-
-
 _export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, needs=MIG_CHANGE)(
     lambda device: device.gpu.destroy_compute(device)
 )
@@ -507,14 +344,7 @@ _export("nvmlComputeInstanceDestroy", COMPUTE_INSTANCE, needs=MIG_CHANGE)(
 
 # ---- MIG devices -------------------------------------------------------------------------------
 
-_export("nvmlDeviceIsMigDeviceHandle", DEVICE, UINT_OUT)(
-    lambda device: isinstance(device, MigDevice)
-)
-_export("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", MIG_DEVICE, HANDLE_OUT)(
-    lambda device: Handle("device", device.gpu.uuid)
-)
 _export("nvmlDeviceGetGpuInstanceId", MIG_DEVICE, UINT_OUT)(lambda device: device.instance.id)
-_export("nvmlDeviceGetComputeInstanceId", MIG_DEVICE, UINT_OUT)(lambda device: device.compute.id)
 
 
 @_export("nvmlDeviceGetMaxMigDeviceCount", GPU, UINT_OUT)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from services.gpuagent.core.gpu_types import GpuTable
-from services.gpuagent.devices.fake_nvml.core import mig_rules, power_capping
+from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import (
     ComputeInstance,
     GpuInstance,
@@ -71,7 +71,6 @@ class FakeGpu:
         self.table = table
         self.sensors = Sensors(table, environment.activity, environment.clock)
         self._environment = environment
-        self._load = power_capping.LoadWindow()
         self._owned = False  # until it is switched on; only its owner writes its state
 
     def power_on(self) -> None:
@@ -92,14 +91,14 @@ class FakeGpu:
             state = self._factory_state()  # not booted yet
         incident = self._incident
         if incident.resets > state.resets:
-            state = state.after_reset(incident.resets, self.table.max_power_w)
+            state = state.after_reset(incident.resets)
             if self._owned:
                 self._save(state)
                 self._tell_clock()
         return state
 
     def _factory_state(self) -> GpuState:
-        return GpuState(self.table.name, self._environment.clock(), self.table.max_power_w)
+        return GpuState(self.table.name, self._environment.clock())
 
     def _save(self, state: GpuState) -> None:
         self._environment.store.save(self.sensors.tally(state))
@@ -130,52 +129,13 @@ class FakeGpu:
             raise FailedPrecondition(f"{self.uuid} is in use; end its processes before a reset")
         self._environment.incidents.save(Incident(0, self._incident.resets + 1))
 
-    # ---- power
-
-    def set_power_limit_w(self, limit_w: float) -> None:
-        """Set a power limit within the board's range."""
-        if not self.table.min_power_limit_w <= limit_w <= self.table.max_power_w:
-            raise Fault(Code.INVALID_ARGUMENT)
-        self._save(replace(self.state, power_limit_w=limit_w))
-        self.govern()
-
-    def govern(self) -> None:
-        """Let the power limit lower or raise the clock, where it is below the board's own.
-
-        At the board's own limit nothing is done: profiles are of boards as they come, within it.
-        """
-        state = self.state
-        if not self._owned:
-            return
-        if state.power_limit_w >= self.table.max_power_w:
-            self._throttle(state, None)
-            return
-        now_s, active_j = self._environment.clock(), self._environment.activity.energy_j()
-        active_w = self._load.mean_power_w(now_s, active_j)
-        if active_w is not None:
-            self._throttle(state, self._allowed_mhz(state, active_w))
-
-    def _allowed_mhz(self, state: GpuState, active_w: float) -> int | None:
-        budget_w = state.power_limit_w - self.table.idle_power_w
-        clocks_mhz = self.table.clocks_mhz
-        allowed_mhz = power_capping.allowed_mhz(clocks_mhz, self.clock_mhz, active_w, budget_w)
-        return allowed_mhz if allowed_mhz < self._top_mhz(state) else None
-
-    def _throttle(self, state: GpuState, clock_mhz: int | None) -> None:
-        if clock_mhz != state.throttled_mhz:
-            self._save(replace(state, throttled_mhz=clock_mhz))
-            self._tell_clock()
-
     # ---- clocks
 
     @property
     def clock_mhz(self) -> int:
         """SM clock now: the highest that is allowed. Idle GPUs keep it, unlike real ones."""
-        state = self.state
-        return min(self._top_mhz(state), state.throttled_mhz or self.table.max_clock_mhz)
-
-    def _top_mhz(self, state: GpuState) -> int:
-        return state.locked_mhz[1] if state.locked_mhz else self.table.max_clock_mhz
+        locked_mhz = self.state.locked_mhz
+        return locked_mhz[1] if locked_mhz else self.table.max_clock_mhz
 
     def lock_clocks(self, min_mhz: int, max_mhz: int) -> None:
         """Lock the SM clock to a range, each end moved to the nearest supported clock."""
@@ -205,18 +165,6 @@ class FakeGpu:
 
     def _nearest_mhz(self, clock_mhz: int) -> int:
         return min(self.table.clocks_mhz, key=lambda supported: abs(supported - clock_mhz))
-
-    # ---- who may use it
-
-    def compute_mode(self, uuid: str) -> int:
-        """Return the compute mode of the GPU or one of its MIG devices."""
-        return dict(self.state.compute_modes).get(uuid, 0)
-
-    def set_compute_mode(self, uuid: str, mode: int) -> None:
-        """Set the compute mode of the GPU or one of its MIG devices; it takes effect at once."""
-        others = (entry for entry in self.state.compute_modes if entry[0] != uuid)
-        chosen = ((uuid, mode),) if mode else ()
-        self._save(replace(self.state, compute_modes=(*others, *chosen)))
 
     # ---- MIG
 
@@ -275,8 +223,7 @@ class FakeGpu:
         uuid = device.compute.uuid
         busy = self._environment.activity.busy(uuid)
         state = mig_rules.destroy_compute(self.state, device.instance, device.compute, busy=busy)
-        modes = tuple(entry for entry in state.compute_modes if entry[0] != uuid)
-        self._save(replace(state, compute_modes=modes))
+        self._save(state)
 
     def mig_devices(self) -> tuple[MigDevice, ...]:
         """Return the MIG devices, in NVML's order of index."""

@@ -8,7 +8,6 @@ from enum import Flag, auto
 from itertools import count
 from typing import Literal, NamedTuple
 
-from services.gpuagent.devices.fake_nvml.core.fault_injection import FaultInjector
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu, MigDevice
@@ -62,14 +61,12 @@ class FakeNode:
     Attributes:
         gpus: By index.
         rights: What the caller's process may do.
-        injector: Faults to inject.
         lock: Held through each call of the library.
     """
 
     def __init__(self, gpus: Sequence[FakeGpu], *, rights: Right = ROOT) -> None:
         self.gpus = tuple(gpus)
         self.rights = rights
-        self.injector = FaultInjector()
         self.lock = threading.RLock()
         self._users = 0
         self._numbers = count(_FIRST_HANDLE, _HANDLE_STEP)

@@ -12,7 +12,6 @@ from uuid import UUID, uuid4, uuid5
 import pynvml
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.devices.fake_nvml.core.fault_injection import InjectedFault
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import describe
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
@@ -100,21 +99,6 @@ class FakeNvml:
         return tuple(gpu.uuid for gpu in self._node.gpus)
 
     # ---- incidents
-
-    def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
-        """Order a fault; see `InjectedFault` for which calls it hits.
-
-        Args:
-            fault: The fault.
-            seed: Reseed the draws of faults with a rate.
-        """
-        with self._node.lock:
-            self._node.injector.inject(fault, seed)
-
-    def clear_faults(self) -> None:
-        """Forget every fault that has not come yet."""
-        with self._node.lock:
-            self._node.injector.clear()
 
     def lose(self, gpu_uuid: str, xid: int = FELL_OFF_THE_BUS) -> None:
         """Let a GPU fall off the bus: calls about it answer NVML_ERROR_GPU_IS_LOST.

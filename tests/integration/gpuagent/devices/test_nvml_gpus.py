@@ -11,7 +11,7 @@ import pytest
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.devices.fake_nvml import Code, FakeNvml, InjectedFault
+from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (
     FailedPrecondition,
@@ -19,6 +19,7 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.mig import WHOLE, Geometry, Placement
+from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
 from tests.support.layouts import layouts
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     assert not found.mig_enabled
 
 
-def test_gpus_are_listed_by_index_with_their_clock(library: FakeNvml, gpus: Open) -> None:
+def test_gpus_are_listed_by_index_with_their_clock(library: FaultyNvml, gpus: Open) -> None:
     port = gpus()
     port.lock_clock(library.gpu_uuids[1], 600)
 
@@ -171,7 +172,7 @@ def test_a_placement_the_gpu_cannot_have_is_an_invalid_argument(
 
 
 def test_a_failed_compute_instance_takes_its_gpu_instance_with_it(
-    cut: tuple[NvmlGpus, str], library: FakeNvml
+    cut: tuple[NvmlGpus, str], library: FaultyNvml
 ) -> None:
     port, uuid = cut
     library.inject(InjectedFault.nth("nvmlGpuInstanceCreateComputeInstance", Code.UNKNOWN))

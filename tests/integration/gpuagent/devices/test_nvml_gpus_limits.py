@@ -11,7 +11,7 @@ import pytest
 from services.gpuagent.core.device_port import NO_METER
 from services.gpuagent.core.gpu_info import GpuInfo
 from services.gpuagent.core.permissions import Permissions
-from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code, FakeNvml, InjectedFault
+from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code
 from services.gpuagent.devices.nvml.energy import PowerIntegral
 from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -24,6 +24,7 @@ from services.kit.errors import (
     Unavailable,
 )
 from services.kit.mig import WHOLE, Placement
+from tests.support.gpuagent.nvml_faults import FaultyNvml, InjectedFault
 
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Open, Start, Time, Work
@@ -42,7 +43,7 @@ def placements(port: NvmlGpus, uuid: str) -> list[Placement]:
 # ---- mode --------------------------------------------------------------------------------------
 
 
-def test_mig_mode_waits_for_an_idle_gpu(library: FakeNvml, work: Work, gpus: Open) -> None:
+def test_mig_mode_waits_for_an_idle_gpu(library: FaultyNvml, work: Work, gpus: Open) -> None:
     port, uuid = gpus(), library.gpu_uuids[0]
     work.held = {uuid}
     with pytest.raises(FailedPrecondition, match="still uses"):
@@ -55,7 +56,7 @@ def test_mig_mode_waits_for_an_idle_gpu(library: FakeNvml, work: Work, gpus: Ope
     assert info(port, uuid).mig_enabled
 
 
-def test_a_gpu_without_mig_cannot_enable_it(library: FakeNvml, gpus: Open) -> None:
+def test_a_gpu_without_mig_cannot_enable_it(library: FaultyNvml, gpus: Open) -> None:
     with pytest.raises(FailedPrecondition, match="Not Supported"):
         gpus().set_mig_mode(library.gpu_uuids[1], enabled=True)
 
@@ -64,7 +65,7 @@ def test_a_gpu_without_mig_cannot_enable_it(library: FakeNvml, gpus: Open) -> No
 
 
 def test_the_meter_is_a_model_where_the_gpu_is_one(
-    library: FakeNvml, work: Work, gpus: Open
+    library: FaultyNvml, work: Work, gpus: Open
 ) -> None:
     work.watts, work.joules = 45.0, 1000.0
     reading = gpus().meter(library.gpu_uuids[0])
@@ -73,7 +74,7 @@ def test_the_meter_is_a_model_where_the_gpu_is_one(
     assert reading.energy_j >= 1000.0
 
 
-def test_the_meter_says_how_it_measures(library: FakeNvml, clock: Time) -> None:
+def test_the_meter_says_how_it_measures(library: FaultyNvml, clock: Time) -> None:
     """The same port on real hardware: a counter, or the integral of power before Volta."""
     with NvmlGpus(simulated=False, monotonic=clock) as port:
         assert port.meter(library.gpu_uuids[0]).method == "counter"
@@ -84,7 +85,7 @@ def test_the_meter_says_how_it_measures(library: FakeNvml, clock: Time) -> None:
     assert (reading.energy_j, reading.method) == (250.0, "integrated")
 
 
-def test_a_counter_without_power_is_still_a_counter(library: FakeNvml) -> None:
+def test_a_counter_without_power_is_still_a_counter(library: FaultyNvml) -> None:
     library.inject(
         InjectedFault(Code.NOT_SUPPORTED, frozenset({"nvmlDeviceGetPowerUsage"}), times=None)
     )
@@ -104,7 +105,7 @@ def test_power_is_integrated_by_trapezoids() -> None:
     assert [integral.add(*sample) for sample in samples] == [0.0, 150.0, 150.0, 250.0]
 
 
-def test_a_clock_is_locked_within_the_supported_range_only(library: FakeNvml, gpus: Open) -> None:
+def test_a_clock_is_locked_within_the_supported_range_only(library: FaultyNvml, gpus: Open) -> None:
     port, uuid = gpus(), library.gpu_uuids[0]
     port.lock_clock(uuid, 1000)
     assert info(port, uuid).clock_mhz == 1005
@@ -116,7 +117,7 @@ def test_a_clock_is_locked_within_the_supported_range_only(library: FakeNvml, gp
     assert info(port, uuid).clock_mhz == 1410
 
 
-def test_pascal_cannot_lock_its_clock(library: FakeNvml, gpus: Open) -> None:
+def test_pascal_cannot_lock_its_clock(library: FaultyNvml, gpus: Open) -> None:
     port = gpus()
     with pytest.raises(FailedPrecondition):
         port.lock_clock(library.gpu_uuids[2], 1000)
@@ -142,7 +143,7 @@ def _all_methods(port: NvmlGpus, uuid: str) -> list[Callable[[], object]]:
 
 
 def test_gpus_that_are_not_allowed_are_neither_listed_nor_touched(
-    library: FakeNvml, gpus: Open
+    library: FaultyNvml, gpus: Open
 ) -> None:
     mine, other, _ = library.gpu_uuids
     port = gpus(allowed=[mine])
@@ -181,7 +182,7 @@ def test_without_root_reading_works_and_changes_name_the_missing_right(
             call()
 
 
-def test_an_agent_without_control_reads_and_refuses_every_change(library: FakeNvml) -> None:
+def test_an_agent_without_control_reads_and_refuses_every_change(library: FaultyNvml) -> None:
     """The refusal names the setting, so that whoever meets it knows what to do."""
     uuid = library.gpu_uuids[0]
     permissions = Permissions(granted=False, setting="nodes.rack-7.control")
@@ -200,7 +201,7 @@ def test_an_agent_without_control_reads_and_refuses_every_change(library: FakeNv
 # ---- lost GPUs ---------------------------------------------------------------------------------
 
 
-def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: FakeNvml, gpus: Open) -> None:
+def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: FaultyNvml, gpus: Open) -> None:
     port, (lost, other, _) = gpus(), library.gpu_uuids
     library.lose(lost)
 
@@ -214,7 +215,7 @@ def test_a_lost_gpu_is_left_out_and_the_others_go_on(library: FakeNvml, gpus: Op
         assert refused.value.reason == "NVML_GPU_IS_LOST"
 
 
-def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FakeNvml, gpus: Open) -> None:
+def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FaultyNvml, gpus: Open) -> None:
     port, (lost, *others) = gpus(), library.gpu_uuids
     library.inject(
         InjectedFault(Code.GPU_IS_LOST, frozenset({"nvmlDeviceGetIndex"}), gpu_uuid=lost)
@@ -224,7 +225,7 @@ def test_a_gpu_that_is_lost_while_it_is_read_is_left_out(library: FakeNvml, gpus
     assert len(port.list()) == 3
 
 
-def test_a_driver_that_does_not_start_is_named(library: FakeNvml) -> None:
+def test_a_driver_that_does_not_start_is_named(library: FaultyNvml) -> None:
     library.inject(InjectedFault.nth("nvmlInitWithFlags", Code.DRIVER_NOT_LOADED))
     with pytest.raises(FailedPrecondition, match="cannot start NVML") as refused, NvmlGpus():
         pass
@@ -233,7 +234,7 @@ def test_a_driver_that_does_not_start_is_named(library: FakeNvml) -> None:
 
 
 def test_a_gpu_that_was_reset_is_back_after_nvml_was_reopened(
-    library: FakeNvml, gpus: Open
+    library: FaultyNvml, gpus: Open
 ) -> None:
     port, (lost, *_) = gpus(), library.gpu_uuids
     port.set_mig_mode(lost, enabled=True)

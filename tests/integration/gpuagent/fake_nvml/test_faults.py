@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.devices.fake_nvml import Code, FakeNvml, InjectedFault, install
-from services.gpuagent.devices.fake_nvml.core.fault_injection import FaultInjector
+from services.gpuagent.devices.fake_nvml import Code, install
 from services.kit.errors import FailedPrecondition, InvalidArgument, NotFound
 from services.kit.mig import Placement
 from tests.support.gpuagent.nvml_calls import (
@@ -22,6 +21,7 @@ from tests.support.gpuagent.nvml_calls import (
     mig_uuids,
     read_layout,
 )
+from tests.support.gpuagent.nvml_faults import FaultInjector, FaultyNvml, InjectedFault
 
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start, Work
@@ -46,7 +46,7 @@ def outcomes(calls: int, index: int = 0) -> list[bool]:
 
 @given(number=st.integers(1, 8))
 def test_the_nth_call_fails_and_no_other(number: int) -> None:
-    library = FakeNvml("node", ["t4"])
+    library = FaultyNvml("node", ["t4"])
     restore = install(library)
     pynvml.nvmlInit()
     library.inject(InjectedFault.nth(POWER, Code.TIMEOUT, number))
@@ -166,7 +166,6 @@ def test_after_a_reset_a_lost_gpu_is_back_and_as_new(start: Start) -> None:
     handle = mig_gpu()
     instance = create_a100(handle, "3g.20gb", 4)
     pynvml.nvmlDeviceSetGpuLockedClocks(handle, 705, 705)
-    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 250_000)
     library.lose(library.gpu_uuids[0])
 
     library.reset(library.gpu_uuids[0])
@@ -174,7 +173,6 @@ def test_after_a_reset_a_lost_gpu_is_back_and_as_new(start: Start) -> None:
     assert pynvml.nvmlDeviceGetMigMode(handle) == [1, 1]
     assert read_layout(handle, A100) == ()
     assert pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) == 1410
-    assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 400_000
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         pynvml.nvmlGpuInstanceGetInfo(instance)
 

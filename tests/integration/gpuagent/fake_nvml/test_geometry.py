@@ -75,8 +75,6 @@ def test_profiles_are_asked_by_enum_and_answer_with_the_hardware_id(
             info = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu(), profile)
         except pynvml.NVMLError_NotSupported:
             continue
-        old = pynvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu(), profile, version=1)
-        assert (old.id, old.multiprocessorCount) == (info.id, info.multiprocessorCount)
         found[info.name.removeprefix("MIG ")] = (
             info.id,
             info.sliceCount,

@@ -13,7 +13,6 @@ from services.gpuagent.devices.fake_nvml import (
     UNPRIVILEGED,
     Code,
     FakeNvml,
-    InjectedFault,
     gpu_uuid,
     install,
 )
@@ -25,6 +24,7 @@ from tests.support.gpuagent.nvml_calls import (
     mig_gpu,
     read_layout,
 )
+from tests.support.gpuagent.nvml_faults import InjectedFault
 
 if TYPE_CHECKING:
     from tests.support.gpuagent.fake_node import Start, Time
@@ -61,7 +61,7 @@ def test_devices_are_found_by_index_and_uuid(start: Start) -> None:
         assert pynvml.nvmlDeviceGetIndex(handle) == index
         assert pynvml.nvmlDeviceGetUUID(gpu(index)) == uuid
     assert pynvml.nvmlDeviceGetName(gpu(1)) == "Tesla T4"
-    assert pynvml.nvmlSystemGetNVMLVersion().endswith(pynvml.nvmlSystemGetDriverVersion())
+    assert pynvml.nvmlSystemGetDriverVersion() == "580.95.05"
     assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 13_000
     with pytest.raises(pynvml.NVMLError_InvalidArgument):
         gpu(2)
@@ -115,9 +115,8 @@ def test_changes_need_privilege_and_reading_does_not(start: Start) -> None:
     start(rights=UNPRIVILEGED)
     calls: tuple[Callable[[], object], ...] = (
         lambda: pynvml.nvmlDeviceSetMigMode(gpu(), 1),
-        lambda: pynvml.nvmlDeviceCreateGpuInstance(gpu(), 9),
+        lambda: create_a100(gpu(), "3g.20gb", 0),
         lambda: pynvml.nvmlDeviceSetGpuLockedClocks(gpu(), 705, 705),
-        lambda: pynvml.nvmlDeviceSetPowerManagementLimit(gpu(), 250_000),
     )
     for call in calls:
         with pytest.raises(pynvml.NVMLError_NoPermission):

@@ -38,13 +38,12 @@ LOOKING_AT_SLICES: dict[str, Call] = {
     "capacity": lambda handle: pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(handle, 19),
 }
 CUTTING: dict[str, Call] = {
-    "create": lambda handle: pynvml.nvmlDeviceCreateGpuInstance(handle, 19),
+    "create": lambda handle: create_a100(handle, "1g.5gb", 6),
 }
 STEERING: dict[str, Call] = {
     "mode": lambda handle: pynvml.nvmlDeviceSetMigMode(handle, 1),
     "clock": lambda handle: pynvml.nvmlDeviceSetGpuLockedClocks(handle, 705, 705),
     "unlock": pynvml.nvmlDeviceResetGpuLockedClocks,
-    "limit": lambda handle: pynvml.nvmlDeviceSetPowerManagementLimit(handle, 250_000),
 }
 
 
@@ -102,30 +101,6 @@ def test_an_onlooker_sees_hardware_that_was_never_switched_on(start: Start, tmp_
     assert pynvml.nvmlDeviceGetMigMode(gpu()) == [0, 0]
     assert pynvml.nvmlDeviceGetPowerUsage(gpu()) == 55_000
     assert not (tmp_path / "none").exists()
-
-
-def test_compute_mode_is_the_gpus_or_the_slices(start: Start) -> None:
-    """nvml.h: "If MIG is enabled on a GPU, device must be MIG device handle"."""
-    start()
-    exclusive = pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
-    pynvml.nvmlDeviceSetComputeMode(gpu(), exclusive)
-    assert pynvml.nvmlDeviceGetComputeMode(gpu()) == exclusive
-    with pytest.raises(pynvml.NVMLError_InvalidArgument):
-        pynvml.nvmlDeviceSetComputeMode(gpu(), 1)  # exclusive thread: no longer a mode
-
-    handle = mig_gpu()
-    instance = create_a100(handle, "3g.20gb", 4)
-    compute = pynvml.nvmlGpuInstanceCreateComputeInstance(instance, 2)
-    device = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        pynvml.nvmlDeviceGetComputeMode(handle)
-    assert pynvml.nvmlDeviceGetComputeMode(device) == pynvml.NVML_COMPUTEMODE_DEFAULT
-    pynvml.nvmlDeviceSetComputeMode(device, exclusive)
-    assert pynvml.nvmlDeviceGetComputeMode(device) == exclusive
-    pynvml.nvmlComputeInstanceDestroy(compute)
-    pynvml.nvmlGpuInstanceCreateComputeInstance(instance, 2)
-    again = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
-    assert pynvml.nvmlDeviceGetComputeMode(again) == pynvml.NVML_COMPUTEMODE_DEFAULT
 
 
 def test_installing_an_onlooker_leaves_the_owner_as_it_was(start: Start, tmp_path: Path) -> None:

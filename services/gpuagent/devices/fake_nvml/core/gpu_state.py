@@ -51,12 +51,9 @@ class GpuState:
     Attributes:
         model: GPU type.
         booted_at_s: First boot, seconds since the epoch.
-        power_limit_w: Power limit, W.
         mig_enabled: MIG mode in force.
         mig_pending: MIG mode requested.
         locked_mhz: Range the SM clock is locked to, MHz, or None.
-        throttled_mhz: SM clock that the power limit allows under the present load, MHz; None: any.
-        compute_modes: Compute modes other than "default", by UUID of GPU or MIG device.
         instances: GPU instances, by id.
         resets: Resets that the GPU has been through.
         active_base_j: Active energy counted by meters before the present one, J.
@@ -65,31 +62,24 @@ class GpuState:
 
     model: str
     booted_at_s: float
-    power_limit_w: float
     mig_enabled: bool = False
     mig_pending: bool = False
     locked_mhz: tuple[int, int] | None = None
-    throttled_mhz: int | None = None
-    compute_modes: tuple[tuple[str, int], ...] = ()
     instances: tuple[GpuInstance, ...] = ()
     resets: int = 0
     active_base_j: float = 0.0
     active_seen_j: float = 0.0
 
-    def after_reset(self, resets: int, power_limit_w: float) -> Self:
+    def after_reset(self, resets: int) -> Self:
         """Return what a reset leaves: the pending MIG mode in force, and nothing that was set.
 
         Args:
             resets: Resets so far, this one included.
-            power_limit_w: The default power limit, W.
         """
         return replace(
             self,
-            power_limit_w=power_limit_w,
             mig_enabled=self.mig_pending,
             locked_mhz=None,
-            throttled_mhz=None,
-            compute_modes=(),
             instances=(),
             resets=resets,
         )

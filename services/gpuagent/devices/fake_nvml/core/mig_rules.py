@@ -107,9 +107,7 @@ def create_instance(
         start = default_start(table.geometry, placements(state), kind)
     elif start not in kind.starts:
         raise Fault(Code.INVALID_ARGUMENT)
-    if start is None or not _fits(
-        table.geometry, tuple(placements(state)), Placement(kind.name, start)
-    ):
+    if start is None or not _fits(table.geometry, placements(state), Placement(kind.name, start)):
         raise Fault(Code.INSUFFICIENT_RESOURCES)
     first = 0 if kind.gpu_instance_profile_id == 0 else 1  # the whole GPU is instance 0
     used = {instance.id for instance in state.instances}
@@ -163,11 +161,6 @@ def compute_profile(kind: SliceKind, profile_id: int) -> ComputeProfile:
         if profile.id == profile_id:
             return profile
     raise Fault(Code.NOT_SUPPORTED)
-
-
-def compute_capacity(kind: SliceKind, instance: GpuInstance, profile: ComputeProfile) -> int:
-    """Return how many more compute instances of a size fit."""
-    return _free_compute(kind, instance) // profile.slices
 
 
 def create_compute(
@@ -227,10 +220,6 @@ def _free(geometry: Geometry, taken: Iterable[Placement]) -> Iterator[Placement]
         for start in kind.starts:
             if _fits(geometry, taken, Placement(kind.name, start)):
                 yield Placement(kind.name, start)
-
-
-def _free_compute(kind: SliceKind, instance: GpuInstance) -> int:
-    return kind.compute_slices - sum(entry.size for entry in instance.compute)
 
 
 def _unused(used: set[int], first: int) -> int:

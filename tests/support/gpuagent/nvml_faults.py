@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
-from services.gpuagent.devices.fake_nvml.core.return_codes import Code
+from services.gpuagent.devices.fake_nvml import Code, FakeNvml
+from services.gpuagent.devices.fake_nvml.core.return_codes import Fault
+from services.gpuagent.devices.fake_nvml.fake_gpu import FakeGpu
 from services.kit.errors import InvalidArgument
 
 
@@ -52,7 +56,7 @@ class FaultInjector:
     """Decides which calls fail. The same orders, seed and calls give the same faults."""
 
     def __init__(self) -> None:
-        self._random = random.Random(0)  # noqa: S311 - faults in a simulation are no secret
+        self._random = random.Random(0)
         self._faults: list[InjectedFault] = []
 
     def inject(self, fault: InjectedFault, seed: int | None = None) -> None:
@@ -93,3 +97,52 @@ class FaultInjector:
             if not fault.times:
                 self._faults.remove(fault)
         return True
+
+
+class FaultyNvml(FakeNvml):
+    """Simulated hardware some of whose calls fail, as a test orders."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._injector = FaultInjector()
+
+    def inject(self, fault: InjectedFault, *, seed: int | None = None) -> None:
+        """Order a fault; see `InjectedFault` for which calls it hits."""
+        with self._node.lock:
+            self._injector.inject(fault, seed)
+
+    def clear_faults(self) -> None:
+        """Forget every fault that has not come yet."""
+        with self._node.lock:
+            self._injector.clear()
+
+    def __getattr__(self, symbol: str) -> Any:
+        """Return a C function that fails when it is to."""
+        function = super().__getattr__(symbol)
+        if symbol == "nvmlErrorString":
+            return function
+
+        def call(*arguments: Any) -> int:
+            with self._node.lock:
+                fault = self._injector.due(symbol, self._gpu_uuid(arguments))
+                if fault is not None and not fault.after:
+                    return fault.code
+                status: int = function(*arguments)
+                return status if fault is None or status != Code.SUCCESS else fault.code
+
+        return call
+
+    def _gpu_uuid(self, arguments: Sequence[Any]) -> str:
+        """Return the GPU that a call is about: its first argument's; "" where it is about none."""
+        node = self._node
+        try:
+            number = ctypes.cast(arguments[0], ctypes.c_void_p).value
+        except (IndexError, ctypes.ArgumentError):
+            return ""
+        for find in (node.device, node.compute_instance, lambda found: node.gpu_instance(found)[0]):
+            try:
+                found = find(number)
+            except Fault:
+                continue
+            return found.uuid if isinstance(found, FakeGpu) else found.gpu.uuid
+        return ""
