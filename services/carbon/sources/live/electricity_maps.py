@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from pydantic import AwareDatetime, BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.provider import Reading
-from services.carbon.sources.live.http import Http, parsed, query, utc
+from services.carbon.sources.live.http import Http, HttpProvider, Instant
 from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import ElectricityMapsSource
 
@@ -21,7 +21,7 @@ HOUR = timedelta(hours=1)
 
 class _Item(BaseModel):
     value: float | None = Field(validation_alias="carbonIntensity")
-    when: AwareDatetime = Field(validation_alias="datetime")
+    when: Instant = Field(validation_alias="datetime")
     estimated: bool = Field(default=False, validation_alias="isEstimated")
 
 
@@ -33,25 +33,16 @@ class _Forecast(BaseModel):
     forecast: list[_Item]
 
 
-class ElectricityMaps:
-    """One zone.
+class ElectricityMaps(HttpProvider[ElectricityMapsSource]):
+    """One zone."""
 
-    Args:
-        http: HTTP client.
-        source: Settings of the source.
-        key: API key.
-    """
-
-    def __init__(self, http: Http, source: ElectricityMapsSource, key: SecretStr) -> None:
-        self.name = source.label
-        self._http = http
-        self._url = source.url.rstrip("/")
-        self._key = key
-        self._query = query(
-            zone=source.zone,
-            emissionFactorType=source.factors,
-            disableEstimations=None if source.estimates else "true",
-        )
+    def __init__(
+        self, http: Http, source: ElectricityMapsSource, key: SecretStr | None = None
+    ) -> None:
+        super().__init__(http, source, key)
+        self._query = {"zone": source.zone, "emissionFactorType": source.factors}
+        if not source.estimates:
+            self._query["disableEstimations"] = "true"
         self._history = Throttle(HOUR)
         self._forecast = Throttle(HOUR, enabled=source.forecast)
 
@@ -59,14 +50,14 @@ class ElectricityMaps:
         """Return the latest value; once an hour, and after gaps, the past day and the forecast."""
         gap = known_until is None or now - known_until > 2 * HOUR
         latest = await self._get("latest")
-        items = [] if latest is None else [parsed(_Item, latest, self.name)]
+        items = [] if latest is None else [self._parsed(_Item, latest)]
         past = await self._history.send(now, lambda: self._get("history"), early=gap)
         if past is not None:
-            items = [*parsed(_History, past, self.name).history, *items]
+            items = [*self._parsed(_History, past).history, *items]
         ahead = await self._forecast.send(now, lambda: self._get("forecast"))
         if ahead is None:
             return Reading(self._samples(items))
-        expected = self._samples(parsed(_Forecast, ahead, self.name).forecast)
+        expected = self._samples(self._parsed(_Forecast, ahead).forecast)
         return Reading(self._samples(items), Outlook(expected, HOUR, now))
 
     async def _get(self, what: str) -> bytes | None:
@@ -76,11 +67,7 @@ class ElectricityMaps:
     def _samples(self, items: Iterable[_Item]) -> tuple[Sample, ...]:
         """Return the values, oldest first; a null is a gap."""
         found = (
-            Sample(
-                utc(item.when, self.name),
-                item.value,
-                "estimated" if item.estimated else "measured",
-            )
+            Sample(item.when, item.value, "estimated" if item.estimated else "measured")
             for item in items
             if item.value is not None
         )

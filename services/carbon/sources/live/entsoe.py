@@ -13,15 +13,13 @@ from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
-from pydantic import SecretStr
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
 from services.carbon.core.sources.provider import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, query
+from services.carbon.sources.live.http import HttpProvider, first_needed
 from services.kit.config import EntsoeSource
 
-_PAST = timedelta(hours=24)
 _OVERLAP = timedelta(hours=6)  # late types and revisions come within it
 _RESOLUTIONS = {"PT15M": timedelta(minutes=15), "PT30M": timedelta(minutes=30)}
 _RESOLUTIONS |= {"PT60M": timedelta(hours=1), "PT1H": timedelta(hours=1)}
@@ -30,33 +28,19 @@ _GENERATION, _REALISED = "A75", "A16"  # document and process type
 Mix = Mapping[datetime, Mapping[str, float]]
 
 
-class Entsoe:
-    """One bidding zone.
-
-    Args:
-        http: HTTP client.
-        source: Settings of the source.
-        key: The security token; the API requires it in the URL, which is therefore never logged.
-    """
-
-    def __init__(self, http: Http, source: EntsoeSource, key: SecretStr) -> None:
-        self.name = source.label
-        self._http = http
-        self._url = source.url.rstrip("/")
-        self._area = source.area
-        self._key = key
+class Entsoe(HttpProvider[EntsoeSource]):
+    """One bidding zone; the API requires its key in the URL, which is therefore never logged."""
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
         """Return the intensity of every step whose generation is known in full."""
-        start = max(known_until - _OVERLAP, now - _PAST) if known_until else now - _PAST
-        params = query(
-            securityToken=self._key.get_secret_value(),
-            documentType=_GENERATION,
-            processType=_REALISED,
-            in_Domain=self._area,
-            periodStart=_hour(start),
-            periodEnd=_hour(now + timedelta(hours=1)),
-        )
+        params = {
+            "securityToken": self._key.get_secret_value(),
+            "documentType": _GENERATION,
+            "processType": _REALISED,
+            "in_Domain": self._source.area,
+            "periodStart": _hour(first_needed(now, known_until, _OVERLAP)),
+            "periodEnd": _hour(now + timedelta(hours=1)),
+        }
         body = await self._http.get(self._url, params)
         return Reading() if body is None else Reading(intensities(mix(body, self.name)))
 

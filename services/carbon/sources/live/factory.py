@@ -1,12 +1,16 @@
-"""Creates providers from the settings of live sources."""
+"""Creates providers from the settings of live sources, with their API keys."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import httpx
 from pydantic import SecretStr
 
 from services.carbon.core.sources.provider import Provider
-from services.carbon.sources.live.api_key import read_api_key
 from services.carbon.sources.live.carbon_aware_sdk import CarbonAwareSdk
 from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
@@ -14,6 +18,15 @@ from services.carbon.sources.live.http import Http
 from services.carbon.sources.live.neso import Neso
 from services.carbon.sources.live.watttime import WattTime
 from services.kit import config as settings
+from services.kit.config.loader import ConfigError, Mistake
+
+_PROVIDERS: Mapping[type, Callable[[Http, Any, SecretStr | None], Provider]] = {
+    settings.CarbonAwareSdkSource: CarbonAwareSdk,
+    settings.ElectricityMapsSource: ElectricityMaps,
+    settings.EntsoeSource: Entsoe,
+    settings.NesoSource: Neso,
+    settings.WattTimeSource: WattTime,
+}
 
 
 def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> Provider | None:
@@ -26,22 +39,31 @@ def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> Provider
     Raises:
         ConfigError: The key cannot be read.
     """
-    http = Http(client, source.timeout_s)
-    if isinstance(source, settings.KeyedSource):
-        return _keyed(source, http, read_api_key(source))
-    return Neso(http, source) if isinstance(source, settings.NesoSource) else None
+    key = _api_key(source) if isinstance(source, settings.KeyedSource) else None
+    kind = _PROVIDERS.get(type(source))
+    return None if kind is None else kind(Http(client, source.timeout_s), source, key)
 
 
-def _keyed(source: settings.KeyedSource, http: Http, key: SecretStr | None) -> Provider | None:
-    if isinstance(source, settings.CarbonAwareSdkSource):
-        return CarbonAwareSdk(http, source, key)
-    secret = key or SecretStr("")  # the settings' types require one
-    match source:
-        case settings.ElectricityMapsSource():
-            return ElectricityMaps(http, source, secret)
-        case settings.WattTimeSource():
-            return WattTime(http, source, secret)
-        case settings.EntsoeSource():
-            return Entsoe(http, source, secret)
-        case _:
-            return None
+def _api_key(source: settings.KeyedSource) -> SecretStr | None:
+    """Return the key of a source, from a file or a variable; None: the source needs none."""
+    if source.key_file is not None:
+        return _from_file(source.key_file)
+    if source.key_env is None:
+        return None
+    found = os.environ.get(source.key_env, "").strip()
+    if not found:
+        raise ConfigError(
+            Path(source.key_env), [Mistake("key_env", 0, "the variable is not set, or empty")]
+        )
+    return SecretStr(found)
+
+
+def _from_file(path: Path) -> SecretStr:
+    try:
+        found = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "is not text"
+        raise ConfigError(path, [Mistake("key_file", 0, f"cannot be read: {why}")]) from None
+    if not found or len(found.splitlines()) > 1:
+        raise ConfigError(path, [Mistake("key_file", 0, "must hold one key and nothing else")])
+    return SecretStr(found)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Annotated, Final, Generic, TypeVar
 
 import httpx
 import stamina
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, AwareDatetime, SecretStr, TypeAdapter, ValidationError
 
 from services.carbon.core.sources.provider import FailureKind, SourceFailed
+from services.kit.config import LiveSource
 
 # It logs whole URLs, and one provider requires its key there.
 logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -35,6 +36,7 @@ _KINDS: Mapping[int, FailureKind] = {
 }
 
 T = TypeVar("T")
+S = TypeVar("S", bound=LiveSource)
 
 
 class Http:
@@ -123,33 +125,55 @@ class Http:
             del self._validators[next(iter(self._validators))]
 
 
-def parsed(kind: type[T], body: bytes, who: str) -> T:
-    """Return a JSON body as a record.
+class HttpProvider(Generic[S]):
+    """One place of a provider over HTTP.
 
-    Raises:
-        SourceFailed: The body does not match.
+    Args:
+        http: HTTP client.
+        source: Settings of the source.
+        key: Key of the account; None: the source has none.
     """
-    try:
-        return TypeAdapter(kind).validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "body"
-        message = f"{who}: cannot parse its answer: {place}: {first['msg']}"
-        raise SourceFailed("garbled", message) from None
+
+    def __init__(self, http: Http, source: S, key: SecretStr | None = None) -> None:
+        self.name = source.label
+        self._http = http
+        self._source = source
+        self._url = source.url.rstrip("/")
+        self._key = key or SecretStr("")
+
+    def _parsed(self, kind: type[T], body: bytes) -> T:
+        """Return a JSON body as a record.
+
+        Raises:
+            SourceFailed: The body does not match.
+        """
+        try:
+            return TypeAdapter(kind).validate_json(body)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"])) or "body"
+            message = f"{self.name}: cannot parse its answer: {place}: {first['msg']}"
+            raise SourceFailed("garbled", message) from None
 
 
-def utc(when: datetime, who: str) -> datetime:
-    """Return an instant in UTC.
+PAST: Final = timedelta(hours=24)
+"""Values that are read where none are known."""
 
-    Raises:
-        SourceFailed: The instant lies outside the years 1..9999.
-    """
+
+def first_needed(now: datetime, known_until: datetime | None, overlap: timedelta) -> datetime:
+    """Return from when on to read: revisions come within `overlap` before the newest value."""
+    return max(known_until - overlap, now - PAST) if known_until else now - PAST
+
+
+def _in_utc(when: datetime) -> datetime:
     try:
         return when.astimezone(UTC)
     except OverflowError:
-        raise SourceFailed(
-            "garbled", f"{who}: its answer has the time {when.isoformat()}"
-        ) from None
+        raise ValueError(f"{when.isoformat()} is outside the years 1..9999") from None
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""A time of an answer, in UTC."""
 
 
 async def _bounded(response: httpx.Response, where: str) -> bytes:
@@ -191,8 +215,3 @@ def _again(error: Exception) -> bool | float:
     if wait_s is None:
         return True
     return wait_s if wait_s <= _MAX_WAIT_S else False
-
-
-def query(**values: Any) -> dict[str, str]:
-    """Return the parameters that are set, as text."""
-    return {name: str(value) for name, value in values.items() if value is not None}

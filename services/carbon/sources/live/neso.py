@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import AliasChoices, AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.provider import Reading
-from services.carbon.sources.live.http import Http, parsed, utc
+from services.carbon.sources.live.http import PAST, HttpProvider, Instant
 from services.kit.config import NesoSource
 
 STEP = timedelta(minutes=30)
-_PAST = timedelta(hours=24)
 _AHEAD = timedelta(hours=48)
 
 
@@ -33,7 +32,7 @@ class _Region(BaseModel):
 
 
 class _Period(BaseModel):
-    since: AwareDatetime = Field(validation_alias="from")
+    since: Instant = Field(validation_alias="from")
     intensity: _Value | None = None
     regions: list[_Region] = []
 
@@ -52,32 +51,21 @@ class _Answer(BaseModel):
     data: Annotated[list[_Period], BeforeValidator(_without_region)]
 
 
-class Neso:
-    """Great Britain, or one of its regions.
-
-    Args:
-        http: HTTP client.
-        source: Settings of the source.
-    """
-
-    def __init__(self, http: Http, source: NesoSource) -> None:
-        self.name = source.label
-        self._http = http
-        self._url = source.url.rstrip("/")
-        self._region = source.region
+class Neso(HttpProvider[NesoSource]):
+    """Great Britain, or one of its regions."""
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
         """Return the past day and the next two: one small answer has both."""
         del known_until
         start = now.astimezone(UTC).replace(minute=now.minute // 30 * 30, second=0, microsecond=0)
-        span = f"{_text(start - _PAST)}/{_text(start + _AHEAD)}"
+        span = f"{_text(start - PAST)}/{_text(start + _AHEAD)}"
         path = f"/intensity/{span}"
-        if self._region is not None:
-            path = f"/regional/intensity/{span}/regionid/{self._region}"
+        if self._source.region is not None:
+            path = f"/regional/intensity/{span}/regionid/{self._source.region}"
         body = await self._http.get(self._url + path)
         if body is None:
             return Reading()
-        samples = tuple(self._samples(parsed(_Answer, body, self.name)))
+        samples = tuple(self._samples(self._parsed(_Answer, body)))
         return Reading(
             tuple(each for each in samples if each.since <= start),
             Outlook(tuple(each for each in samples if each.since >= start), STEP, now),
@@ -85,11 +73,11 @@ class Neso:
 
     def _samples(self, answer: _Answer) -> Iterator[Sample]:
         for period in sorted(answer.data, key=lambda period: period.since):
-            value = period.value(self._region)
+            value = period.value(self._source.region)
             if value is not None and value.actual is not None:
-                yield Sample(utc(period.since, self.name), value.actual)
+                yield Sample(period.since, value.actual)
             elif value is not None and value.forecast is not None:
-                yield Sample(utc(period.since, self.name), value.forecast, "forecast")
+                yield Sample(period.since, value.forecast, "forecast")
 
 
 def _text(when: datetime) -> str:

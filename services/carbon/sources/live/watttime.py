@@ -6,15 +6,15 @@ A login is valid for half an hour. Past values are "historical", the present and
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
 import httpx
-from pydantic import AwareDatetime, BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.provider import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, parsed, query, utc
+from services.carbon.sources.live.http import Http, HttpProvider, Instant, first_needed
 from services.carbon.sources.live.throttle import Throttle
 from services.kit.config import WattTimeSource
 
@@ -23,7 +23,6 @@ G_PER_KWH_OF_LB_PER_MWH = 0.45359237
 
 STEP = timedelta(minutes=5)
 _OVERLAP = timedelta(hours=1)  # revisions come within it
-_PAST = timedelta(hours=24)
 _SCALES = {"lbs_co2_per_mwh": G_PER_KWH_OF_LB_PER_MWH, "percentile": 1.0}
 _UNITS = {"co2_moer": "lbs_co2_per_mwh", "signal_index": "percentile"}
 
@@ -33,7 +32,7 @@ class _Login(BaseModel):
 
 
 class _Point(BaseModel):
-    point_time: AwareDatetime
+    point_time: Instant
     value: float
     imputed_data_used: bool = False
 
@@ -48,36 +47,25 @@ class _Points(BaseModel):
     meta: _Meta
 
 
-class WattTime:
-    """One region.
+class WattTime(HttpProvider[WattTimeSource]):
+    """One region; the key is the account's password."""
 
-    Args:
-        http: HTTP client.
-        source: Settings of the source.
-        password: Password of the account.
-    """
-
-    def __init__(self, http: Http, source: WattTimeSource, password: SecretStr) -> None:
-        self.name = source.label
-        self._http = http
-        self._url = source.url.rstrip("/")
-        self._region = source.region
-        self._login = httpx.BasicAuth(source.username, password.get_secret_value())
+    def __init__(self, http: Http, source: WattTimeSource, key: SecretStr | None = None) -> None:
+        super().__init__(http, source, key)
+        self._login = httpx.BasicAuth(source.username, self._key.get_secret_value())
         self._signal = source.signal_type
         self._token: SecretStr | None = None
         self._past = Throttle(timedelta(), enabled=self._signal == "co2_moer")
-        self._forecast = source.forecast
 
     async def read(self, now: datetime, known_until: datetime | None) -> Reading:
         """Return the present value, measured past ones, and the forecast."""
         if self._signal == "signal_index":
             return await self._now(now, self._request("/v3/signal-index"), ahead=False)
-        since = max((known_until or now) - _OVERLAP, now - _PAST) if known_until else now - _PAST
-        span = query(start=since.isoformat(), end=now.isoformat())
+        since = first_needed(now, known_until, _OVERLAP)
+        span = {"start": since.isoformat(), "end": now.isoformat()}
         past = await self._past.send(now, self._request("/v3/historical", span), early=True)
-        found = await self._now(
-            now, self._request("/v3/forecast", query(horizon_hours=48)), ahead=self._forecast
-        )
+        ahead = self._request("/v3/forecast", {"horizon_hours": "48"})
+        found = await self._now(now, ahead, ahead=self._source.forecast)
         if past is None:
             return found
         seen = self._samples(past, "measured")
@@ -95,25 +83,25 @@ class WattTime:
         return Reading(past, Outlook(to_come, STEP, now) if ahead and to_come else None)
 
     def _samples(self, body: bytes, provenance: Provenance) -> tuple[Sample, ...]:
-        answer = parsed(_Points, body, self.name)
+        answer = self._parsed(_Points, body)
         units = answer.meta.units
         if units != _UNITS[self._signal]:
             raise SourceFailed(
                 "garbled", f"{self.name}: the unit must be {_UNITS[self._signal]}, got {units!r}"
             )
-        return tuple(self._sorted(answer.data, _SCALES[units], provenance))
-
-    def _sorted(
-        self, points: Iterable[_Point], scale: float, provenance: Provenance
-    ) -> Iterator[Sample]:
-        for point in sorted(points, key=lambda point: point.point_time):
-            known: Provenance = "estimated" if point.imputed_data_used else provenance
-            yield Sample(utc(point.point_time, self.name), point.value * scale, known)
+        return tuple(
+            Sample(
+                point.point_time,
+                point.value * _SCALES[units],
+                "estimated" if point.imputed_data_used else provenance,
+            )
+            for point in sorted(answer.data, key=lambda point: point.point_time)
+        )
 
     def _request(
         self, path: str, span: dict[str, str] | None = None
     ) -> Callable[[], Awaitable[bytes | None]]:
-        params = {"region": self._region, "signal_type": "co2_moer", **(span or {})}
+        params = {"region": self._source.region, "signal_type": "co2_moer", **(span or {})}
         return lambda: self._get(path, params)
 
     async def _get(self, path: str, params: dict[str, str]) -> bytes | None:
@@ -130,5 +118,5 @@ class WattTime:
     async def _bearer(self) -> dict[str, str]:
         if self._token is None:
             body = await self._http.get(f"{self._url}/login", auth=self._login)
-            self._token = parsed(_Login, body or b"", self.name).token
+            self._token = self._parsed(_Login, body or b"").token
         return {"authorization": f"Bearer {self._token.get_secret_value()}"}
