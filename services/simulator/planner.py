@@ -18,15 +18,16 @@ from typing import Any, TypeVar
 from simpy import Environment, Event
 
 from services.kit.config import Deployment
+from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, NodeChange
 from services.planner.core.decide import Snapshot
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
-from services.planner.core.routing_table import HardwareReport, routes
+from services.planner.core.routing_table import HardwareReport, RoutingTable, routes
 from services.planner.core.triggers import Kind
-from services.simulator import routing_adapter
+from services.router.adapters.convert import to_table
 from services.simulator.nodes import Nodes
 from services.simulator.router import Router
 from services.simulator.scenario import Timing
@@ -226,9 +227,8 @@ class VirtualEnvironment:
         }
         told = HardwareReport(idle_power_w=fleet.idle_power_w())
         found = routes(self._deployment, self._serving, endpoints, reported=told)
-        self._router.swap(
-            routing_adapter.table(self._revision, plan_version, found, self._deployment)
-        )
+        table = RoutingTable(self._revision, plan_version, found)
+        self._router.swap(to_table(routing_to(table)))  # as over the wire
         return self._revision
 
     async def acknowledged(self, revision: int, timeout_s: float) -> bool:

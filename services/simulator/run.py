@@ -12,9 +12,9 @@ from services.kit.errors import FailedPrecondition
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.load_report import LoadReport
+from services.router.adapters.convert import first_table
 from services.router.core.limits import byte_budget, limits
 from services.router.core.model_registry import ModelRegistry
-from services.simulator import routing_adapter
 from services.simulator.environment import Grid, send
 from services.simulator.load import arrivals, rate
 from services.simulator.loader import Setting
@@ -108,7 +108,7 @@ class _Suite:
         self.router = Router(
             deployment,
             ModelRegistry(
-                routing_adapter.first(deployment),
+                first_table(deployment),
                 limits(deployment),
                 byte_budget(deployment),
                 self._grid,

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
-from services.carbon.core.model import Forecast, Intensity, Period
+from services.carbon.core.model import Forecast, Intensity
 from services.kit.errors import InvalidArgument
-
-_SIGNALS = {
-    "average": pb.SIGNAL_AVERAGE,
-    "marginal": pb.SIGNAL_MARGINAL,
-    "percentile": pb.SIGNAL_PERCENTILE,
-}
-_PROVENANCES = {
-    "measured": pb.PROVENANCE_MEASURED,
-    "estimated": pb.PROVENANCE_ESTIMATED,
-    "forecast": pb.PROVENANCE_FORECAST,
-    "held": pb.PROVENANCE_HELD,
-    "assumed": pb.PROVENANCE_ASSUMED,
-}
 
 
 def intensity_to_wire(
@@ -32,34 +21,25 @@ def intensity_to_wire(
 ) -> pb.Intensity:
     """Return the message for `intensity` as sent at `now`, grid time."""
     value, ranked = intensity.sample.intensity_gco2e_per_kwh, intensity.signal == "percentile"
+    times: dict[str, Any] = {"since": intensity.sample.since, "staleness": intensity.age(now)}
     return pb.Intensity(
         zone=intensity.zone,
-        signal=_SIGNALS[intensity.signal],
+        signal=pb.Signal.Value(f"SIGNAL_{intensity.signal.upper()}"),
         intensity_gco2e_per_kwh=math.nan if ranked else value,
-        since=_timestamp(intensity.sample.since),
         average_gco2e_per_kwh=math.nan if ranked else intensity.average_gco2e_per_kwh,
         ratio=math.nan if ranked else intensity.ratio,
         source=intensity.source,
-        staleness=_duration(intensity.age(now)),
         forecast=None if forecast is None else forecast_to_wire(forecast),
-        provenance=_PROVENANCES[intensity.sample.provenance],
+        provenance=pb.Provenance.Value(f"PROVENANCE_{intensity.sample.provenance.upper()}"),
         percentile=value if ranked else None,
+        **times,
     )
 
 
 def forecast_to_wire(forecast: Forecast) -> pb.Forecast:
     """Return the message for `forecast`."""
-    return pb.Forecast(periods=map(_period_to_wire, forecast.periods), method=forecast.method)
-
-
-def _period_to_wire(period: Period) -> pb.ForecastPeriod:
-    return pb.ForecastPeriod(
-        since=_timestamp(period.since),
-        length=_duration(period.length),
-        intensity_gco2e_per_kwh=period.intensity_gco2e_per_kwh,
-        low_gco2e_per_kwh=period.low_gco2e_per_kwh,
-        high_gco2e_per_kwh=period.high_gco2e_per_kwh,
-    )
+    periods = [pb.ForecastPeriod(**asdict(period)) for period in forecast.periods]
+    return pb.Forecast(periods=periods, method=forecast.method)
 
 
 def duration_from_wire(message: Message, field: str) -> timedelta | None:
@@ -91,15 +71,3 @@ def time_from_wire(message: Message, field: str) -> datetime | None:
         return timestamp.ToDatetime(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidArgument(f"{field} is not a valid timestamp: {error}", field=field) from error
-
-
-def _timestamp(when: datetime) -> Timestamp:
-    message = Timestamp()
-    message.FromDatetime(when)
-    return message
-
-
-def _duration(length: timedelta) -> Duration:
-    message = Duration()
-    message.FromTimedelta(length)
-    return message

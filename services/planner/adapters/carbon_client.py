@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING, NoReturn, Protocol
-
-from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.carbon.v1 import carbon_pb2
 from services.kit.clock import Clock
@@ -70,9 +69,7 @@ async def follow(
 def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest:
     request = carbon_pb2.WatchRequest(zones=sorted(zones))
     if horizon.length_s:
-        length = Duration()
-        length.FromNanoseconds(round(horizon.length_s * 1e9))
-        request.horizon.CopyFrom(length)
+        request.horizon.FromTimedelta(timedelta(seconds=horizon.length_s))
     return request
 
 

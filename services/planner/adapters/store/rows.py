@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -42,33 +42,10 @@ def plan_of(row: Row[Any]) -> Plan:
     return replace(plan, version=row.version, state=PlanState(row.state), failure=row.failure)
 
 
-def outcome_row(outcome: Outcome) -> dict[str, Any]:
-    """Return the columns of an outcome."""
-    return {
-        "since": outcome.since,
-        "active_s": outcome.active_s,
-        "requests": outcome.requests,
-        "energy_j": outcome.energy_j,
-        "carbon_gco2e": outcome.carbon_gco2e,
-        "latency_s": dict(outcome.latency_s),
-        "accuracy": dict(outcome.accuracy),
-        "answered": dict(outcome.answered),
-    }
-
-
 def _outcome_of(row: Row[Any]) -> Outcome | None:
     if row.since is None:
         return None
-    return Outcome(
-        since=row.since,
-        active_s=row.active_s,
-        requests=row.requests,
-        energy_j=row.energy_j,
-        carbon_gco2e=row.carbon_gco2e,
-        latency_s=row.latency_s,
-        accuracy=row.accuracy,
-        answered=row.answered,
-    )
+    return Outcome(**{field.name: getattr(row, field.name) for field in fields(Outcome)})
 
 
 _ACCOUNT = TypeAdapter(Account)

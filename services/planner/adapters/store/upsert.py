@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.planner.adapters.store import rows
 from services.planner.adapters.store.tables import meta, outcomes
 from services.planner.core.plan import Outcome
 
@@ -27,7 +27,7 @@ async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
 
 async def put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
     """Write what was seen of a plan."""
-    await _upsert(connection, outcomes, {"version": version}, rows.outcome_row(outcome))
+    await _upsert(connection, outcomes, {"version": version}, asdict(outcome))
 
 
 async def _upsert(
