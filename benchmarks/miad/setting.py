@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from services.gpuagent.core.batch_costs import Costs
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import load
+from services.gpuagent.core.gpu_types import GpuInfo, load
 from services.gpuagent.core.worker_config import shape_of, tabulate
 from services.kit.config import Node
 from services.kit.mig import WHOLE, Placement

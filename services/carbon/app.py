@@ -15,7 +15,7 @@ from services.carbon.adapters.mqtt import broker_loops
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
 from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.live_sources import LiveFeed, live_feeds, polling_loops
+from services.carbon.runtime.live_sources import Ingestion, LiveFeed, live_feeds
 from services.carbon.runtime.metrics import IntensityCollector
 from services.carbon.runtime.zone_updates import update_zone
 from services.carbon.servicer import CarbonServicer
@@ -107,10 +107,13 @@ def _loops(
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield everything that runs in the background, each with a name for its task."""
     updated = {each.zone: asyncio.Event() for each in live}
-    ingestions = [(each, each.ingestion(monitors, updated, clock)) for each in live]
+    ingestions = [Ingestion(each, monitors[each.zone], updated[each.zone], clock) for each in live]
     for zone, monitor in monitors.items():
         yield f"carbon.update[{zone}]", update_zone(monitor, state, clock, updated.get(zone))
-    yield from polling_loops(ingestions, clock)
+    for each in ingestions:
+        if each.live.provider is not None:
+            name = f"carbon.poll[{each.live.zone}:{each.live.feed.name}]"
+            yield name, each.poll(each.live.provider)
     yield from broker_loops(deployment, state, ingestions, clock)
 
 

@@ -18,8 +18,7 @@ from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.node_place import NodePlace, place_of
 from services.gpuagent.planner_link.node_report import NodeReport
-from services.gpuagent.planner_link.report_outbox import ReportOutbox
-from services.gpuagent.planner_link.uplink import Uplink
+from services.gpuagent.planner_link.uplink import ReportOutbox, Uplink
 from services.gpuagent.servicer import GpuAgentServicer
 from services.gpuagent.settings import (
     config_builder_of,

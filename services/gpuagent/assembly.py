@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from services.gpuagent.clock_loop.loop import ClockLoop, governors, promises
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
@@ -19,7 +19,7 @@ from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
 from services.gpuagent.node_place import NodePlace
-from services.gpuagent.planner_link.report_outbox import ReportOutbox
+from services.gpuagent.planner_link.uplink import ReportOutbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
@@ -37,8 +37,7 @@ from services.gpuagent.supervision.gpu_loss_watch import GpuLossWatch
 from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
 from services.gpuagent.supervision.segments import Segments
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
-from services.gpuagent.supervision.worker_probe import answers
-from services.gpuagent.supervision.worker_supervisor import SupervisionContext
+from services.gpuagent.supervision.worker_supervisor import SupervisionContext, answers
 from services.kit.clock import Clock
 from services.kit.config import Deployment
 

@@ -15,15 +15,14 @@ from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument
 from services.kit.net import host_of
 from services.kit.rpc import caller
+from services.kit.rpc.record_mapping import to_message
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.adapters.wire.convert import changes_from, load_from, plan_to, routing_to
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
-from services.planner.adapters.wire.record_mapping import to_message
-from services.planner.adapters.wire.replay import without_gaps
-from services.planner.adapters.wire.streams import until
+from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.publisher import Publisher

@@ -17,8 +17,7 @@ import pynvml
 import pytest
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import GpuTable
+from services.gpuagent.core.gpu_types import GpuInfo, GpuTable
 from services.gpuagent.devices.nvml import listing
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import FailedPrecondition, NotFound, PermissionDenied

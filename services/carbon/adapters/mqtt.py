@@ -11,8 +11,7 @@ from services.carbon.core.model import Forecast, Intensity, Sample, Signal
 from services.carbon.core.mqtt_payload import record_of, sample_of
 from services.carbon.core.sources.provider import Reading, SourceFailed
 from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.ingestion import Ingestion
-from services.carbon.runtime.live_sources import LiveFeed
+from services.carbon.runtime.live_sources import Ingestion
 from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, MqttSource
 from services.kit.mqtt import BrokerConnection, Message
@@ -91,7 +90,7 @@ class SignalSubscriber:
         Raises:
             Refused: The message cannot be used.
         """
-        known_until = self._ingestion.feed.known_until
+        known_until = self._ingestion.live.feed.known_until
         sample = sample_of(message, self._signal, self._clock.now(), known_until)
         if sample is not None:
             self._newest = sample
@@ -119,7 +118,7 @@ class SignalSubscriber:
 def broker_loops(
     deployment: Deployment,
     state: GridState,
-    ingestions: Iterable[tuple[LiveFeed, Ingestion]],
+    ingestions: Iterable[Ingestion],
     clock: Clock,
 ) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
     """Yield the loops of MQTT, each with a name for its task; none without a broker.
@@ -127,7 +126,7 @@ def broker_loops(
     Args:
         deployment: Settings of the broker and of the zones.
         state: The grid's state.
-        ingestions: Live sources with where their values go.
+        ingestions: Live sources.
         clock: Grid time.
     """
     settings = deployment.mqtt
@@ -137,7 +136,8 @@ def broker_loops(
     publisher = IntensityPublisher(state, broker, clock)
     yield "carbon.mqtt.changes", publisher.publish_changes()
     yield "carbon.mqtt.refresh", publisher.refresh(settings.refresh_s, RealClock())
-    for live, ingestion in ingestions:
+    for ingestion in ingestions:
+        live = ingestion.live
         if isinstance(live.settings, MqttSource):
             signal = deployment.carbon.zones[live.zone].signal
             topic = live.settings.topic

@@ -1,26 +1,30 @@
-"""The live sources of all zones: created, restored, and polled until the service ends."""
+"""The live sources of all zones: restored, polled or pushed, and passed on to their monitors."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.chain import Chain
 from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Provider
+from services.carbon.core.sources.provider import Provider, Reading, SourceFailed
 from services.carbon.core.sources.source import Source
-from services.carbon.runtime.ingestion import Ingestion, poll
+from services.carbon.runtime import metrics
 from services.carbon.sources.live.cache import Cache
 from services.carbon.sources.live.factory import provider
 from services.kit.clock import Clock
 from services.kit.config import Carbon, LiveSource
+from services.kit.telemetry import logs
+
+_log = logs.get("carbon.sources")
+
+_MAX_PAUSE = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +46,6 @@ class LiveFeed:
     cache: Cache
     polled: datetime | None
     provider: Provider | None
-
-    def ingestion(
-        self, monitors: Mapping[str, Monitor], updated: Mapping[str, asyncio.Event], clock: Clock
-    ) -> Ingestion:
-        """Return what passes the source's values on to its zone's monitor.
-
-        Args:
-            monitors: By zone.
-            updated: Events that wake the zones' update loops, by zone.
-            clock: Time.
-        """
-        return Ingestion(self.feed, monitors[self.zone], updated[self.zone], clock, self.cache)
 
 
 def live_feeds(
@@ -80,18 +72,77 @@ def live_feeds(
             yield LiveFeed(zone, settings, feed, cache, polled, provider(settings, client))
 
 
-def polling_loops(
-    ingestions: Iterable[tuple[LiveFeed, Ingestion]], clock: Clock
-) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Yield the loops that poll, each with a name for its task.
+class Ingestion:
+    """Values of a live source on their way to its zone's monitor.
 
     Args:
-        ingestions: Live sources with where their values go.
-        clock: Time.
+        live: The source.
+        monitor: Monitor of the zone.
+        updated: Set after every reading and every failure; wakes the zone's update loop.
+        clock: Grid time, which is real time where there are live sources.
     """
-    for live, ingestion in ingestions:
-        if live.provider is not None:
-            every = timedelta(seconds=live.settings.poll_s)
-            first = None if live.polled is None else live.polled + every
-            name = f"carbon.poll[{live.zone}:{live.feed.name}]"
-            yield name, poll(live.provider, ingestion, clock, every, first)
+
+    def __init__(
+        self, live: LiveFeed, monitor: Monitor, updated: asyncio.Event, clock: Clock
+    ) -> None:
+        self.live = live
+        self._monitor = monitor
+        self._updated = updated
+        self._clock = clock
+        self._failure = ""
+        self._labels = (live.zone, live.feed.name)
+        self._refused: tuple[str, ...] = ()
+
+    async def add(self, reading: Reading) -> None:
+        """Add a reading and save it; impossible values are left out, and logged once."""
+        now, feed = self._clock.now(), self.live.feed
+        update = feed.add(reading, now)
+        if update.refused and update.refused != self._refused:
+            _log.warning("values left out", source=feed.name, because=update.refused[:3])
+        self._refused = update.refused
+        metrics.REFUSED.labels(*self._labels).inc(len(update.refused))
+        if update.since is not None:
+            self._monitor.revise(update.since, now)
+        if self._failure:
+            _log.info("the source is back", zone=self.live.zone, source=feed.name)
+        self._failure = ""
+        self._count("ok")
+        await asyncio.to_thread(
+            self.live.cache.save, feed.known, feed.outlook, now, feed.record.issued
+        )
+
+    def fail(self, error: SourceFailed) -> None:
+        """Note that the source gave no reading."""
+        if self._failure != error.kind:
+            zone, name = self._labels
+            _log.warning("a source failed", zone=zone, source=name, kind=error.kind, why=str(error))
+        self._failure = error.kind
+        self._count(error.kind)
+
+    def _count(self, outcome: str) -> None:
+        metrics.POLLS.labels(*self._labels, outcome).inc()
+        metrics.UP.labels(*self._labels).set(outcome == "ok")
+        self._updated.set()
+
+    async def poll(self, polled: Provider) -> None:
+        """Poll the source's provider until cancelled.
+
+        A failure does not change the interval, so that a recovery is seen within one poll, unless
+        the provider names a time before which it refuses requests.
+        """
+        clock, every = self._clock, timedelta(seconds=self.live.settings.poll_s)
+        due = clock.now()
+        if self.live.polled is not None:
+            due = min(self.live.polled + every, due + every)
+        while True:
+            await clock.sleep(max((due - clock.now()).total_seconds(), 0.0))
+            due = clock.now() + every
+            try:
+                reading = await polled.read(clock.now(), self.live.feed.known_until)
+            except SourceFailed as error:
+                self.fail(error)
+                if error.retry_after_s is not None:
+                    pause = min(timedelta(seconds=error.retry_after_s), _MAX_PAUSE)
+                    due = max(due, clock.now() + pause)
+            else:
+                await self.add(reading)

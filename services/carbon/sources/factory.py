@@ -9,8 +9,7 @@ from pathlib import Path
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
 from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.source import Source
-from services.carbon.core.sources.static import StaticSource
+from services.carbon.core.sources.source import Source, StaticSource
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from services.carbon.sources.csv_trace import read_trace

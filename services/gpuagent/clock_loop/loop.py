@@ -10,12 +10,11 @@ from itertools import accumulate
 import numpy as np
 
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts
-from services.gpuagent.supervision.running_segment import RunningSegment
-from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.segments import RunningSegment, Segments
 from services.kit.clock import Clock
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError

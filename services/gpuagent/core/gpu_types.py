@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from services.kit.errors import InvalidArgument, NotFound
-from services.kit.mig import WHOLE, Geometry, SliceKind
+from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
 from services.kit.units import BYTES_PER_MIB
 
 _TABLES = resources.files("services.gpuagent") / "gpus"
@@ -176,15 +176,6 @@ def by_product_name(product_name: str) -> GpuTable | None:
     return None
 
 
-def whole(model: GpuModel) -> Geometry:
-    """Return the geometry of `model` while it is not cut: one slice, the GPU."""
-    return whole_geometry(
-        compute_slices=max(kind.compute_slices for kind in model.geometry.kinds),
-        sm_count=model.sm_count,
-        memory_bytes=model.memory_bytes,
-    )
-
-
 def whole_geometry(*, compute_slices: int, sm_count: int, memory_bytes: int) -> Geometry:
     """Return the geometry of a GPU that is not cut.
 
@@ -250,3 +241,32 @@ def _clocks(
     del memory_mhz
     steps = int((max_mhz - min_mhz) // step_mhz)
     return tuple(math.floor(max_mhz - i * step_mhz) for i in range(steps + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuInfo:
+    """A GPU as read back from the hardware.
+
+    Attributes:
+        uuid: Its identity.
+        index: Its index now; no identity.
+        model: What it is; its geometry is what the GPU can be cut into in its present MIG mode.
+        mig_enabled: MIG mode is in force.
+        mig_pending: MIG mode that was requested; it comes with the next reset.
+        slices: Slices that exist, with their UUIDs, in order of start.
+        clock_mhz: SM clock now, MHz.
+        leftovers: GPU instances without compute instance, as a crash leaves them.
+        divided: GPU instances that another program divided; never touched.
+        cores: Numbers of the CPU cores that its memory slices stand for; (): it is a GPU.
+    """
+
+    uuid: str
+    index: int
+    model: GpuModel
+    mig_enabled: bool
+    slices: tuple[tuple[Placement, str], ...]
+    clock_mhz: int
+    mig_pending: bool = False
+    leftovers: tuple[Placement, ...] = ()
+    divided: tuple[Placement, ...] = ()
+    cores: tuple[int, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.kit.errors import ServiceError
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_spec import External, Generative, WorkerSpec
 from services.kit.errors import FailedPrecondition, NotFound
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.cpu.opening import cores_of

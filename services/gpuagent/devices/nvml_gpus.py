@@ -9,16 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from ctypes import byref
 from dataclasses import replace
 from typing import Any, Self
 
 import pynvml
 
 from services.gpuagent.core.device_port import MeterReading
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
-from services.gpuagent.devices.nvml import changing, reading
+from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.energy import EnergyReader
 from services.gpuagent.devices.nvml.errors import lost_left_out, translated
 from services.kit.errors import (
@@ -103,9 +103,9 @@ class NvmlGpus:
         with translated(f"create {placement} on {gpu_uuid}"):
             found = self._instance(gpu_uuid, handle, placement)
             if found is None:
-                changing.create(handle, kind, placement)
+                _create(handle, kind, placement)
             elif not found.devices:  # a crash came between the two steps of creating it
-                changing.create_compute(found.handle, kind)
+                _create_compute(found.handle, kind)
             created = self._instance(gpu_uuid, handle, placement)
         if created is None:
             raise Unavailable(f"{placement} on {gpu_uuid} is gone right after it was created")
@@ -129,7 +129,7 @@ class NvmlGpus:
         with translated(f"destroy {placement} on {gpu_uuid}"):
             found = self._instance(gpu_uuid, handle, placement)
             if found is not None:
-                changing.destroy(found.handle)
+                _destroy(found.handle)
 
     def set_mig_mode(self, gpu_uuid: str, *, enabled: bool) -> None:
         """Make sure that MIG mode is on, or off.
@@ -140,7 +140,7 @@ class NvmlGpus:
         """
         handle, mode = self._changeable(gpu_uuid), "on" if enabled else "off"
         with translated(f"switch {mode} MIG mode of {gpu_uuid}"):
-            changing.set_mig_mode(handle, enabled=enabled)
+            _set_mig_mode(handle, enabled=enabled)
         with translated(f"read the MIG mode of {gpu_uuid}"):
             # Switching may take the GPU off the bus and back: the handle is another.
             found = reading.mig_mode(self._handle(gpu_uuid))
@@ -169,7 +169,7 @@ class NvmlGpus:
         handle = self._changeable(gpu_uuid)
         with translated(f"lock the clock of {gpu_uuid}"):
             self._model(gpu_uuid, handle).check_clock(clock_mhz)
-            changing.lock_clock(handle, clock_mhz)
+            pynvml.nvmlDeviceSetGpuLockedClocks(handle, clock_mhz, clock_mhz)
 
     def reset_clock(self, gpu_uuid: str) -> None:
         """Unlock the SM clock.
@@ -246,3 +246,45 @@ class NvmlGpus:
         geometry = self._model(gpu_uuid, handle).geometry
         found = reading.instances(handle, geometry)
         return next((entry for entry in found if entry.placement == placement), None)
+
+
+# ---- changes of more than one call; they let NVML's errors through -------------------------------
+
+
+def _create(device: Any, kind: SliceKind, placement: Placement) -> None:
+    """Create a GPU instance and the compute instance that takes all of it, or neither."""
+    where = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, kind.memory_slices)
+    instance = pynvml.nvmlDeviceCreateGpuInstanceWithPlacement(
+        device, kind.gpu_instance_profile_id, byref(where)
+    )
+    try:
+        _create_compute(instance, kind)
+    except pynvml.NVMLError:
+        pynvml.nvmlGpuInstanceDestroy(instance)
+        raise
+
+
+def _create_compute(instance: Any, kind: SliceKind) -> None:
+    """Create the compute instance that takes all of a GPU instance."""
+    profile_id = reading.full_compute_profile_id(instance, kind.compute_slices)
+    pynvml.nvmlGpuInstanceCreateComputeInstance(instance, profile_id)
+
+
+def _destroy(instance: Any) -> None:
+    """Destroy a GPU instance; its compute instances first, as nvml.h demands."""
+    for compute in reading.compute_instances(instance):
+        pynvml.nvmlComputeInstanceDestroy(compute)
+    pynvml.nvmlGpuInstanceDestroy(instance)
+
+
+def _set_mig_mode(device: Any, *, enabled: bool) -> None:
+    """Request a MIG mode; a request for the one in force withdraws what is pending.
+
+    Raises:
+        NVMLError: It is not in force yet, and why; NVML returns that as the call's value.
+    """
+    if reading.mig_mode(device) == (enabled, enabled):
+        return
+    status = pynvml.nvmlDeviceSetMigMode(device, int(enabled))
+    if status != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(status)

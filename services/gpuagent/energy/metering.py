@@ -22,7 +22,7 @@ from services.gpuagent.energy.core.progress import (
 )
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.gpuagent.state_files import read_json, write_json
-from services.gpuagent.supervision.running_segment import RunningSegment
+from services.gpuagent.supervision.segments import RunningSegment
 
 VERSION: Final = 1
 _OTHERS: Final = ""

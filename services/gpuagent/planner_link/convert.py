@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2, steps_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.clock_loop.core.governor import ScaleOut
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.model import (
     Action,
     ClockState,
@@ -21,7 +20,6 @@ from services.gpuagent.core.model import (
     LockClock,
     Node,
     Outcome,
-    Segment,
     SetMigMode,
     StartSegment,
     StopSegment,
@@ -33,7 +31,8 @@ from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
 from services.gpuagent.reconfigure.reconfigurer import Reconfigured
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
-from services.kit.segment import MpsLimit, SegmentSpec
+from services.kit.rpc.record_mapping import from_message, to_message
+from services.kit.segment import SegmentSpec
 
 _ACTIONS: Final = {
     CreateSlice: "create_slice",
@@ -52,7 +51,7 @@ def node(value: Node) -> pb.Node:
         zone=value.zone,
         simulated=value.simulated,
         gpus=[_gpu(gpu, value.clocks) for gpu in value.gpus],
-        segments=[_segment(segment) for segment in value.segments],
+        segments=[to_message(segment, pb.Segment) for segment in value.segments],
         pue=value.pue,
     )
 
@@ -138,19 +137,8 @@ def spec(message: pb.SegmentSpec, gpu_uuid: str = "") -> SegmentSpec:
     Raises:
         InvalidArgument: A value that cannot be.
     """
-    return SegmentSpec(
-        segment_id=message.segment_id,
-        model=message.model,
-        variant=message.variant,
-        batch_size=message.batch_size,
-        processes=message.processes,
-        gpu_uuid=message.gpu_uuid or gpu_uuid,
-        placement=placement(message.placement),
-        limits=tuple(
-            MpsLimit(each.thread_percentage, each.memory_bytes) for each in message.limits
-        ),
-        stage=message.stage,
-    )
+    uuid, place = message.gpu_uuid or gpu_uuid, placement(message.placement)
+    return from_message(message, SegmentSpec, gpu_uuid=uuid, placement=place)
 
 
 def drifts(tracks: Mapping[SegmentKind, DriftTrack]) -> planner_pb2.ProfileDrifts:
@@ -178,7 +166,7 @@ def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
         type=_type(gpu.model),
         mig_enabled=gpu.mig_enabled,
         slices=[
-            pb.Slice(placement=pb.Placement(**asdict(place)), uuid=uuid)
+            pb.Slice(placement=to_message(place, pb.Placement), uuid=uuid)
             for place, uuid in gpu.slices
         ],
         clock_mhz=gpu.clock_mhz,
@@ -188,27 +176,11 @@ def _gpu(gpu: GpuInfo, clocks: ClockState) -> pb.Gpu:
 
 
 def _type(model: GpuModel) -> pb.GpuType:
-    return pb.GpuType(
-        name=model.name,
-        product_name=model.product_name,
-        memory_slices=model.geometry.memory_slices,
-        sm_count=model.sm_count,
-        profiles=[pb.SliceProfile(**asdict(kind)) for kind in model.geometry.kinds],
-        idle_power_w=model.idle_power_w,
-        max_power_w=model.max_power_w,
-        max_clock_mhz=model.max_clock_mhz,
-        core_gmacs_per_s=model.core_gmacs_per_s,
-    )
-
-
-def _segment(segment: Segment) -> pb.Segment:
-    return pb.Segment(
-        spec=pb.SegmentSpec(**asdict(segment.spec)),
-        state=cast("pb.SegmentState.ValueType", segment.state),
-        endpoints=segment.endpoints,
-        restarts=segment.restarts,
-        reason=segment.reason,
-    )
+    message = to_message(model, pb.GpuType)
+    message.memory_slices = model.geometry.memory_slices
+    message.profiles.extend(to_message(kind, pb.SliceProfile) for kind in model.geometry.kinds)
+    message.max_clock_mhz = model.max_clock_mhz
+    return message
 
 
 def _gpu_energy(uuid: str, account: Account) -> pb.GpuEnergy:
@@ -254,12 +226,11 @@ def reconfigured(value: Reconfigured) -> gpuagent_pb2.ReconfigureResponse:
 
 
 def _desired_gpu(message: gpuagent_pb2.DesiredGpu) -> DesiredGpu:
-    return DesiredGpu(
-        gpu_uuid=message.gpu_uuid,
+    return from_message(
+        message,
+        DesiredGpu,
         slices=tuple(placement(each) for each in message.slices),
         segments=tuple(spec(each, message.gpu_uuid) for each in message.segments),
-        mig_enabled=message.mig_enabled if message.HasField("mig_enabled") else None,
-        clock_mhz=message.clock_mhz if message.HasField("clock_mhz") else None,
     )
 
 

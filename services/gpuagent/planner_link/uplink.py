@@ -14,7 +14,6 @@ from cinquefoil.planner.v1 import planner_pb2 as pb
 from services.gpuagent.core.model import Outcome
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
-from services.gpuagent.planner_link.report_outbox import ReportOutbox
 from services.gpuagent.reconfigure.transactions import StepExecutor
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
@@ -22,6 +21,72 @@ from services.kit.rpc.reconnect import Reconnector
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
+from dataclasses import dataclass, field
+
+from services.gpuagent.clock_loop.core.governor import ScaleOut
+
+
+@dataclass(slots=True)
+class PendingReports:
+    """What to send next.
+
+    Attributes:
+        node, energy, drifts: Send the node, its energy, or the profiles that are wrong again.
+        results: Of steps.
+        scale_outs: GPUs whose clock can rise no more; of one GPU only the newest word counts.
+    """
+
+    node: bool = False
+    energy: bool = False
+    drifts: bool = False
+    results: list[steps_pb2.StepResult] = field(default_factory=list)
+    scale_outs: dict[str, ScaleOut] = field(default_factory=dict)
+
+
+class ReportOutbox:
+    """Collects what changed until the stream has room for it, so a slow planner costs nothing."""
+
+    def __init__(self) -> None:
+        self._filled = asyncio.Event()
+        self._mail = PendingReports()
+
+    def node_changed(self) -> None:
+        """The node has changed since the last report."""
+        self._mail.node = True
+        self._filled.set()
+
+    def energy_read(self) -> None:
+        """The energy accounts are newer."""
+        self._mail.energy = True
+        self._filled.set()
+
+    def drifted(self) -> None:
+        """A profile has become wrong, or right."""
+        self._mail.drifts = True
+        self._filled.set()
+
+    def put(self, result: steps_pb2.StepResult) -> None:
+        """A step was executed."""
+        self._mail.results.append(result)
+        self._filled.set()
+
+    def scale_out(self, scale_out: ScaleOut) -> None:
+        """A GPU's clock can rise no more."""
+        self._mail.scale_outs[scale_out.gpu_uuid] = scale_out
+        self._filled.set()
+
+    def reset(self) -> None:
+        """Begin a new stream: it starts with the node, and older results mean nothing to it."""
+        self._mail = PendingReports(node=True, energy=self._mail.energy, drifts=True)
+        self._filled.set()
+
+    async def take(self) -> PendingReports:
+        """Wait for something to send, and take all of it."""
+        await self._filled.wait()
+        self._filled.clear()
+        mail, self._mail = self._mail, PendingReports()
+        return mail
+
 
 _STEADY_S: Final = 5.0
 
@@ -86,7 +151,7 @@ class Uplink:
                 report.energy.extend(self._report.energy())
             if mail.drifts:
                 report.drifts.CopyFrom(self._report.drifts())
-            report.scale_out.extend(map(convert.scale_out, mail.scale_outs))
+            report.scale_out.extend(map(convert.scale_out, mail.scale_outs.values()))
             results = [pb.JoinRequest(step_result=result) for result in mail.results]
             try:
                 for request in (report, *results):

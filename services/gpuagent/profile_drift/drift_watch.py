@@ -13,22 +13,13 @@ from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.profile_drift.core.drift import BatchTotals, DriftTrack, SegmentKind
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.supervision.running_segment import RunningSegment
-from services.gpuagent.supervision.segments import Segments
+from services.gpuagent.supervision.segments import RunningSegment, Segments
 from services.kit.clock import Clock
 from services.kit.telemetry import logs
 
 _log = logs.get("drift")
 
 PERIOD_S: Final = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Energy:
-    """Where a segment's account stood. Attributes: active_j, busy_s."""
-
-    active_j: float
-    busy_s: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +50,7 @@ class DriftWatch:
     changed: Callable[[], None]
     tracks: dict[SegmentKind, DriftTrack] = field(default_factory=dict)
     _slots: dict[tuple[str, int], Slot] = field(default_factory=dict)
-    _energies: dict[tuple[str, str], _Energy] = field(default_factory=dict)
+    _energies: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)  # J, busy s
 
     @property
     def wrong(self) -> dict[SegmentKind, DriftTrack]:
@@ -133,11 +124,11 @@ class DriftWatch:
         entry = self.accounts.list()[gpu_uuid].segments.get(segment_id)
         if entry is None:
             return 0.0
-        now = _Energy(entry.active_j, entry.busy_s)
-        before = self._energies.get((gpu_uuid, segment_id), now)
+        now = entry.active_j, entry.busy_s
+        before_j, before_s = self._energies.get((gpu_uuid, segment_id), now)
         self._energies[gpu_uuid, segment_id] = now
-        busy_s = now.busy_s - before.busy_s
-        return (now.active_j - before.active_j) / busy_s if busy_s > 0 else 0.0
+        busy_s = entry.busy_s - before_s
+        return (entry.active_j - before_j) / busy_s if busy_s > 0 else 0.0
 
 
 def _kind(running: RunningSegment, model: GpuModel) -> SegmentKind:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core.device_port import IN_USE
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import (
     Action,
     CreateSlice,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.model import Action, Node, StartSegment, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.reconfigure.inventory import Inventory

@@ -17,7 +17,8 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ _MAGIC = b"CQFLEDG4"
 _PREFIX = struct.Struct("<8sI")
 _NUMBER = struct.Struct("<d")
 _SLOT = struct.Struct(f"<q{NAME_BYTES}s{NAME_BYTES}sddddddQQddd")
+_FIELDS = attrgetter(*(field.name for field in fields(Slot)))
 _GRANT = struct.Struct("<dd16s")
 _HEARTBEAT_AT = 64
 _CLOCK_AT = 128
@@ -123,21 +125,9 @@ class SharedCounters:
         Raises:
             InvalidArgument: A name is too long.
         """
+        pid, slice_uuid, segment_id, *rest = _FIELDS(slot)
         self._slots[number].write(
-            slot.pid,
-            _name("slice_uuid", slot.slice_uuid),
-            _name("segment_id", slot.segment_id),
-            slot.busy_since_s,
-            slot.power_w,
-            slot.batch_energy_j,
-            slot.active_j,
-            slot.busy_s,
-            slot.idle_since_s,
-            slot.requests,
-            slot.batches,
-            slot.compared_s,
-            slot.profiled_s,
-            slot.profiled_j,
+            pid, _name("slice_uuid", slice_uuid), _name("segment_id", segment_id), *rest
         )
 
     def settle(self, number: int) -> None:

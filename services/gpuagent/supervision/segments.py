@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,6 @@ from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.journal import SegmentJournal
 from services.gpuagent.supervision.processes import WorkerProcess
-from services.gpuagent.supervision.running_segment import RunningSegment
 from services.gpuagent.supervision.slice_sharing import SliceSharing
 from services.gpuagent.supervision.worker_allocation import WorkerAllocator
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
@@ -21,6 +21,43 @@ from services.kit.errors import AlreadyExists, FailedPrecondition, ServiceError,
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
 from services.kit.telemetry import logs
+
+
+@dataclass(slots=True, eq=False)
+class RunningSegment:
+    """A segment with its workers' supervisors."""
+
+    config: WorkerConfig
+    supervisors: tuple[WorkerSupervisor, ...]
+    tasks: tuple[asyncio.Task[None], ...]
+    draining: bool = False
+
+    @property
+    def spec(self) -> SegmentSpec:
+        """What was requested."""
+        return self.config.spec
+
+    def reported(self) -> Segment:
+        """Return the segment as reported."""
+        return Segment(
+            self.spec,
+            self._state(),
+            tuple(supervisor.spec.listen for supervisor in self.supervisors),
+            sum(supervisor.restarts for supervisor in self.supervisors),
+            next(filter(None, (supervisor.trouble for supervisor in self.supervisors)), ""),
+        )
+
+    def _state(self) -> SegmentState:
+        if self.draining:
+            return SegmentState.DRAINING
+        if all(supervisor.ready for supervisor in self.supervisors):
+            return SegmentState.READY
+        if all(supervisor.quarantined for supervisor in self.supervisors):
+            return SegmentState.QUARANTINED
+        if all(supervisor.was_ready or supervisor.quarantined for supervisor in self.supervisors):
+            return SegmentState.DEGRADED
+        return SegmentState.STARTING
+
 
 _log = logs.get("segments")
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
+import grpc
+
+from cinquefoil.gpuagent.v1 import worker_pb2 as pb
+from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
 from services.gpuagent.core.restart_policy import FailureHistory, RestartPolicy
 from services.gpuagent.core.worker_spec import ADDRESS_TAKEN, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
@@ -19,8 +25,10 @@ from services.gpuagent.supervision import processes
 from services.gpuagent.supervision.processes import WorkerProcess
 from services.kit.backoff import Backoff
 from services.kit.clock import Clock
+from services.kit.config import Tls
 from services.kit.errors import FailedPrecondition
 from services.kit.net import free_port, split_address
+from services.kit.rpc import dial
 from services.kit.telemetry import logs
 from services.kit.units import BYTES_PER_MIB
 
@@ -261,3 +269,20 @@ class WorkerSupervisor:
             quarantined=self.quarantined,
         )
         self.context.changed()
+
+
+_ATTEMPT_S: Final = 5.0
+_PAUSE_S: Final = 0.05
+
+
+async def answers(endpoint: str, segment_id: str, tls: Tls | None = None) -> None:
+    """Wait until a worker of the segment says hello at `endpoint`."""
+    async with dial(endpoint, tls) as channel:
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                call = WorkerServiceStub(channel).Execute(wait_for_ready=True, timeout=_ATTEMPT_S)
+                first = await call.read()
+                call.cancel()
+                if isinstance(first, pb.ExecuteResponse) and first.hello.segment_id == segment_id:
+                    return
+            await asyncio.sleep(_PAUSE_S)

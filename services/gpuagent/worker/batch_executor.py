@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from services.gpuagent.worker.core.batcher import Pending
-from services.gpuagent.worker.gpu_slot import Batch, Ran
+from services.gpuagent.worker.gpu_slot import Batch
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import Model, ModelFailed, R
 from services.gpuagent.worker.session import Answer
-from services.kit.errors import ServiceError
-from services.kit.request_cost import Cost
 from services.kit.telemetry import logs
 
 _log = logs.get("worker")
@@ -58,28 +55,8 @@ class BatchExecutor(Intake[R, Model[R]]):
 
         ran = await self._device.run(size, lambda: self._model.compute(requests, send))
         return [
-            _answer(pending, outcome, ran, size.items)
+            Answer.of(
+                pending.work.id, outcome, ran.cost(pending.arrived_s, pending.items, size.items)
+            )
             for pending, outcome in zip(batch, ran.outputs(), strict=True)
         ]
-
-
-def _answer(
-    pending: Pending[Job[R]], outcome: bytes | ServiceError, ran: Ran[Any], items: int
-) -> Answer:
-    cost = _cost(ran, pending, items)
-    if isinstance(outcome, ServiceError):
-        return Answer(pending.work.id, error=outcome, cost=cost)
-    return Answer(pending.work.id, response=outcome, cost=cost)
-
-
-def _cost(ran: Ran[Any], pending: Pending[Job[R]], items: int) -> Cost:
-    share = pending.items / items
-    return Cost(
-        energy_j=ran.energy_j * share,
-        idle_energy_j=ran.idle_energy_j * share,
-        method=ran.method,
-        queue_s=max(ran.started_s - pending.arrived_s, 0.0),
-        compute_s=ran.compute_s,
-        batch_size=items,
-        items=pending.items,
-    )

@@ -14,19 +14,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from inference import grpc_service_pb2 as oip
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.gpuagent.core.worker_spec import External, WorkerSpec
+from services.gpuagent.worker import tensor_messages
 from services.gpuagent.worker.external_server import Server, started
 from services.gpuagent.worker.model_port import Answers, ModelFailed, SendPart
 from services.gpuagent.worker.tensor_messages import VERSION
 from services.kit.clock import Clock
 from services.kit.errors import (
     Cancelled,
-    InvalidArgument,
-    NotFound,
     ServiceError,
     Unavailable,
     from_status,
@@ -133,16 +131,7 @@ class ExternalModel:
             InvalidArgument: It is not a ModelInferRequest.
             NotFound: It names another version of the model.
         """
-        try:
-            request = oip.ModelInferRequest.FromString(data)
-        except DecodeError:
-            raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
-        if request.model_version not in ("", VERSION):
-            raise NotFound(
-                f"model {request.model_name!r} has version {VERSION} only, not "
-                f"{request.model_version!r}",
-                field="model_version",
-            )
+        request = tensor_messages.decode(data)
         sizes = (tensor.shape[0] for tensor in request.inputs if tensor.shape)
         return Forwarded(request.id, max(sizes, default=1), data, deadline_s)
 

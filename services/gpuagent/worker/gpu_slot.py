@@ -16,6 +16,7 @@ from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.clock import Clock
 from services.kit.profiles.core.profile import BatchCost
+from services.kit.request_cost import Cost, Usage
 
 Outputs = TypeVar("Outputs")
 
@@ -50,6 +51,22 @@ class Ran(Generic[Outputs]):
     energy_j: float
     idle_energy_j: float
     method: str
+
+    def cost(
+        self, arrived_s: float, items: int = 1, batch_size: int = 1, usage: Usage | None = None
+    ) -> Cost:
+        """Return what a request of the batch cost: its part of the energy is that of its items.
+
+        Args:
+            arrived_s: When the request came.
+            items: Of the request.
+            batch_size: Items of the batch.
+            usage: Tokens, where the model generates text.
+        """
+        share, queue_s = items / batch_size, max(self.started_s - arrived_s, 0.0)
+        energy_j, idle_energy_j = self.energy_j * share, self.idle_energy_j * share
+        how = (self.method, queue_s, self.compute_s)
+        return Cost(energy_j, idle_energy_j, *how, batch_size, items, usage)
 
 
 class WorkerDevice:

@@ -9,23 +9,9 @@ from typing import Any, Final
 
 import onnxruntime as ort
 
-from services.gpuagent.worker.tensors import Array
+from services.gpuagent.worker.tensors import DATATYPES, Array
 
-_DATATYPES: Final = {
-    "tensor(bool)": "BOOL",
-    "tensor(uint8)": "UINT8",
-    "tensor(uint16)": "UINT16",
-    "tensor(uint32)": "UINT32",
-    "tensor(uint64)": "UINT64",
-    "tensor(int8)": "INT8",
-    "tensor(int16)": "INT16",
-    "tensor(int32)": "INT32",
-    "tensor(int64)": "INT64",
-    "tensor(float16)": "FP16",
-    "tensor(float)": "FP32",
-    "tensor(double)": "FP64",
-    "tensor(string)": "BYTES",
-}
+_DATATYPES: Final = {each.onnx: name for name, each in DATATYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from services.gpuagent.worker.core.credits import Share
 from services.kit.errors import InvalidArgument, ServiceError
@@ -23,6 +24,13 @@ class Answer:
     response: bytes = b""
     cost: Cost | None = None
     more: bool = False
+
+    @classmethod
+    def of(cls, work_id: int, outcome: bytes | ServiceError, cost: Cost) -> Self:
+        """Return how work ended that was started."""
+        if isinstance(outcome, ServiceError):
+            return cls(work_id, error=outcome, cost=cost)
+        return cls(work_id, response=outcome, cost=cost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,6 @@ from services.kit.errors import InvalidArgument, NotFound
 VERSION: Final = "1"
 PLATFORM: Final = "onnxruntime_onnx"
 
-_CONTENTS: Final = {
-    "BOOL": "bool_contents",
-    "INT8": "int_contents",
-    "INT16": "int_contents",
-    "INT32": "int_contents",
-    "INT64": "int64_contents",
-    "UINT8": "uint_contents",
-    "UINT16": "uint_contents",
-    "UINT32": "uint_contents",
-    "UINT64": "uint64_contents",
-    "FP32": "fp32_contents",
-    "FP64": "fp64_contents",
-    "BYTES": "bytes_contents",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Inference:
@@ -77,11 +62,19 @@ def decode(data: bytes) -> pb.ModelInferRequest:
 
     Raises:
         InvalidArgument: It is none.
+        NotFound: It names another version of the model.
     """
     try:
-        return pb.ModelInferRequest.FromString(data)
+        request = pb.ModelInferRequest.FromString(data)
     except DecodeError:
         raise InvalidArgument("the request is not a serialized ModelInferRequest") from None
+    if request.model_version not in ("", VERSION):
+        raise NotFound(
+            f"model {request.model_name!r} has version {VERSION} only, not "
+            f"{request.model_version!r}",
+            field="model_version",
+        )
+    return request
 
 
 def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
@@ -89,14 +82,7 @@ def check(request: pb.ModelInferRequest, signature: Signature) -> Inference:
 
     Raises:
         InvalidArgument: It is not for this signature; `field` says where.
-        NotFound: It names another version of the model.
     """
-    if request.model_version not in ("", VERSION):
-        raise NotFound(
-            f"model {request.model_name!r} has version {VERSION} only, not "
-            f"{request.model_version!r}",
-            field="model_version",
-        )
     feeds = dict(_feeds(request, signature))
     items = _items(request, feeds, signature)
     return Inference(
@@ -201,8 +187,8 @@ def _array(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None, num
     if raw is not None:
         field = f"raw_input_contents[{number}]"
         return tensors.decode(raw, tensor.datatype, tensor.shape, field=field)
-    contents = _CONTENTS.get(tensor.datatype)
-    if contents is None:
+    contents = tensors.DATATYPES[tensor.datatype].contents
+    if not contents:
         raise InvalidArgument(
             f"inputs[{number}]: {tensor.datatype} travels as raw_input_contents only",
             field="raw_input_contents",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,32 @@ Array: TypeAlias = NDArray[Any]
 
 BYTES: Final = "BYTES"
 
-DTYPES: Final = {
-    "BOOL": np.dtype("?"),
-    "UINT8": np.dtype("u1"),
-    "UINT16": np.dtype("<u2"),
-    "UINT32": np.dtype("<u4"),
-    "UINT64": np.dtype("<u8"),
-    "INT8": np.dtype("i1"),
-    "INT16": np.dtype("<i2"),
-    "INT32": np.dtype("<i4"),
-    "INT64": np.dtype("<i8"),
-    "FP16": np.dtype("<f2"),
-    "FP32": np.dtype("<f4"),
-    "FP64": np.dtype("<f8"),
+
+class Datatype(NamedTuple):
+    """A datatype. Attributes: numpy, onnx (its name there), contents (its field; "": none)."""
+
+    numpy: np.dtype[Any]
+    onnx: str
+    contents: str = ""
+
+
+DATATYPES: Final = {
+    "BOOL": Datatype(np.dtype("?"), "tensor(bool)", "bool_contents"),
+    "UINT8": Datatype(np.dtype("u1"), "tensor(uint8)", "uint_contents"),
+    "UINT16": Datatype(np.dtype("<u2"), "tensor(uint16)", "uint_contents"),
+    "UINT32": Datatype(np.dtype("<u4"), "tensor(uint32)", "uint_contents"),
+    "UINT64": Datatype(np.dtype("<u8"), "tensor(uint64)", "uint64_contents"),
+    "INT8": Datatype(np.dtype("i1"), "tensor(int8)", "int_contents"),
+    "INT16": Datatype(np.dtype("<i2"), "tensor(int16)", "int_contents"),
+    "INT32": Datatype(np.dtype("<i4"), "tensor(int32)", "int_contents"),
+    "INT64": Datatype(np.dtype("<i8"), "tensor(int64)", "int64_contents"),
+    "FP16": Datatype(np.dtype("<f2"), "tensor(float16)"),
+    "FP32": Datatype(np.dtype("<f4"), "tensor(float)", "fp32_contents"),
+    "FP64": Datatype(np.dtype("<f8"), "tensor(double)", "fp64_contents"),
+    BYTES: Datatype(np.dtype(object), "tensor(string)", "bytes_contents"),
 }
+DTYPES: Final = {name: each.numpy for name, each in DATATYPES.items() if name != BYTES}
+
 _LENGTH = struct.Struct("<I")
 
 

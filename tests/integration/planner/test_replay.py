@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.broadcast import Broadcast
-from services.planner.adapters.wire.replay import without_gaps
+from services.planner.adapters.wire.streams import without_gaps
 from services.planner.core.plan import Plan
 from services.planner.core.routing_table import Announcement, RoutingTable
 from tests.support.examples import examples

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from services.kit.errors import FailedPrecondition, InvalidArgument, Unavailable
 from services.planner.adapters.store import open_store
-from services.planner.adapters.store.address import address, shown
+from services.planner.adapters.store.opening import address, shown
 from services.planner.adapters.store.tables import metadata
 from services.planner.adapters.wire.convert import plan_to, routing_to
 from services.planner.core.accounting.account import Account, Spent

@@ -15,8 +15,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from cinquefoil.gpuagent.v1 import inventory_pb2
-from services.gpuagent.devices.mps import process_table
-from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon
+from services.gpuagent.devices.mps.control_program import LegacyMps, MpsDaemon, daemons, end_daemon
 from services.kit.config import Mps
 from services.kit.errors import FailedPrecondition, Unavailable
 from services.kit.segment import MpsLimit
@@ -61,7 +60,7 @@ class Node:
         return [entry["what"] for entry in self.journal() if entry["event"] == "violation"]
 
     def daemons(self) -> int:
-        return len(process_table.daemons(BINARY.name, self.mps))
+        return len(daemons(BINARY.name, self.mps))
 
     def upset(self, what: str, command: str) -> None:
         """Make the only daemon crash or hang at a command."""
@@ -257,8 +256,8 @@ async def test_when_the_agent_is_killed_clients_are_adopted_with_their_daemon_or
             assert (segment.state, here.pids()) == (READY, workers)
             assert here.events().count("start") == here.daemons() == 1
             await killed(second)
-        (pipes,) = process_table.daemons(binary.name, here.mps)
-        assert process_table.end(binary.name, pipes, 0.0)
+        (pipes,) = daemons(binary.name, here.mps)
+        assert end_daemon(binary.name, pipes, 0.0)
         async with agent_process(settings):
             await planner.until(
                 lambda: (
@@ -285,7 +284,7 @@ async def test_an_agent_ends_a_daemon_of_the_one_before_it_that_no_segment_needs
         agent(deployment(state, model, f"127.0.0.1:{port}", mps=mps)),
     ):
         await planner.until(lambda: planner.node.name == NODE)
-        assert process_table.daemons(binary.name, state) == {}
+        assert daemons(binary.name, state) == {}
 
 
 async def test_without_the_control_program_processes_do_not_share_and_nothing_changes(

@@ -15,8 +15,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from services.cli.profile import run
 from services.cli.profile.request import Request
 from services.cli.sensitivity.measure import Place, measured
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import load
+from services.gpuagent.core.gpu_types import GpuInfo, load
 from services.gpuagent.core.worker_config import shape_of
 from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.core.sweep import Point

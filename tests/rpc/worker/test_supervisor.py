@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from services.gpuagent.shared_memory.shared_counters import opened
-from services.gpuagent.supervision.worker_probe import answers
-from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
+from services.gpuagent.supervision.worker_supervisor import (
+    SupervisionContext,
+    WorkerSupervisor,
+    answers,
+)
 from services.kit.clock import RealClock
 from services.kit.errors import FailedPrecondition
 from tests.support.worker.worker_process import routed, save_model, worker_spec

@@ -13,7 +13,7 @@ from services.gpuagent.core.worker_spec import WorkerSpec
 from services.gpuagent.energy.core.attribution import IdleShare
 from services.gpuagent.energy.metering import GpuMeter, MeteredGpu
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
-from services.gpuagent.supervision.running_segment import RunningSegment
+from services.gpuagent.supervision.segments import RunningSegment
 from services.gpuagent.supervision.worker_supervisor import SupervisionContext, WorkerSupervisor
 from services.kit.clock import RealClock
 from services.kit.mig import Placement

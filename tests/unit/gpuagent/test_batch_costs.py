@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from services.gpuagent.core import gpu_types
 from services.gpuagent.core.batch_costs import CostCurve, Costs
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import (
     CLOCK_RATIOS,
     Variant,

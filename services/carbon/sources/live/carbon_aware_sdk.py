@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.sources.provider import Reading
-from services.carbon.sources.live.http import Http, HttpProvider, Instant, first_needed
-from services.carbon.sources.live.throttle import Throttle
+from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
 from services.kit.config import CarbonAwareSdkSource
 
 _OVERLAP = timedelta(hours=3)

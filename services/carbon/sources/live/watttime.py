@@ -14,8 +14,7 @@ from pydantic import BaseModel, SecretStr
 
 from services.carbon.core.model import Outlook, Provenance, Sample
 from services.carbon.core.sources.provider import Reading, SourceFailed
-from services.carbon.sources.live.http import Http, HttpProvider, Instant, first_needed
-from services.carbon.sources.live.throttle import Throttle
+from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
 from services.kit.config import WattTimeSource
 
 G_PER_KWH_OF_LB_PER_MWH = 0.45359237

@@ -14,8 +14,7 @@ from typing import Final, Self
 import psutil
 
 from services.gpuagent.core.device_port import IN_USE, Meter, MeterReading, Method
-from services.gpuagent.core.gpu_info import GpuInfo
-from services.gpuagent.core.gpu_types import GpuModel
+from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.cpu import speed
 from services.gpuagent.state_files import read_json, write_json

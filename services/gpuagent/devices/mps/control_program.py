@@ -17,8 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
+import psutil
+
 from services.gpuagent.core.mps_limits import memory_value
-from services.gpuagent.devices.mps import process_table
 from services.kit.errors import FailedPrecondition, ServiceError, Unavailable
 from services.kit.segment import MpsLimit
 from services.kit.telemetry import logs
@@ -107,7 +108,7 @@ class LegacyMps:
 
     async def running(self, root: Path) -> frozenset[Path]:
         """Return the folders below `root` whose daemons run, any agent's."""
-        found = await asyncio.to_thread(process_table.daemons, self._binary.name, root)
+        found = await asyncio.to_thread(daemons, self._binary.name, root)
         return frozenset(pipes.parent for pipes in found)
 
     def environment(self, daemon: MpsDaemon, limit: MpsLimit) -> Mapping[str, str]:
@@ -168,8 +169,7 @@ class LegacyMps:
 
     async def _end(self, daemon: MpsDaemon, patience_s: float) -> None:
         """Wait until no daemon runs there; kill one that does not end."""
-        end = process_table.end
-        if await asyncio.to_thread(end, self._binary.name, daemon.pipes, patience_s):
+        if await asyncio.to_thread(end_daemon, self._binary.name, daemon.pipes, patience_s):
             _log.warning("an MPS control daemon was ended by force", device=daemon.device_uuid)
 
     async def _tell(self, daemon: MpsDaemon, command: str) -> str:
@@ -221,10 +221,43 @@ class LegacyMps:
 
 def _places(daemon: MpsDaemon) -> dict[str, str]:
     return {
-        "CUDA_MPS_PIPE_DIRECTORY": str(daemon.pipes),
+        _PIPES: str(daemon.pipes),
         "CUDA_MPS_LOG_DIRECTORY": str(daemon.logs),
     }
 
 
 def _own_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+
+
+# ---- the process table, which no note of a process id can contradict; blocks ---------------------
+
+_PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+def daemons(program: str, root: Path) -> dict[Path, list[psutil.Process]]:
+    """Return the daemons whose pipe directory lies below `root`, by that directory."""
+    found: dict[Path, list[psutil.Process]] = {}
+    for process in psutil.process_iter(["cmdline"]):
+        command = process.info["cmdline"] or []
+        if "-d" not in command or all(Path(word).name != program for word in command):
+            continue
+        with suppress(psutil.Error):
+            pipes = Path(process.environ().get(_PIPES, ""))
+            if pipes.is_relative_to(root) and process.status() != psutil.STATUS_ZOMBIE:
+                found.setdefault(pipes, []).append(process)
+    return found
+
+
+def end_daemon(program: str, pipes: Path, patience_s: float) -> bool:
+    """Wait for a daemon's end, then kill it with its servers; return whether it was killed."""
+    processes = daemons(program, pipes).get(pipes, [])
+    _, alive = psutil.wait_procs(processes, timeout=patience_s if processes else 0)
+    for process in alive:
+        with suppress(psutil.Error):
+            family = [*process.children(recursive=True), process]
+            for each in family:
+                with suppress(psutil.Error):
+                    each.kill()
+            psutil.wait_procs(family, timeout=patience_s)
+    return bool(alive)

@@ -7,7 +7,7 @@ They fade: a batch counts half after `DriftRules.half_life_batches` more.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from services.kit.errors import InvalidArgument
 
@@ -57,8 +57,7 @@ class DriftRules:
 RULES: Final = DriftRules()
 
 
-@dataclass(frozen=True, slots=True)
-class BatchTotals:
+class BatchTotals(NamedTuple):
     """Batches that ended, summed up.
 
     Attributes:
@@ -75,13 +74,7 @@ class BatchTotals:
 
     def plus(self, other: BatchTotals, keep: float = 1.0) -> BatchTotals:
         """Return the sum, with this part of what was seen before."""
-        return BatchTotals(
-            self.batches * keep + other.batches,
-            self.time_s * keep + other.time_s,
-            self.profiled_s * keep + other.profiled_s,
-            self.energy_j * keep + other.energy_j,
-            self.profiled_j * keep + other.profiled_j,
-        )
+        return BatchTotals(*(one * keep + more for one, more in zip(self, other, strict=True)))
 
     @property
     def latency_ratio(self) -> float:

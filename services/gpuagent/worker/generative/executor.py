@@ -7,7 +7,7 @@ an end, a cancellation or a deadline, is another request's at the next token.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor
 from typing import Final
 
@@ -15,18 +15,81 @@ from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.core.batcher import Batcher, Pending
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.generative import prompts
-from services.gpuagent.worker.generative.generation import Generation
-from services.gpuagent.worker.generative.llama import Heard, Llama
+from services.gpuagent.worker.generative.llama import DecodeStep, Heard, Llama
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.generative.shared_device import SharedDevice
-from services.gpuagent.worker.gpu_slot import Ran
 from services.gpuagent.worker.intake import Intake, Job
 from services.gpuagent.worker.model_port import ModelFailed
 from services.gpuagent.worker.session import Answer, Session
 from services.kit.clock import Clock
 from services.kit.errors import ServiceError
-from services.kit.request_cost import Cost, Usage
+from services.kit.request_cost import Usage
 from services.kit.telemetry import logs
+
+
+class Generation:
+    """Text that is being generated.
+
+    Args:
+        since_start_s: Returns the time since the request came to its router, s.
+        computed: Called with the tokens that each step took.
+    """
+
+    def __init__(self, since_start_s: Callable[[], float], computed: Callable[[int], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._since_start_s = since_start_s
+        self._computed = computed
+        self._texts: asyncio.Queue[str | None] = asyncio.Queue()
+        self._stopped = False
+        self._last = DecodeStep("", 0, 0, 0)
+        self._first_token_s = self._last_token_s = 0.0
+        self._first_tokens = 0
+
+    # ---- llama.cpp's thread --------------------------------------------------------------------
+
+    def hear(self, step: DecodeStep) -> bool:
+        """Take a step; False: the request is over."""
+        self._loop.call_soon_threadsafe(self._take, step)
+        return not self._stopped
+
+    # ---- the event loop ------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Want no more: the slot is free within one token, or one batch of the prompt's."""
+        self._stopped = True
+
+    def end(self) -> None:
+        """Note that there is no more text."""
+        self._texts.put_nowait(None)
+
+    async def texts(self) -> AsyncIterator[str]:
+        """Yield text as it comes."""
+        while (text := await self._texts.get()) is not None:
+            yield text
+
+    @property
+    def usage(self) -> Usage:
+        """What it took by now."""
+        between = self._last.output_tokens - self._first_tokens
+        return Usage(
+            self._last.input_tokens,
+            self._last.output_tokens,
+            self._first_token_s,
+            (self._last_token_s - self._first_token_s) / between if between > 0 else 0.0,
+        )
+
+    def _take(self, step: DecodeStep) -> None:
+        tokens = step.computed_tokens + step.output_tokens
+        fresh = tokens - self._last.computed_tokens - self._last.output_tokens
+        if fresh > 0:
+            self._computed(fresh)
+        if step.output_tokens > self._last.output_tokens:
+            self._last_token_s = self._since_start_s()
+            if not self._last.output_tokens:
+                self._first_token_s, self._first_tokens = self._last_token_s, step.output_tokens
+        self._last = step
+        if step.text:
+            self._texts.put_nowait(step.text)
 
 
 class LanguageModel:
@@ -135,10 +198,10 @@ class SlotExecutor(Intake[Prompt, LanguageModel]):
                 timer.cancel()
                 self._running.pop(job)
                 generation.end()
-        cost = _cost(pending, ran, generation.usage)
+        cost = ran.cost(pending.arrived_s, usage=generation.usage)
         if isinstance(ended, ServiceError):
-            return Answer(job.id, error=ended, cost=cost)
-        return Answer(job.id, response=job.request.answer(sending.result(), ended), cost=cost)
+            return Answer.of(job.id, ended, cost)
+        return Answer.of(job.id, job.request.answer(sending.result(), ended), cost)
 
     async def _generate(self, prompt: Prompt, generation: Generation) -> str | ServiceError:
         """Return why the text ended, or what was wrong."""
@@ -169,15 +232,3 @@ async def _send(job: Job[Prompt], generation: Generation) -> str:
         ):
             generation.stop()
     return "".join(left)
-
-
-def _cost(pending: Pending[Job[Prompt]], ran: Ran[None], usage: Usage) -> Cost:
-    return Cost(
-        energy_j=ran.energy_j,
-        idle_energy_j=ran.idle_energy_j,
-        method=ran.method,
-        queue_s=max(ran.started_s - pending.arrived_s, 0.0),
-        compute_s=ran.compute_s,
-        batch_size=1,
-        usage=usage,
-    )

@@ -12,8 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
-from services.planner.adapters.store.tables import account_hours, meta
-from services.planner.adapters.store.upsert import insert_into, put, put_outcome
+from services.planner.adapters.store.tables import (
+    account_hours,
+    insert_into,
+    meta,
+    put,
+    put_outcome,
+)
 from services.planner.core.accounting.account import Account
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.entries import NAMES, EntryKey, Figures, Grouping, values

@@ -13,12 +13,12 @@ from typing import Final
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import URL, Connection, inspect, text
+from sqlalchemy import URL, Connection, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.telemetry import logs
-from services.planner.adapters.store.address import address, shown
 from services.planner.adapters.store.connection import SharedConnection
 from services.planner.adapters.store.store import Store
 
@@ -39,7 +39,7 @@ async def open_store(database: Path | str, *, patience_s: float = 5.0) -> AsyncI
     synced at each commit, PostgreSQL with synchronous commits.
 
     Args:
-        database: An SQLite file, or a URL (`services.planner.adapters.store.address`).
+        database: An SQLite file, or a URL (`services.planner.adapters.store.opening`).
         patience_s: How long to wait for another planner to let go of it, s: one that was just
             killed may still be connected.
 
@@ -140,3 +140,47 @@ def _unknown(url: URL, what: str) -> FailedPrecondition:
         f"planner.database: {shown(url)} was written by another planner than this ({what}); "
         "use a newer one, or move the database away to start with an empty one"
     )
+
+
+_DRIVERS = {"postgresql": "postgresql+asyncpg", "sqlite": "sqlite+aiosqlite"}
+
+
+def address(database: Path | str) -> URL:
+    """Return the address of the database, for the driver that we use.
+
+    Args:
+        database: An SQLite file, or a URL as libpq takes it.
+
+    Raises:
+        InvalidArgument: The value is not a URL, or names an unsupported kind of database. The
+            message holds no password.
+    """
+    if isinstance(database, Path):
+        return URL.create(_DRIVERS["sqlite"], database=str(database))
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError):  # ValueError: the port is no number
+        raise _wrong("not a URL such as postgresql://user@host/name") from None
+    driver = _DRIVERS.get(url.get_backend_name())
+    if driver is None:
+        kinds = " or ".join(_DRIVERS)
+        raise _wrong(f"must be a file or the URL of {kinds}, got {url.get_backend_name()}")
+    url = url.set(drivername=driver)
+    if "sslmode" in url.query:  # libpq's name; the driver has its own
+        sslmode = url.query["sslmode"]
+        url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": sslmode})
+    return url
+
+
+def shown(url: URL) -> str:
+    """Return an address as people may see it: no password, and no query that could hold one."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    host = url.host or url.query.get("host", "")
+    user = f"{url.username}@" if url.username else ""
+    port = f":{url.port}" if url.port else ""
+    return f"{url.get_backend_name()}://{user}{host}{port}/{url.database or ''}"
+
+
+def _wrong(message: str) -> InvalidArgument:
+    return InvalidArgument(f"planner.database: {message}", field="planner.database")

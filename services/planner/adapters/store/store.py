@@ -19,8 +19,7 @@ from services.kit.errors import NotFound
 from services.planner.adapters.store import rows
 from services.planner.adapters.store.account_pages import AccountPages
 from services.planner.adapters.store.connection import SharedConnection, uncancellable
-from services.planner.adapters.store.tables import meta, outcomes, plans
-from services.planner.adapters.store.upsert import put, put_outcome
+from services.planner.adapters.store.tables import meta, outcomes, plans, put, put_outcome
 from services.planner.adapters.wire.convert import routing_from, routing_to
 from services.planner.core.decide import Snapshot
 from services.planner.core.model import Model

@@ -1,7 +1,8 @@
-"""The tables, as the newest migration leaves them."""
+"""The tables, as the newest migration leaves them, and how their rows are put there."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,10 +19,13 @@ from sqlalchemy import (
     Table,
     Text,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import TypeDecorator
 
 from services.planner.core.accounting.entries import COUNTS, NAMES
+from services.planner.core.plan import Outcome
 
 
 class Utc(TypeDecorator[datetime]):
@@ -93,3 +97,27 @@ account_hours = Table(
     *(Column(name, Text, primary_key=True) for name in ("zone", "node", "model")),
     *(Column(name, BigInteger if name in COUNTS else Double, nullable=False) for name in NAMES),
 )
+
+
+def insert_into(connection: AsyncConnection, table: Table) -> postgresql.Insert | sqlite.Insert:
+    """Return an insert that knows `on_conflict_do_update`; both databases can, each its way."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    insert: postgresql.Insert | sqlite.Insert = dialect.insert(table)
+    return insert
+
+
+async def put(connection: AsyncConnection, key: str, value: bytes) -> None:
+    """Write a value of the planner's own state."""
+    await _upsert(connection, meta, {"key": key}, {"value": value})
+
+
+async def put_outcome(connection: AsyncConnection, version: int, outcome: Outcome) -> None:
+    """Write what was seen of a plan."""
+    await _upsert(connection, outcomes, {"version": version}, asdict(outcome))
+
+
+async def _upsert(
+    connection: AsyncConnection, table: Table, key: dict[str, Any], values: dict[str, Any]
+) -> None:
+    insert = insert_into(connection, table).values(**key, **values)
+    await connection.execute(insert.on_conflict_do_update(index_elements=[*key], set_=values))

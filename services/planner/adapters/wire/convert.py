@@ -7,7 +7,7 @@ from typing import Any
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.errors import InvalidArgument
-from services.planner.adapters.wire.record_mapping import from_message, to_message
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome, Plan

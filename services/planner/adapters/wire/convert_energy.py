@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
-from services.planner.adapters.wire.record_mapping import to_message
+from services.kit.rpc.record_mapping import to_message
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
 

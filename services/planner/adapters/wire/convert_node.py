@@ -9,8 +9,8 @@ from datetime import timedelta
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import SegmentSpec, SegmentState
-from services.planner.adapters.wire.record_mapping import from_message, to_message
 from services.planner.core.fleet import Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
 from services.planner.core.placement.actions import (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import add, sub
+from typing import NamedTuple
 
 from services.planner.core.model import Segment, SegmentKind
 from services.planner.core.online_search.measurement import Measurement, Observed
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentCounters:
+class SegmentCounters(NamedTuple):
     """What one segment has done since it began, as its agent meters it.
 
     Attributes:
@@ -27,24 +28,12 @@ class SegmentCounters:
 
     def since(self, before: SegmentCounters) -> SegmentCounters:
         """Return what was done since; nothing where a counter went back: its agent lost it."""
-        done = SegmentCounters(
-            self.requests - before.requests,
-            self.batches - before.batches,
-            self.busy_s - before.busy_s,
-            self.energy_j - before.energy_j,
-        )
-        return (
-            done if min(done.requests, done.batches, done.busy_s, done.energy_j) >= 0 else NO_COUNTS
-        )
+        done = SegmentCounters(*map(sub, self, before))
+        return done if min(done) >= 0 else NO_COUNTS
 
     def plus(self, other: SegmentCounters) -> SegmentCounters:
         """Return both together."""
-        return SegmentCounters(
-            self.requests + other.requests,
-            self.batches + other.batches,
-            self.busy_s + other.busy_s,
-            self.energy_j + other.energy_j,
-        )
+        return SegmentCounters(*map(add, self, other))
 
 
 NO_COUNTS = SegmentCounters()
@@ -128,10 +117,7 @@ def measured(before: Reading, after: Reading, segments: Iterable[Segment]) -> Me
         done[kind] = done.get(kind, NO_COUNTS).plus(now.since(was))
     return Measurement(
         span_s=after.at_s - before.at_s,
-        observed={
-            kind: Observed(counts[kind], each.requests, each.batches, each.busy_s, each.energy_j)
-            for kind, each in done.items()
-        },
+        observed={kind: Observed(counts[kind], *each) for kind, each in done.items()},
         latency_s=_latencies(before.answers, after.answers),
     )
 

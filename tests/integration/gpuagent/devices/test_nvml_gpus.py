@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from services.gpuagent.core import gpu_types
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.devices.fake_nvml import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.kit.errors import (

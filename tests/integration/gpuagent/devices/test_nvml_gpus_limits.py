@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from services.gpuagent.core.device_port import NO_METER
-from services.gpuagent.core.gpu_info import GpuInfo
+from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices.fake_nvml import UNPRIVILEGED, Code
 from services.gpuagent.devices.nvml.energy import PowerIntegral

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from services.carbon.core.forecast.forecaster import MAX_HORIZON, forecast
 from services.carbon.core.model import Forecast, Sample
 from services.carbon.core.monitor import Monitor
-from services.carbon.core.sources.source import Source
-from services.carbon.core.sources.static import StaticSource
+from services.carbon.core.sources.source import Source, StaticSource
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource
 from tests.support.examples import examples
