@@ -14,10 +14,9 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import add_CarbonServiceServicer_to_se
 from services.carbon.adapters.mqtt import broker_loops
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import Source
-from services.carbon.runtime.grid_state import GridState
+from services.carbon.runtime.grid_state import GridState, update_zone
 from services.carbon.runtime.live_sources import Ingestion, LiveFeed, live_feeds
 from services.carbon.runtime.metrics import IntensityCollector
-from services.carbon.runtime.zone_updates import update_zone
 from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock

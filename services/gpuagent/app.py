@@ -12,8 +12,7 @@ from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
-from services.gpuagent.devices import software_versions
-from services.gpuagent.devices.hardware import gpus_of
+from services.gpuagent.devices.hardware import cpu_software, gpus_of, nvml_software
 from services.gpuagent.devices.mig_mode import kept_off
 from services.gpuagent.metrics import AgentCollector
 from services.gpuagent.node_place import NodePlace, place_of
@@ -81,9 +80,7 @@ async def run(
             )
         )
         gpus = await device.call(lambda d: d.list())
-        versions = await device.call(
-            software_versions.of_cpu if place.settings.cpu else software_versions.read
-        )
+        versions = await device.call(cpu_software if place.settings.cpu else nvml_software)
         counters_of = {gpu.uuid: counters(gpu.uuid) for gpu in gpus}
         hardware = Hardware(device, gpus, counters_of, versions)
         channel = await stack.enter_async_context(

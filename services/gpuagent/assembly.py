@@ -12,9 +12,8 @@ from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
 from services.gpuagent.devices.device_thread import DeviceThread
-from services.gpuagent.devices.hardware import permissions_of
+from services.gpuagent.devices.hardware import Software, permissions_of
 from services.gpuagent.devices.mig_mode import MigModes
-from services.gpuagent.devices.software_versions import Software
 from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower

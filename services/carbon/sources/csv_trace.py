@@ -16,35 +16,33 @@ import csv
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Any, NamedTuple
 
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Sample
 from services.kit.config.loader import ConfigError, Mistake
 
 
-@dataclass(frozen=True, slots=True)
-class _Format:
-    """Headers, folded, in order of preference.
+class _Columns(NamedTuple):
+    """Columns of a format: their headers, folded, or where they are.
 
     Attributes:
-        time: Header of the instant.
-        values: Headers of the intensity.
+        time: Of the instant.
+        value: Of the intensity.
         utc: Times carry no offset and mean UTC.
     """
 
-    time: str
-    values: tuple[str, ...]
+    time: Any
+    value: Any
     utc: bool
 
 
 _FORMATS = (
-    _Format(
+    _Columns(
         "timestamp", ("carbon_intensity_gco2_per_kwh", "carbon_intensity_gco2e_per_kwh"), utc=False
     ),
-    _Format(
+    _Columns(
         "datetime (utc)",
         tuple(
             f"carbon intensity gco2eq/kwh ({scope})" for scope in ("life cycle", "lca", "direct")
@@ -52,23 +50,7 @@ _FORMATS = (
         utc=True,
     ),
 )
-
-
-class _Rows(Protocol):
-    """What `csv.reader` returns."""
-
-    line_num: int
-
-    def __iter__(self) -> Iterator[list[str]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """Indices of the columns."""
-
-    time: int
-    value: int
-    utc: bool
+"""Of several headers of the intensity the first that is there counts."""
 
 
 def read_trace(path: Path) -> tuple[Sample, ...]:
@@ -94,14 +76,14 @@ def read_trace(path: Path) -> tuple[Sample, ...]:
 def _columns(path: Path, header: Sequence[str]) -> _Columns:
     folded = [unicodedata.normalize("NFKC", name).strip().casefold() for name in header]
     for known in _FORMATS:
-        values = [name for name in known.values if name in folded]
+        values = [name for name in known.value if name in folded]
         if known.time in folded and values:
             return _Columns(folded.index(known.time), folded.index(values[0]), known.utc)
-    wanted = " or ".join(f"{known.time!r} and {known.values[0]!r}" for known in _FORMATS)
+    wanted = " or ".join(f"{known.time!r} and {known.value[0]!r}" for known in _FORMATS)
     raise ConfigError(path, [Mistake("header", 1, f"must name {wanted}; got {list(header)}")])
 
 
-def _samples(path: Path, header: Sequence[str], columns: _Columns, rows: _Rows) -> Iterator[Sample]:
+def _samples(path: Path, header: Sequence[str], columns: _Columns, rows: Any) -> Iterator[Sample]:
     last = datetime.min.replace(tzinfo=UTC)
     for row in rows:
         if not row:  # an empty line

@@ -13,7 +13,7 @@ from services.cli.sensitivity.render import duration
 from services.gpuagent.profiling.sensitivity.study import Study
 from services.kit.operators.core.graph import Graph
 from services.kit.units import BYTES_PER_MIB
-from services.planner.adapters.onnx_stages.chain_verification import Agreement
+from services.planner.adapters.onnx_stages import Agreement
 from services.planner.core.partitioning.model import Partition, Partitioning, StageObjective
 
 _LEAST_SHARE: Final = 1e-4

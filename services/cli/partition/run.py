@@ -21,8 +21,7 @@ from services.kit.errors import InvalidArgument
 from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
-from services.planner.adapters.onnx_stages.chain_verification import verify
-from services.planner.adapters.onnx_stages.stage_writer import cut
+from services.planner.adapters.onnx_stages import cut, verify
 from services.planner.core.partitioning.model import Partitioning
 from services.planner.core.partitioning.partition import PartitionRequest
 from services.planner.core.partitioning.partition import partition as partitioned

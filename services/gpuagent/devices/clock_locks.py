@@ -53,6 +53,18 @@ class ClockLocks:
         """Return the clock that a GPU is held at, by a plan or below it; 0: none."""
         return self._lowered_mhz.get(gpu_uuid, 0) or self._held_mhz.get(gpu_uuid, 0)
 
+    def check(self) -> None:
+        """Refuse where the agent may not hold clocks.
+
+        Raises:
+            PermissionDenied: It may not.
+        """
+        if not self._allowed:
+            raise PermissionDenied(
+                "this agent may not hold clocks: nodes.<name>.allow_clocks is off",
+                reason="CLOCKS_NOT_ALLOWED",
+            )
+
     async def restore(self) -> None:
         """Hold again what a plan held when the agent ended, and give back what was lowered.
 
@@ -80,11 +92,7 @@ class ClockLocks:
             InvalidArgument: The clock is outside the supported range.
             FailedPrecondition: The GPU cannot lock its clock.
         """
-        if not self._allowed:
-            raise PermissionDenied(
-                "this agent may not hold clocks: nodes.<name>.allow_clocks is off",
-                reason="CLOCKS_NOT_ALLOWED",
-            )
+        self.check()
         async with self._gpus[action.gpu_uuid]:
             before_mhz = self._held_mhz.get(action.gpu_uuid, 0)
             lowered_mhz = self._lowered_mhz.get(action.gpu_uuid)

@@ -3,19 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
+from typing import Final
 
+import pynvml
+
+from services.gpuagent.core.device_port import Devices
 from services.gpuagent.core.gpu_types import GpuInfo
 from services.gpuagent.core.permissions import Permissions
 from services.gpuagent.devices import fake_nvml
 from services.gpuagent.devices.cpu.opening import cores_of
 from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.devices.nvml.errors import translated
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit import config
 from services.kit.errors import FailedPrecondition
 from services.kit.telemetry import logs
+
+_RUNTIMES: Final = ("onnxruntime-gpu", "onnxruntime")
+"""Distributions of the same package, of which the first one that is there is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """Versions; "" where one is not known. Attributes: driver, cuda, onnxruntime."""
+
+    driver: str = ""
+    cuda: str = ""
+    onnxruntime: str = ""
+
+
+def cpu_software(_: Devices) -> Software:
+    """Return the versions of a node without a GPU driver."""
+    return Software(onnxruntime=_runtime())
+
+
+def nvml_software(_: Devices) -> Software:
+    """Return the versions; call it where NVML is called.
+
+    Raises:
+        Unavailable: The driver cannot answer now.
+    """
+    with translated("read the driver's version"):
+        driver, cuda = pynvml.nvmlSystemGetDriverVersion(), ""
+        with suppress(pynvml.NVMLError_FunctionNotFound):
+            number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
+            cuda = f"{number // 1000}.{number % 1000 // 10}"
+    return Software(driver, cuda, _runtime())
+
+
+def _runtime() -> str:
+    for name in _RUNTIMES:
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return ""
+
 
 _log = logs.get("hardware")
 

@@ -20,7 +20,7 @@ from services.gpuagent.core.gpu_types import GpuInfo, GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.devices.nvml import reading
 from services.gpuagent.devices.nvml.energy import EnergyReader
-from services.gpuagent.devices.nvml.errors import lost_left_out, translated
+from services.gpuagent.devices.nvml.errors import LOST, translated
 from services.kit.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -80,8 +80,11 @@ class NvmlGpus:
             found = [(uuid, handle) for uuid, handle in reading.present() if self._may(uuid)]
         infos = []
         for uuid, handle in found:
-            with lost_left_out():
+            try:
                 infos.append(self._info(uuid, handle))
+            except Unavailable as error:
+                if error.reason != LOST:
+                    raise
         return tuple(infos)
 
     def present(self) -> frozenset[str]:

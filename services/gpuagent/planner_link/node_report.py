@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
-from services.gpuagent.devices.software_versions import Software
+from services.gpuagent.devices.hardware import Software
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.planner_link import convert
 from services.gpuagent.profile_drift.drift_watch import DriftWatch

@@ -28,7 +28,6 @@ from services.kit.clock import Clock
 from services.kit.errors import (
     FailedPrecondition,
     NotFound,
-    PermissionDenied,
     Unavailable,
 )
 from services.kit.mig import WHOLE
@@ -115,11 +114,8 @@ class Actions:
                 self.config_builder.variant(spec)
             case SetMigMode():
                 self.modes.check()
-            case LockClock() if not self.clocks.state.may_lock:
-                raise PermissionDenied(
-                    "this agent may not hold clocks: nodes.<name>.allow_clocks is off",
-                    reason="CLOCKS_NOT_ALLOWED",
-                )
+            case LockClock():
+                self.clocks.check()
 
     async def worker_config(self, spec: SegmentSpec) -> WorkerConfig:
         """Return the configuration of a segment's workers on the GPU as it is now.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import grpc
 
@@ -30,9 +30,6 @@ from services.kit.errors import (
     from_status,
 )
 from services.kit.rpc import dial
-
-if TYPE_CHECKING:
-    from inference.grpc_service_pb2_grpc import GRPCInferenceServiceAsyncStub
 
 _INFER: Final = "/inference.GRPCInferenceService/ModelInfer"
 _STREAM: Final = "/inference.GRPCInferenceService/ModelStreamInfer"
@@ -76,12 +73,12 @@ async def external_model(
         started(external, spec.file) as server,
         dial(server.address, dead_after_s=None) as channel,
     ):
-        stub = GRPCInferenceServiceStub(channel)
-        name = external.model_name or spec.variant
-        await _until_ready(stub, server, name, external.model_version)
         model = ExternalModel(spec, channel, server, clock)
-        model.metadata = await _metadata(stub, name, external.model_version)
-        model.decoupled = await _decoupled(stub, name, external.model_version)
+        while not await model.ready():
+            ended = await server.ended(_POLL_S)
+            if ended:
+                raise RuntimeError(ended)
+        await model.describe()
         yield model
 
 
@@ -149,9 +146,34 @@ class ExternalModel:
             ended = await self._server.ended(_CHECK_PERIOD_S)
             if ended:
                 return ended
-            ready = await _ready(self._stub, self._name, self._version)
-            lost = 0 if ready else lost + 1
+            lost = 0 if await self.ready() else lost + 1
         return f"the server at {self._server.address} does not have {self._name!r} ready any more"
+
+    async def ready(self) -> bool:
+        """Return whether the server has the model ready; not there yet: False."""
+        asked = oip.ModelReadyRequest(name=self._name, version=self._version)
+        try:
+            server = await self._stub.ServerReady(oip.ServerReadyRequest(), timeout=_ASK_TIMEOUT_S)
+            return (
+                server.ready and (await self._stub.ModelReady(asked, timeout=_ASK_TIMEOUT_S)).ready
+            )
+        except grpc.aio.AioRpcError:
+            return False
+
+    async def describe(self) -> None:
+        """Ask what the model is; where the server does not say, it has no metadata and one part."""
+        which = {"name": self._name, "version": self._version}
+        with suppress(grpc.aio.AioRpcError):
+            config = oip.ModelConfigRequest(**which)
+            found = (await self._stub.ModelConfig(config, timeout=_ASK_TIMEOUT_S)).config
+            self.decoupled = found.model_transaction_policy.decoupled
+        answer = oip.ModelMetadataResponse()
+        with suppress(grpc.aio.AioRpcError):
+            asked = oip.ModelMetadataRequest(**which)
+            answer = await self._stub.ModelMetadata(asked, timeout=_ASK_TIMEOUT_S)
+        answer.ClearField("name")
+        answer.versions[:] = [VERSION]
+        self.metadata = answer.SerializeToString()
 
     async def _ask(self, request: Forwarded, send: SendOne) -> bytes | ServiceError:
         left_s = min(request.deadline_s - self._clock.monotonic(), _LONGEST_S)
@@ -194,44 +216,3 @@ def _explained(error: grpc.aio.AioRpcError, left_s: float) -> ServiceError:
     if status in _TRY_ELSEWHERE or too_long:
         return Unavailable(f"the model's server answered {status}: {details}")
     return from_status(status, details)
-
-
-async def _until_ready(
-    stub: GRPCInferenceServiceAsyncStub, server: Server, name: str, version: str
-) -> None:
-    while not await _ready(stub, name, version):
-        ended = await server.ended(_POLL_S)
-        if ended:
-            raise RuntimeError(ended)
-
-
-async def _ready(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bool:
-    try:
-        server = await stub.ServerReady(oip.ServerReadyRequest(), timeout=_ASK_TIMEOUT_S)
-        asked = oip.ModelReadyRequest(name=name, version=version)
-        return server.ready and (await stub.ModelReady(asked, timeout=_ASK_TIMEOUT_S)).ready
-    except grpc.aio.AioRpcError:  # not there yet, or the model is not loaded yet
-        return False
-
-
-async def _decoupled(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bool:
-    """Return whether the model answers in parts; where the server does not say, it does not."""
-    asked = oip.ModelConfigRequest(name=name, version=version)
-    try:
-        answer = await stub.ModelConfig(asked, timeout=_ASK_TIMEOUT_S)
-    except grpc.aio.AioRpcError:
-        return False
-    return answer.config.model_transaction_policy.decoupled
-
-
-async def _metadata(stub: GRPCInferenceServiceAsyncStub, name: str, version: str) -> bytes:
-    """Return the server's metadata of the model, or none where it has none."""
-    asked = oip.ModelMetadataRequest(name=name, version=version)
-    try:
-        answer = await stub.ModelMetadata(asked, timeout=_ASK_TIMEOUT_S)
-    except grpc.aio.AioRpcError:
-        answer = oip.ModelMetadataResponse()
-    answer.ClearField("name")
-    del answer.versions[:]
-    answer.versions.append(VERSION)
-    return answer.SerializeToString()

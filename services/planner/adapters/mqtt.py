@@ -2,15 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
-from typing import Any
+import math
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from datetime import UTC
+from typing import Any, Final
 
 from services.kit.broadcast import Broadcast
 from services.kit.clock import Clock
 from services.kit.config import Mqtt
 from services.kit.mqtt import BrokerConnection
-from services.planner.adapters.mqtt_payload import record_of
+from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.routing_table import Announcement
+
+_LONGEST: Final = 2000
+"""Sentences are cut there, characters: a broker is no archive."""
+
+
+def record_of(plan: Plan) -> dict[str, Any]:
+    """Return the payload of a plan."""
+    return {
+        "version": plan.version,
+        "state": plan.state.name.lower(),
+        "created_at": plan.created_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "strategy": plan.strategy,
+        "reason": plan.reason[:_LONGEST],
+        "degraded": plan.degraded[:_LONGEST],
+        "failure": plan.failure[:_LONGEST],
+        "carbon_weight": plan.inputs.carbon_weight,
+        "intensity_gco2e_per_kwh": _finite(plan.inputs.intensity_gco2e_per_kwh),
+        "gpus": plan.prediction.gpus,
+        "power_w": _number(plan.prediction.power_w),
+        "carbon_gco2e_per_h": _number(plan.prediction.carbon_gco2e_per_h),
+        "models": {
+            model: {
+                "demand_rps": _number(demand_rps),
+                "unserved_rps": _number(plan.prediction.unserved_rps.get(model, 0.0)),
+                "accuracy": _number(plan.prediction.accuracy.get(model, math.nan)),
+                "latency_s": _number(plan.prediction.latency_s.get(model, math.nan)),
+                "variants": _variants(s for s in plan.segments if s.spec.model == model),
+            }
+            for model, demand_rps in plan.inputs.demand_rps.items()
+        },
+    }
+
+
+def _variants(segments: Iterable[PlannedSegment]) -> dict[str, Any]:
+    """Return, by variant, how many segments run it and the share of the load they take."""
+    found: dict[str, Any] = {}
+    for segment in segments:
+        entry = found.setdefault(segment.spec.variant, {"segments": 0, "share": 0.0})
+        entry["segments"] += 1
+        entry["share"] = round(entry["share"] + segment.share, 6)
+    return found
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in numbers.items()}
+
+
+def _number(value: float) -> float | None:
+    """Return a number that JSON has; None where there is none, as the latency of no requests."""
+    return value if math.isfinite(value) else None
 
 
 def broker_tasks(

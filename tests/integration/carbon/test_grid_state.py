@@ -12,8 +12,7 @@ from services.carbon.core.model import Intensity, Sample
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.source import StaticSource
 from services.carbon.core.sources.trace import TraceSource
-from services.carbon.runtime.grid_state import GridState
-from services.carbon.runtime.zone_updates import update_zone
+from services.carbon.runtime.grid_state import GridState, update_zone
 from services.kit.errors import InvalidArgument, NotFound, Unavailable
 from tests.support.virtual_clock import VirtualClock
 

@@ -16,8 +16,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
 from services.local.demo import convnet
-from services.planner.adapters.onnx_stages.chain_verification import verify
-from services.planner.adapters.onnx_stages.stage_writer import cut
+from services.planner.adapters.onnx_stages import cut, verify
 from services.planner.core.partitioning.model import Partitioning
 from services.planner.core.partitioning.partition import PartitionRequest, partition
 

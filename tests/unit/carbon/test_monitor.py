@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.carbon.core.model import Intensity, Sample
-from services.carbon.core.monitor import HISTORY, Monitor
-from services.carbon.core.moving_average import MovingAverage
+from services.carbon.core.monitor import HISTORY, Monitor, MovingAverage
 from services.carbon.core.sources.source import Source, StaticSource, samples
 from services.carbon.core.sources.synthetic import SyntheticSource
 from services.carbon.core.sources.trace import TraceSource

@@ -216,8 +216,5 @@ def _at(values: Array, index: NDArray[np.intp]) -> Array:
 
 def _mean(rows: Sequence[Array]) -> Array:
     """Return the mean over the rows, NaN excepted."""
-    stacked = np.stack(rows)
-    known = np.isfinite(stacked)
-    count = known.sum(axis=0)
-    total = np.where(known, stacked, 0.0).sum(axis=0)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+    mean: Array = np.ma.masked_invalid(np.stack(rows)).mean(axis=0).filled(np.nan)
+    return mean

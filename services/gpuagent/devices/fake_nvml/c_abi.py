@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
 from services.gpuagent.devices.fake_nvml.fake_node import UNPRIVILEGED, FakeNode, Handle, Right
@@ -216,23 +216,20 @@ class Export:
             write(node, *own, value)
 
 
-class Exports:
-    """Collects the functions of the library."""
+EXPORTS: Final[list[Export]] = []
+"""The functions of the library."""
 
-    def __init__(self) -> None:
-        self.functions: list[Export] = []
 
-    def function(
-        self,
-        symbol: str,
-        *parameters: Input | Output,
-        needs: Right = UNPRIVILEGED,
-        before_init: bool = False,
-    ) -> Callable[[_Body], _Body]:
-        """Export a function under a C name; see `Export`."""
+def export(
+    symbol: str,
+    *parameters: Input | Output,
+    needs: Right = UNPRIVILEGED,
+    before_init: bool = False,
+) -> Callable[[_Body], _Body]:
+    """Export a function under a C name; see `Export`."""
 
-        def add(body: _Body) -> _Body:
-            self.functions.append(Export(symbol, parameters, body, needs, before_init))
-            return body
+    def add(body: _Body) -> _Body:
+        EXPORTS.append(Export(symbol, parameters, body, needs, before_init))
+        return body
 
-        return add
+    return add

@@ -10,6 +10,7 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
     CLOCKS_OUT,
     COMPUTE_INSTANCE,
     DEVICE,
+    EXPORTS,
     GPU,
     GPU_INSTANCE,
     HANDLE_OUT,
@@ -21,11 +22,11 @@ from services.gpuagent.devices.fake_nvml.c_abi import (
     UINT,
     UINT_OUT,
     ULONGLONG_OUT,
-    Exports,
     array,
     pointer_to,
     struct,
 )
+from services.gpuagent.devices.fake_nvml.c_abi import export as _export
 from services.gpuagent.devices.fake_nvml.core import mig_rules
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuInstance
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code, Fault
@@ -40,12 +41,12 @@ from services.gpuagent.devices.fake_nvml.fake_node import (
 from services.kit.mig import SliceKind
 from services.kit.units import BYTES_PER_MIB
 
+__all__ = ["EXPORTS"]
+
 DRIVER_VERSION = "580.95.05"
 CUDA_VERSION = 13_000
 """As the driver reports it: 1000 x major + 10 x minor."""
 
-exports = Exports()
-_export = exports.function
 _Device = FakeGpu | MigDevice
 _Instance = tuple[FakeGpu, GpuInstance]
 _PLACEMENT = pynvml.c_nvmlGpuInstancePlacement_t

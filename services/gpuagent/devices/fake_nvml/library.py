@@ -15,7 +15,7 @@ from services.gpuagent.core import gpu_types
 from services.gpuagent.devices.fake_nvml.core.gpu_state import GpuState, Incident
 from services.gpuagent.devices.fake_nvml.core.return_codes import describe
 from services.gpuagent.devices.fake_nvml.core.sensors import ActivityMeter, NoActivity
-from services.gpuagent.devices.fake_nvml.exports import exports
+from services.gpuagent.devices.fake_nvml.exports import EXPORTS
 from services.gpuagent.devices.fake_nvml.fake_gpu import Environment, FakeGpu
 from services.gpuagent.devices.fake_nvml.fake_node import ROOT, FakeNode, Right
 from services.gpuagent.devices.fake_nvml.store import Kept, Store
@@ -83,7 +83,7 @@ class FakeNvml:
         gpus = [build(index, gpu_type) for index, gpu_type in enumerate(types)]
         held = rights & Right.MONITOR if read_only else rights
         self._node = FakeNode(gpus, rights=held)
-        self._functions = {export.symbol: export.bind(self._node) for export in exports.functions}
+        self._functions = {export.symbol: export.bind(self._node) for export in EXPORTS}
         self._functions["nvmlErrorString"] = _error_string()
 
     def __getattr__(self, symbol: str) -> Any:

@@ -45,17 +45,8 @@ _HINTS: dict[int, str] = {
 }
 
 
-_LOST = "NVML_GPU_IS_LOST"
-
-
-@contextmanager
-def lost_left_out() -> Iterator[None]:
-    """End the block early where the GPU it reads has fallen off the bus."""
-    try:
-        yield
-    except Unavailable as error:
-        if error.reason != _LOST:
-            raise
+LOST = "NVML_GPU_IS_LOST"
+"""Reason of the error of a GPU that has fallen off the bus."""
 
 
 @contextmanager

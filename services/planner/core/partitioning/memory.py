@@ -21,7 +21,6 @@ class Memory:
     """
 
     def __init__(self, graph: Graph, spans: Sequence[Span]) -> None:
-        self._spans = spans
         self._sizes = graph.constants
         live = _live_bytes(graph)
         operators = graph.operators
