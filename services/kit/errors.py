@@ -8,7 +8,7 @@ as INTERNAL.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ServiceError(Exception):
@@ -39,6 +39,11 @@ class ServiceError(Exception):
         self.field = field
         self.retry_after_s = retry_after_s
         self.trailers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def at(cls, field: str, problem: str, *, reason: str = "") -> Self:
+        """Return the error of a field, with which its message begins."""
+        return cls(f"{field}: {problem}", field=field, reason=reason)
 
 
 class InvalidArgument(ServiceError):

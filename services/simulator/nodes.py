@@ -149,7 +149,7 @@ class Nodes:
                 Job(instance, spec.model, spec.batch_size, costs),
                 device,
                 self._time,
-                self._router,
+                self._router.answered,
                 self._link_s,
             )
             for instance in _instances(spec)

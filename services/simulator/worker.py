@@ -7,9 +7,8 @@ slot keeps the account.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from simpy import Event
 
@@ -25,18 +24,8 @@ _ONE_KIND = "one"
 """All requests for a model have the same shape here: they may share a batch."""
 
 
-class Listener(Protocol):
-    """Who takes a worker's answers."""
-
-    def answered(self, instance: InstanceId, numbers: Sequence[int], cost: Cost | None) -> None:
-        """Take a worker's results for requests.
-
-        Args:
-            instance: The worker's instance.
-            numbers: Numbers of the requests.
-            cost: Cost of each; None: they were not begun.
-        """
-        ...
+Answered = Callable[[InstanceId, Sequence[int], Cost | None], None]
+"""Takes a worker's results for requests, by number; cost None: they were not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +56,14 @@ class Worker:
     """
 
     def __init__(
-        self, job: Job, device: Device, timeline: Timeline, listener: Listener, link_s: float
+        self, job: Job, device: Device, timeline: Timeline, answered: Answered, link_s: float
     ) -> None:
         self.job = job
         self.device = device
         self.slot = Slot()
         self.peers: Sequence[Worker] = (self,)
         self._time = timeline
-        self._listener = listener
+        self._answered = answered
         self._link_s = link_s
         self._batcher: Batcher[int] = Batcher(job.batch_size, bound=2 * job.batch_size)
         self._work: Event | None = None  # what it sleeps on
@@ -129,4 +118,4 @@ class Worker:
     def _answer(self, numbers: Sequence[int], cost: Cost | None) -> None:
         """Send an answer on its way; the next batch does not wait for it."""
         sent = self._time.env.timeout(self._link_s)
-        sent.callbacks.append(lambda _: self._listener.answered(self.job.instance, numbers, cost))
+        sent.callbacks.append(lambda _: self._answered(self.job.instance, numbers, cost))

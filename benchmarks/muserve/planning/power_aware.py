@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.muserve.planning.model import LIMITS, TINY, Demand, Device, Limits, Placement
-from services.planner.core.placement.clock_similarity import fitting_score
+from services.planner.core.placement.power_aware import fitting_score
 
 
 @dataclass(slots=True)

@@ -180,7 +180,7 @@ def _check_gpu(desired: DesiredGpu, gpu: GpuInfo) -> None:
     # What a GPU can be cut into is known in its present mode only.
     problem = gpu.model.geometry.problem(desired.slices) if mig and gpu.mig_enabled else ""
     if problem:
-        raise InvalidArgument(f"gpus.slices: {uuid}: {problem}", field="gpus.slices")
+        raise InvalidArgument.at("gpus.slices", f"{uuid}: {problem}")
     if desired.clock_mhz:
         gpu.model.check_clock(desired.clock_mhz)
     places = desired.slices if mig else (Placement(WHOLE, 0),)
@@ -214,4 +214,4 @@ def _check_identity(spec: SegmentSpec, node: Node) -> None:
 def _once(names: Iterable[str], field: str) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise InvalidArgument(f"{field}: {twice} is named twice", field=field)
+        raise InvalidArgument.at(field, f"{twice} is named twice")

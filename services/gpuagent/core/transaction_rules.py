@@ -62,7 +62,7 @@ def check(transaction: Transaction, node: Node) -> None:
     named = Counter(_thing(action) for action in transaction.actions)
     twice = next((thing for thing, count in named.items() if count > 1), None)
     if twice is not None:
-        raise InvalidArgument(f"change: names {' '.join(map(str, twice))} twice", field="change")
+        raise InvalidArgument.at("change", f"names {' '.join(map(str, twice))} twice")
     gpus = {gpu.uuid: gpu for gpu in node.gpus}
     for action in transaction.actions:
         uuid = gpu_of(action)

@@ -95,7 +95,7 @@ def action(step: steps_pb2.Step | steps_pb2.Action) -> Action:
         case "stop_segment":
             stop = step.stop_segment
             return StopSegment(stop.segment_id, stop.grace.ToTimedelta().total_seconds())
-    raise InvalidArgument("action: this agent knows no such action", field="action")
+    raise InvalidArgument.at("action", "this agent knows no such action")
 
 
 def result(step_id: str, outcome: Outcome) -> steps_pb2.StepResult:
@@ -123,7 +123,7 @@ def placement(message: pb.Placement) -> Placement:
         InvalidArgument: It has no profile.
     """
     if not message.profile:
-        raise InvalidArgument("placement.profile: required", field="placement.profile")
+        raise InvalidArgument.at("placement.profile", "required")
     return Placement(message.profile, message.start)
 
 

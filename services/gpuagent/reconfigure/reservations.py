@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from services.gpuagent.core.gpu_types import GpuInfo
-from services.gpuagent.core.model import Action, Node, StartSegment, StopSegment, Transaction
+from services.gpuagent.core.model import Action, Node, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu
+from services.gpuagent.core.transaction_rules import gpu_of
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 from services.gpuagent.supervision.segments import Segments
@@ -160,14 +161,10 @@ class Reservations:
         self.changed()
 
     def _gpu_of(self, action: Action) -> str:
-        match action:
-            case StartSegment(spec):
-                return spec.gpu_uuid
-            case StopSegment(segment_id):
-                known = {each.spec.segment_id: each.spec for each in self.segments.list()}
-                return known[segment_id].gpu_uuid if segment_id in known else ""
-            case _:
-                return action.gpu_uuid
+        if isinstance(action, StopSegment):
+            known = {each.spec.segment_id: each.spec for each in self.segments.list()}
+            return known[action.segment_id].gpu_uuid if action.segment_id in known else ""
+        return gpu_of(action)
 
 
 def _as_it_is(gpu: GpuInfo, node: Node) -> DesiredGpu:

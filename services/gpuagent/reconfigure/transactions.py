@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from services.gpuagent.core import transaction_rules
@@ -50,31 +50,19 @@ class TransactionFailed(ServiceError):
         self.not_restored = not_restored
 
 
+@dataclass(slots=True, eq=False)
 class Transactions:
-    """The transactions of one node.
+    """The transactions of one node: actions, inventory, journal (over a crash), clock, tasks.
 
-    Args:
-        actions: Carries out single actions.
-        inventory: Reads the node.
-        journal: Remembers over a crash what the transaction in progress touches.
-        clock: Time.
-        tasks: Owns transactions in progress: they outlive their callers.
+    The tasks own transactions in progress: these outlive their callers.
     """
 
-    def __init__(
-        self,
-        actions: Actions,
-        inventory: Inventory,
-        journal: TransactionJournal,
-        clock: Clock,
-        tasks: asyncio.TaskGroup,
-    ) -> None:
-        self._actions = actions
-        self._inventory = inventory
-        self._journal = journal
-        self._clock = clock
-        self._tasks = tasks
-        self._turn = asyncio.Lock()
+    _actions: Actions
+    _inventory: Inventory
+    _journal: TransactionJournal
+    _clock: Clock
+    _tasks: asyncio.TaskGroup
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def carry_out(self, transaction: Transaction) -> None:
         """Bring the node to where `transaction` leads; nothing is done where it is there already.

@@ -145,41 +145,35 @@ def _feeds(request: pb.ModelInferRequest, signature: Signature) -> Iterator[tupl
     for number, tensor in enumerate(request.inputs):
         field = f"inputs[{number}]"
         if tensor.name not in known:
-            raise InvalidArgument(
-                f"{field}.name: no input {tensor.name!r}; the model has {', '.join(known)}",
-                field=f"{field}.name",
+            raise InvalidArgument.at(
+                f"{field}.name", f"no input {tensor.name!r}; the model has {', '.join(known)}"
             )
         if tensor.name in seen:
-            raise InvalidArgument(
-                f"{field}.name: {tensor.name!r} is given twice", field=f"{field}.name"
-            )
+            raise InvalidArgument.at(f"{field}.name", f"{tensor.name!r} is given twice")
         seen.add(tensor.name)
         _check(tensor, known[tensor.name], field)
         if raw and tensor.HasField("contents"):
-            raise InvalidArgument(
-                f"{field}.contents: give raw_input_contents or contents, not both",
-                field=f"{field}.contents",
+            raise InvalidArgument.at(
+                f"{field}.contents", "give raw_input_contents or contents, not both"
             )
         yield tensor.name, _array(tensor, raw[number] if raw else None, number)
     missing = [name for name in known if name not in seen]
     if missing:
-        raise InvalidArgument(f"inputs: {', '.join(missing)} missing", field="inputs")
+        raise InvalidArgument.at("inputs", f"{', '.join(missing)} missing")
 
 
 def _check(tensor: pb.ModelInferRequest.InferInputTensor, spec: TensorSpec, field: str) -> None:
     if tensor.datatype != spec.datatype:
-        raise InvalidArgument(
-            f"{field}.datatype: {spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}",
-            field=f"{field}.datatype",
+        raise InvalidArgument.at(
+            f"{field}.datatype", f"{spec.name!r} takes {spec.datatype}, got {tensor.datatype!r}"
         )
     shape = list(tensor.shape)
     fits = len(shape) == len(spec.shape) and all(
         size >= 0 and allowed in (-1, size) for size, allowed in zip(shape, spec.shape, strict=True)
     )
     if not fits:
-        raise InvalidArgument(
-            f"{field}.shape: {spec.name!r} takes {list(spec.shape)} (-1: any size), got {shape}",
-            field=f"{field}.shape",
+        raise InvalidArgument.at(
+            f"{field}.shape", f"{spec.name!r} takes {list(spec.shape)} (-1: any size), got {shape}"
         )
 
 
@@ -203,11 +197,9 @@ def _items(request: pb.ModelInferRequest, feeds: Mapping[str, Array], signature:
     for number, tensor in enumerate(request.inputs):
         if sizes.get(tensor.name, 1) < 1:
             field = f"inputs[{number}].shape"
-            raise InvalidArgument(f"{field}: the first size must be >= 1, got 0", field=field)
+            raise InvalidArgument.at(field, "the first size must be >= 1, got 0")
     if signature.batches and len(set(sizes.values())) > 1:
-        raise InvalidArgument(
-            f"inputs: all must bring the same number of items, got {sizes}", field="inputs"
-        )
+        raise InvalidArgument.at("inputs", f"all must bring the same number of items, got {sizes}")
     return max(sizes.values(), default=1)
 
 
@@ -216,9 +208,8 @@ def _outputs(request: pb.ModelInferRequest, signature: Signature) -> tuple[int, 
     for at, wanted in enumerate(request.outputs):
         if wanted.name not in numbers:
             field = f"outputs[{at}].name"
-            raise InvalidArgument(
-                f"{field}: no output {wanted.name!r}; the model has {', '.join(numbers)}",
-                field=field,
+            raise InvalidArgument.at(
+                field, f"no output {wanted.name!r}; the model has {', '.join(numbers)}"
             )
     return tuple(numbers[wanted.name] for wanted in request.outputs) or tuple(numbers.values())
 

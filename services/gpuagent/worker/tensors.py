@@ -66,9 +66,8 @@ def decode(data: bytes, datatype: str, shape: Sequence[int], *, field: str) -> A
     dtype = DTYPES[datatype]
     expected = math.prod(shape) * dtype.itemsize
     if len(data) != expected:
-        raise InvalidArgument(
-            f"{field}: {datatype} of shape {list(shape)} takes {expected} bytes, got {len(data)}",
-            field=field,
+        raise InvalidArgument.at(
+            field, f"{datatype} of shape {list(shape)} takes {expected} bytes, got {len(data)}"
         )
     return np.frombuffer(data, dtype).reshape(shape)
 
@@ -87,7 +86,7 @@ def from_elements(
     try:
         return np.array(elements, DTYPES[datatype]).reshape(shape)
     except OverflowError as error:
-        raise InvalidArgument(f"{field}: {datatype} cannot hold it: {error}", field=field) from None
+        raise InvalidArgument.at(field, f"{datatype} cannot hold it: {error}") from None
 
 
 def strings(elements: Sequence[bytes], shape: Sequence[int], *, field: str) -> Array:
@@ -101,9 +100,7 @@ def strings(elements: Sequence[bytes], shape: Sequence[int], *, field: str) -> A
     try:
         array[:] = [element.decode() for element in elements]
     except UnicodeDecodeError as error:
-        raise InvalidArgument(
-            f"{field}: BYTES must be UTF-8 ({error.reason})", field=field
-        ) from None
+        raise InvalidArgument.at(field, f"BYTES must be UTF-8 ({error.reason})") from None
     return array.reshape(shape)
 
 
@@ -124,9 +121,7 @@ def _split(data: bytes, count: int, field: str) -> list[bytes]:
         start = at + _LENGTH.size
         end = start + (_LENGTH.unpack_from(data, at)[0] if start <= len(data) else 0)
         if start > len(data) or end > len(data):
-            raise InvalidArgument(
-                f"{field}: element {len(elements)} of BYTES is cut short", field=field
-            )
+            raise InvalidArgument.at(field, f"element {len(elements)} of BYTES is cut short")
         elements.append(data[start:end])
         at = end
         if len(elements) > count:
@@ -137,6 +132,4 @@ def _split(data: bytes, count: int, field: str) -> list[bytes]:
 def _check_count(count: int, shape: Sequence[int], field: str) -> None:
     expected = math.prod(shape)
     if count != expected:
-        raise InvalidArgument(
-            f"{field}: shape {list(shape)} has {expected} elements, got {count}", field=field
-        )
+        raise InvalidArgument.at(field, f"shape {list(shape)} has {expected} elements, got {count}")

@@ -194,9 +194,8 @@ class AgentSessions:
             return  # a late message of a stream that was replaced
         if request.HasField("node"):
             if request.node.name != session.node:
-                raise InvalidArgument(
-                    f"node.name: this stream is of {session.node}, not of {request.node.name!r}",
-                    field="node.name",
+                raise InvalidArgument.at(
+                    "node.name", f"this stream is of {session.node}, not of {request.node.name!r}"
                 )
             self._take_node(request.node)
         self._take_rest(session, request)

@@ -23,7 +23,7 @@ from benchmarks.muserve.planning.model import (
 )
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, stretch, thriftiest
-from services.planner.core.placement.clock_similarity import ALIKE, fitting_score
+from services.planner.core.placement.power_aware import ALIKE, fitting_score
 from tests.support.examples import examples
 
 GB = 10**9

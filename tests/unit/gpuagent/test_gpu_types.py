@@ -107,7 +107,10 @@ def test_clocks_are_those_that_a_driver_listed(name: str, gpu: str) -> None:
 
 @every_table
 def test_an_uncut_gpu_is_one_whole_slice(table: GpuTable) -> None:
-    (kind,) = gpu_types.whole(table).kinds
+    slices = max(kind.compute_slices for kind in table.geometry.kinds)
+    (kind,) = gpu_types.whole_geometry(
+        compute_slices=slices, sm_count=table.sm_count, memory_bytes=table.memory_bytes
+    ).kinds
 
     assert (kind.name, kind.starts, kind.memory_slices) == (WHOLE, (0,), 1)
     assert (kind.sm_count, kind.memory_bytes) == (table.sm_count, table.memory_bytes)

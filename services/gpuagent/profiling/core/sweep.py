@@ -97,7 +97,7 @@ class Grid:
             (0, *sorted({clock for clock in clocks_mhz if clock}, reverse=True)),
         )
         if not made.profiles:
-            raise InvalidArgument("slices: at least one is needed", field="slices")
+            raise InvalidArgument.at("slices", "at least one is needed")
         return made
 
     def points(self) -> Iterator[Point]:
@@ -147,8 +147,8 @@ class Sweep:
 def _ascending(name: str, values: Iterable[int], most: float) -> tuple[int, ...]:
     found = tuple(sorted(set(values)))
     if not found or found[0] < 1 or found[-1] > most:
-        raise InvalidArgument(
-            f"{name}: one or more numbers in 1..{most:g} are needed, got {list(found)}", field=name
+        raise InvalidArgument.at(
+            name, f"one or more numbers in 1..{most:g} are needed, got {list(found)}"
         )
     return found
 

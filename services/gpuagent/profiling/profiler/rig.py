@@ -126,9 +126,8 @@ class Rig:
     def _start(self, profile: str) -> int:
         starts = {each.name: each.starts for each in self.gpu.type.profiles}
         if profile not in starts:
-            raise NotFound(
-                f"slices: {self.gpu.type.name} has no {profile!r}; it has {', '.join(starts)}",
-                field="slices",
+            raise NotFound.at(
+                "slices", f"{self.gpu.type.name} has no {profile!r}; it has {', '.join(starts)}"
             )
         return starts[profile][0]
 

@@ -147,10 +147,10 @@ def _sampling(prompt: Prompt) -> dict[str, Any]:
 def _explained(error: dict[str, Any]) -> InvalidArgument | ModelFailed:
     if error.get("type") == "exceed_context_size_error":
         field = "raw_input_contents[0]"
-        return InvalidArgument(
-            f"{field}: the prompt has {error['n_prompt_tokens']} tokens and must leave room for "
+        return InvalidArgument.at(
+            field,
+            f"the prompt has {error['n_prompt_tokens']} tokens and must leave room for "
             f"an answer in a context of {error['n_ctx']}",
-            field=field,
         )
     return ModelFailed(f"llama.cpp: {error.get('message', 'no details')}")
 

@@ -117,13 +117,13 @@ def _text(inference: Inference, how: Generative) -> str:
     text = str(array[0])
     field = "raw_input_contents[0]"
     if not text:
-        raise InvalidArgument(f"{field}: the prompt is empty", field=field)
+        raise InvalidArgument.at(field, "the prompt is empty")
     size, most = len(text.encode()), how.context_tokens * MOST_BYTES_PER_TOKEN
     if size > most:
-        raise InvalidArgument(
-            f"{field}: the prompt has {size} bytes; {most} at most can fit the context of "
+        raise InvalidArgument.at(
+            field,
+            f"the prompt has {size} bytes; {most} at most can fit the context of "
             f"{how.context_tokens} tokens",
-            field=field,
         )
     return text
 

@@ -177,10 +177,9 @@ def shown(url: URL) -> str:
     if url.get_backend_name() == "sqlite":
         return str(url.database)
     host = url.host or url.query.get("host", "")
-    user = f"{url.username}@" if url.username else ""
-    port = f":{url.port}" if url.port else ""
-    return f"{url.get_backend_name()}://{user}{host}{port}/{url.database or ''}"
+    bare = URL.create(url.get_backend_name(), url.username, None, str(host), url.port, url.database)
+    return bare.render_as_string()
 
 
 def _wrong(message: str) -> InvalidArgument:
-    return InvalidArgument(f"planner.database: {message}", field="planner.database")
+    return InvalidArgument.at("planner.database", f"{message}")

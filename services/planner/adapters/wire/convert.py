@@ -73,7 +73,7 @@ def load_from(
         InvalidArgument: The report does not name its router.
     """
     if not message.router_id:
-        raise InvalidArgument("router_id: required", field="router_id")
+        raise InvalidArgument.at("router_id", "required")
     return LoadReport(
         router_id=message.router_id,
         revision=message.routing_revision,

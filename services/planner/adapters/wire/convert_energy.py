@@ -43,7 +43,7 @@ def grouping_from(value: int) -> Grouping:
         InvalidArgument: The value is not a grouping.
     """
     if value not in _GROUPINGS:
-        raise InvalidArgument(f"by: must be one of {sorted(_GROUPINGS)}, got {value}", field="by")
+        raise InvalidArgument.at("by", f"must be one of {sorted(_GROUPINGS)}, got {value}")
     return _GROUPINGS[value]
 
 
@@ -59,7 +59,7 @@ def instant(request: planner_pb2.ReadAccountRequest, name: str) -> datetime | No
     try:
         when: datetime = stamp.ToDatetime(UTC)
     except (ValueError, OverflowError) as error:
-        raise InvalidArgument(f"{name}: {error}", field=name) from error
+        raise InvalidArgument.at(name, f"{error}") from error
     return when
 
 
@@ -91,8 +91,7 @@ def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> EnergyCounters
     found = EnergyCounters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
     reported = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
     if not all(math.isfinite(joules) and joules >= 0 for joules in reported):
-        raise InvalidArgument(
-            f"energy: GPU {message.gpu_uuid} reports an invalid energy value: {min(reported)} J",
-            field="energy",
+        raise InvalidArgument.at(
+            "energy", f"GPU {message.gpu_uuid} reports an invalid energy value: {min(reported)} J"
         )
     return found

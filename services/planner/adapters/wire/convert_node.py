@@ -23,6 +23,7 @@ from services.planner.core.placement.actions import (
 )
 
 _HIGHEST_PUE = 3.0
+_FIELDS = {CreateSlice: "create_slice", DestroySlice: "destroy_slice", LockClock: "lock_clock"}
 
 
 def node_from(message: inventory_pb2.Node) -> Node:
@@ -32,7 +33,7 @@ def node_from(message: inventory_pb2.Node) -> Node:
         InvalidArgument: It has no name, or a GPU, slice or PUE that cannot be.
     """
     if not message.name:
-        raise InvalidArgument("node.name: required", field="node.name")
+        raise InvalidArgument.at("node.name", "required")
     gpus = tuple(_gpu_from(gpu) for gpu in message.gpus)
     slices = {(gpu.uuid, placement) for gpu in gpus for placement in gpu.slices}
     return Node(
@@ -48,8 +49,8 @@ def _pue_from(message: inventory_pb2.Node) -> float | None:
     if not message.HasField("pue"):
         return None
     if not 1 <= message.pue <= _HIGHEST_PUE:  # not a number either
-        raise InvalidArgument(
-            f"node.pue: must be within 1..{_HIGHEST_PUE:g}, got {message.pue}", field="node.pue"
+        raise InvalidArgument.at(
+            "node.pue", f"must be within 1..{_HIGHEST_PUE:g}, got {message.pue}"
         )
     return message.pue
 
@@ -59,9 +60,8 @@ def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
     slices = tuple(from_message(each.placement, Placement) for each in message.slices)
     fault = kind.geometry.problem(slices)
     if not message.uuid or fault:
-        raise InvalidArgument(
-            f"node.gpus: {message.uuid or 'a GPU without uuid'}: {fault or 'uuid is required'}",
-            field="node.gpus",
+        raise InvalidArgument.at(
+            "node.gpus", f"{message.uuid or 'a GPU without uuid'}: {fault or 'uuid is required'}"
         )
     return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz, message.wanted)
 
@@ -70,10 +70,7 @@ def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:
     message = gpu.type
     kinds = tuple(from_message(profile, SliceKind) for profile in message.profiles)
     if not kinds:
-        raise InvalidArgument(
-            f"node.gpus.type.profiles: GPU type {message.name!r} has none",
-            field="node.gpus.type.profiles",
-        )
+        raise InvalidArgument.at("node.gpus.type.profiles", f"GPU type {message.name!r} has none")
     if not gpu.mig_enabled and all(kind.name != WHOLE for kind in kinds):
         kinds = (_whole(message, kinds),)
     return from_message(
@@ -102,17 +99,15 @@ def _running_from(
 ) -> RunningSegment:
     spec = from_message(message.spec, SegmentSpec)
     if (spec.gpu_uuid, spec.placement) not in slices:
-        raise InvalidArgument(
-            f"node.segments.spec: {spec.segment_id} runs on {spec.placement} of GPU "
+        raise InvalidArgument.at(
+            "node.segments.spec",
+            f"{spec.segment_id} runs on {spec.placement} of GPU "
             f"{spec.gpu_uuid!r}, a slice that the node does not have",
-            field="node.segments.spec",
         )
     try:
         state = SegmentState(message.state)
     except ValueError:
-        raise InvalidArgument(
-            f"node.segments.state: {spec.segment_id} has none", field="node.segments.state"
-        ) from None
+        raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none") from None
     return RunningSegment(spec, state, tuple(message.endpoints))
 
 
@@ -146,15 +141,12 @@ def change_to(step_id: str, groups: Iterable[Iterable[tuple[Action, float]]]) ->
 
 def _fill(message: steps_pb2.Step | steps_pb2.Action, action: Action, grace_s: float) -> None:
     match action:
-        case CreateSlice():
-            message.create_slice.MergeFrom(to_message(action, steps_pb2.CreateSlice))
-        case DestroySlice():
-            message.destroy_slice.MergeFrom(to_message(action, steps_pb2.DestroySlice))
-        case LockClock():
-            message.lock_clock.MergeFrom(to_message(action, steps_pb2.LockClock))
         case StartSegment(segment):
             spec = to_message(segment.spec, inventory_pb2.SegmentSpec)
             message.start_segment.spec.MergeFrom(spec)
         case StopSegment(segment_id):
             message.stop_segment.segment_id = segment_id
             message.stop_segment.grace.FromTimedelta(timedelta(seconds=grace_s))
+        case _:
+            part = getattr(message, _FIELDS[type(action)])
+            part.MergeFrom(to_message(action, type(part)))

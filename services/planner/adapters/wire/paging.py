@@ -22,9 +22,8 @@ def page_size(asked: int) -> int:
         InvalidArgument: More than the most.
     """
     if asked > MAX_SIZE:
-        raise InvalidArgument(
-            f"page_size: must be 0..{MAX_SIZE}, got {asked}; 0 gives {DEFAULT_SIZE}",
-            field="page_size",
+        raise InvalidArgument.at(
+            "page_size", f"must be 0..{MAX_SIZE}, got {asked}; 0 gives {DEFAULT_SIZE}"
         )
     return asked or DEFAULT_SIZE
 
@@ -48,8 +47,7 @@ def read_token(token: str) -> int | None:
     except (binascii.Error, ValueError):
         version = -1
     if not 0 <= version <= _HIGHEST or write_token(version) != token:
-        raise InvalidArgument(
-            "page_token: was not given out by ListPlans; leave it empty for the newest plans",
-            field="page_token",
+        raise InvalidArgument.at(
+            "page_token", "was not given out by ListPlans; leave it empty for the newest plans"
         )
     return version

@@ -7,11 +7,34 @@ say what fits, and what runs already stays where it is; moving it costs more tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.kit.mig import Placement
 from services.planner.core.model import Problem, SegmentKind
-from services.planner.core.placement.clock_similarity import fitting_score
+
+ALIKE = 0.1
+"""Sensitivities that differ by less are alike: a device in use is then as good as an empty one."""
+
+
+def fitting_score(sensitivity: float, others: Iterable[tuple[float, float]]) -> float:
+    """Return how well a partition suits those on a device already; 0 is best.
+
+    Args:
+        sensitivity: The partition's.
+        others: Sensitivity and weight of each partition on the device. Where there is none, the
+            paper leaves the score undefined; here an empty device is taken before one whose
+            partitions differ by more than ALIKE.
+
+    Returns:
+        Minus the distance to their weighted mean (section 3.2).
+    """
+    pairs = list(others)
+    total = sum(weight for _, weight in pairs)
+    if total <= 0:
+        return -ALIKE
+    mean = sum(value * weight for value, weight in pairs) / total
+    return -abs(sensitivity - mean)
+
 
 SlicePlace = tuple[str, Placement]
 """A place for a segment: GPU uuid and slice."""

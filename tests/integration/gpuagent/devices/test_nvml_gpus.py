@@ -74,7 +74,11 @@ def test_an_uncut_gpu_is_one_whole_slice_with_the_gpus_uuid(
     found = info(gpus(), uuid)
 
     assert found.slices == ((Placement(WHOLE, 0), uuid),)
-    assert found.model.geometry == gpu_types.whole(gpu_types.load(name))
+    assert found.model.geometry == gpu_types.whole_geometry(
+        compute_slices=max(kind.compute_slices for kind in gpu_types.load(name).geometry.kinds),
+        sm_count=gpu_types.load(name).sm_count,
+        memory_bytes=gpu_types.load(name).memory_bytes,
+    )
     assert not found.mig_enabled
 
 
