@@ -130,7 +130,7 @@ class PlannerServicer(PlannerServiceServicer):
     async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:
         """Carry out an earlier plan again, and hold it."""
         if not request.version:
-            raise InvalidArgument("version: required, >= 1", field="version")
+            raise InvalidArgument.at("version", "required, >= 1")
         return pb.RollbackResponse(plan=plan_to(await self._reconciler.rollback(request.version)))
 
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
@@ -223,9 +223,8 @@ class PlannerServicer(PlannerServiceServicer):
         newest = await self._store.newest_first(1)
         limit = newest[0].version if newest else 0
         if version > limit:
-            raise InvalidArgument(
-                f"after_version: must be 0..{limit}, the newest plan, got {version}",
-                field="after_version",
+            raise InvalidArgument.at(
+                "after_version", f"must be 0..{limit}, the newest plan, got {version}"
             )
 
     def _fleet_node(self, name: str) -> pb.FleetNode:
@@ -244,17 +243,14 @@ class PlannerServicer(PlannerServiceServicer):
 
 def _check_aim(carbon_weight: float | None, strategy: str) -> None:
     if carbon_weight is not None and not 0 <= carbon_weight <= 1:
-        raise InvalidArgument(
-            f"carbon_weight: must be 0..1, got {carbon_weight:g}", field="carbon_weight"
-        )
+        raise InvalidArgument.at("carbon_weight", f"must be 0..1, got {carbon_weight:g}")
     if strategy and strategy not in STRATEGIES:
-        raise InvalidArgument(
-            f"strategy: must be one of {', '.join(sorted(STRATEGIES))}, got {strategy!r}",
-            field="strategy",
+        raise InvalidArgument.at(
+            "strategy", f"must be one of {', '.join(sorted(STRATEGIES))}, got {strategy!r}"
         )
 
 
 async def _first(requests: AsyncIterator[pb.JoinRequest]) -> pb.JoinRequest:
     async for request in requests:
         return request
-    raise InvalidArgument("node: required in the first request, which never came", field="node")
+    raise InvalidArgument.at("node", "required in the first request, which never came")

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.chain import Chain
 from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Provider, Reading, SourceFailed
+from services.carbon.core.sources.provider import Reading, SourceFailed
 from services.carbon.core.sources.source import Source
 from services.carbon.runtime import metrics
 from services.carbon.sources.live.cache import Cache
 from services.carbon.sources.live.factory import provider
+from services.carbon.sources.live.http import HttpProvider
 from services.kit.clock import Clock
 from services.kit.config import Carbon, LiveSource
 from services.kit.telemetry import logs
@@ -45,7 +47,7 @@ class LiveFeed:
     feed: Feed
     cache: Cache
     polled: datetime | None
-    provider: Provider | None
+    provider: HttpProvider[Any] | None
 
 
 def live_feeds(
@@ -124,7 +126,7 @@ class Ingestion:
         metrics.UP.labels(*self._labels).set(outcome == "ok")
         self._updated.set()
 
-    async def poll(self, polled: Provider) -> None:
+    async def poll(self, polled: HttpProvider[Any]) -> None:
         """Poll the source's provider until cancelled.
 
         A failure does not change the interval, so that a recovery is seen within one poll, unless

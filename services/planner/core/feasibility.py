@@ -99,14 +99,13 @@ def check(segments: Sequence[PlannedSegment]) -> None:
     for index, segment in enumerate(segments):
         if not 0 <= segment.share <= 1:
             where = f"plan.segments[{index}].share"
-            raise InvalidArgument(f"{where}: must be 0..1, got {segment.share:g}", field=where)
+            raise InvalidArgument.at(where, f"must be 0..1, got {segment.share:g}")
         shares[segment.queue] += segment.share
     for (model, variant, stage), total in shares.items():
         if not math.isclose(total, 1.0, abs_tol=_SHARES_SUM_TO):
             which = f"{model} {variant}, stage {stage}," if stage else model
-            raise InvalidArgument(
-                f"plan.segments: the shares of {which} must sum to 1, got {total:g}",
-                field="plan.segments",
+            raise InvalidArgument.at(
+                "plan.segments", f"the shares of {which} must sum to 1, got {total:g}"
             )
 
 

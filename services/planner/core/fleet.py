@@ -111,15 +111,13 @@ class Fleet:
         known = self._settings.get(node.name)
         if known is None:
             names = ", ".join(sorted(self._settings))
-            raise FailedPrecondition(
-                f"node.name: {node.name!r} is not in the deployment file; it has {names}",
-                field="node.name",
+            raise FailedPrecondition.at(
+                "node.name", f"{node.name!r} is not in the deployment file; it has {names}"
             )
         if node.zone != known.zone:
-            raise FailedPrecondition(
-                f"node.zone: the deployment file has {node.name} in {known.zone}, "
-                f"not in {node.zone!r}",
-                field="node.zone",
+            raise FailedPrecondition.at(
+                "node.zone",
+                f"the deployment file has {node.name} in {known.zone}, not in {node.zone!r}",
             )
         self._members[node.name] = _Member(node, None)
         if self._first_join_s is None:

@@ -113,7 +113,7 @@ def revise(objective: Objective, fields: Mapping[str, Any], path: str = "") -> O
         first = error.errors(include_url=False)[0]
         where = ".".join((*filter(None, (path,)), *map(str, first["loc"])))
         message = first["msg"].removeprefix("Value error, ")
-        raise InvalidArgument(f"{where}: {message}, got {first['input']!r}", field=where) from error
+        raise InvalidArgument.at(where, f"{message}, got {first['input']!r}") from error
 
 
 def _merged(base: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,5 +181,4 @@ def _check_numbers(
 
 
 def _wrong(name: str, message: str) -> InvalidArgument:
-    where = f"what_if.{name}"
-    return InvalidArgument(f"{where}: {message}", field=where)
+    return InvalidArgument.at(f"what_if.{name}", message)

@@ -15,8 +15,9 @@ import stamina
 from pydantic import TypeAdapter
 
 from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Provider, SourceFailed
+from services.carbon.core.sources.provider import SourceFailed
 from services.carbon.sources.live.factory import provider
+from services.carbon.sources.live.http import HttpProvider
 from services.kit import config as settings
 from tests.support.carbon.provider_answers import (
     CASES,
@@ -63,11 +64,11 @@ def at_once() -> Iterator[None]:
 @pytest.fixture
 def make(
     server: ProviderServer, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., Provider]:
+) -> Callable[..., HttpProvider[Any]]:
     """Return a function that makes the provider of a case, with the key in the environment."""
     monkeypatch.setenv("THE_KEY", KEY)
 
-    def made(case: Case, **more: Any) -> Provider:
+    def made(case: Case, **more: Any) -> HttpProvider[Any]:
         path = "/api" if case is ENTSOE else ""
         given = {**case.settings, "url": server.url + path, **more}
         if case.token:
@@ -82,7 +83,7 @@ def make(
 
 @ALL
 async def test_what_was_recorded_becomes_samples_in_grams_and_utc(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = case.answer
     asked, feed = make(case), Feed("x")
@@ -101,7 +102,7 @@ async def test_what_was_recorded_becomes_samples_in_grams_and_utc(
 
 @ALL
 async def test_asked_again_with_what_is_known_it_changes_nothing(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = case.answer
     asked, feed = make(case), Feed("x")
@@ -113,7 +114,7 @@ async def test_asked_again_with_what_is_known_it_changes_nothing(
 
 @ALL
 async def test_what_has_not_changed_is_not_sent_again(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """The ETag goes along with the next question of the same URL; 304 is no failure."""
 
@@ -163,7 +164,7 @@ def only_data(case: Case, answer: Answer) -> Route:
 )  # fmt: skip
 async def test_a_failure_has_a_kind_and_only_what_may_pass_is_tried_again(
     case: Case,
-    make: Callable[..., Provider],
+    make: Callable[..., HttpProvider[Any]],
     server: ProviderServer,
     answer: Answer,
     outcome: tuple[str, int],
@@ -184,7 +185,7 @@ async def test_a_failure_has_a_kind_and_only_what_may_pass_is_tried_again(
 @ALL
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refusal_is_told_and_its_message_holds_no_key(
-    case: Case, make: Callable[..., Provider], server: ProviderServer, status: int
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer, status: int
 ) -> None:
     """Where the plan may cover less, what it does cover is used: an index needs no history."""
     server.route = lambda _: Answer('{"error": "Invalid scope"}', status=status)
@@ -198,7 +199,7 @@ async def test_a_refusal_is_told_and_its_message_holds_no_key(
 
 @ALL
 async def test_two_errors_of_the_server_are_borne(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     def route(asked: Asked) -> Answer:
         seen = [request for request in server.asked if request.path == asked.path]
@@ -212,7 +213,7 @@ async def test_two_errors_of_the_server_are_borne(
 
 @ALL
 async def test_a_server_that_does_not_answer_in_time_is_given_up(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = only_data(case, Answer(delay_s=30))
     with pytest.raises(SourceFailed, match="no answer within") as caught:
@@ -223,7 +224,7 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up(
 
 @ALL
 async def test_nobody_at_the_other_end_is_unreachable(
-    case: Case, make: Callable[..., Provider]
+    case: Case, make: Callable[..., HttpProvider[Any]]
 ) -> None:
     with pytest.raises(SourceFailed) as caught:
         await make(case, url="http://127.0.0.1:1").read(NOW, None)
@@ -234,7 +235,7 @@ async def test_nobody_at_the_other_end_is_unreachable(
 @ALL
 async def test_the_key_is_shown_to_the_provider_and_to_nobody_else(
     case: Case,
-    make: Callable[..., Provider],
+    make: Callable[..., HttpProvider[Any]],
     server: ProviderServer,
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
@@ -255,7 +256,7 @@ async def test_the_key_is_shown_to_the_provider_and_to_nobody_else(
 
 
 async def test_a_login_that_has_run_out_is_renewed_once(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     asked = make(WATTTIME)
     server.route = WATTTIME.answer
@@ -274,7 +275,7 @@ async def test_a_login_that_has_run_out_is_renewed_once(
 
 
 async def test_a_plan_without_forecast_is_asked_for_it_once_a_day(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """The values that the plan does cover are used all the same."""
 
@@ -295,7 +296,7 @@ async def test_a_plan_without_forecast_is_asked_for_it_once_a_day(
 
 
 async def test_a_step_in_which_a_type_is_still_missing_is_left_for_later(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """Without its coal the last hour would look clean."""
     late = ENTSOE.bodies["/api"].replace(
@@ -308,7 +309,7 @@ async def test_a_step_in_which_a_type_is_still_missing_is_left_for_later(
 
 
 async def test_no_data_may_come_as_a_success(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = lambda _: Answer(
         '<Acknowledgement_MarketDocument xmlns="urn:x"><Reason><code>999</code>'
@@ -322,7 +323,7 @@ async def test_no_data_may_come_as_a_success(
 
 @ALL
 async def test_an_impossible_year_is_refused(
-    case: Case, make: Callable[..., Provider], server: ProviderServer
+    case: Case, make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """The first of January of the year 1, east of Greenwich, has no instant in UTC."""
 
@@ -338,7 +339,7 @@ async def test_an_impossible_year_is_refused(
 
 
 async def test_an_xml_bomb_is_refused(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     server.route = lambda _: Answer(
         '<!DOCTYPE x [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><GL_MarketDocument>&b;'
@@ -351,7 +352,7 @@ async def test_an_xml_bomb_is_refused(
 
 
 async def test_an_endless_answer_is_refused(
-    make: Callable[..., Provider], server: ProviderServer, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.carbon.sources.live.http._MAX_BYTES", 1000)
     server.route = lambda _: Answer("x" * 100_000)
@@ -360,7 +361,7 @@ async def test_an_endless_answer_is_refused(
 
 
 async def test_a_unit_that_was_not_expected_is_refused(
-    make: Callable[..., Provider], server: ProviderServer
+    make: Callable[..., HttpProvider[Any]], server: ProviderServer
 ) -> None:
     """Pounds for kilograms, or a rank for a mass, would be wrong without anybody seeing it."""
     kilograms = {path: body.replace("lbs_", "kg_") for path, body in WATTTIME.bodies.items()}

@@ -19,6 +19,7 @@ from services.gpuagent.profiling.core.samples import Effort
 from services.gpuagent.profiling.profiler.load_driver import drive
 from services.kit import config
 from services.kit.clock import RealClock
+from services.kit.profiles.core.measurement import Measurement
 from tests.support.gpuagent.agent_service import (
     NODE,
     Agent,
@@ -31,6 +32,10 @@ from tests.support.gpuagent.agent_service import (
 from tests.support.worker.worker_process import save_model, until
 
 BATCHES = Effort(warm_up_s=0, warm_up_batches=1, least_s=0, least_batches=80, most_s=20, error=9)
+
+
+def batches_of(items: int) -> Measurement:
+    return Measurement("a100-40gb", "3g.20gb", items, 1)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +79,7 @@ async def test_a_worker_slower_than_its_profile_is_reported_with_a_request_to_me
     async with serving(tmp_path, gmacs=0.001) as (planner, running, endpoint):
         assert not planner.drifts
         while not planner.drifts:
-            await drive([endpoint], 4, BATCHES, RealClock())
+            await drive([endpoint], batches_of(4), BATCHES, RealClock())
         told, metric = planner.drifts[0], error("latency")
         node = await running.node()
 
@@ -91,7 +96,7 @@ async def test_a_worker_as_profiled_is_not(tmp_path: Path) -> None:
     """Partial batches and pauses are no drift either."""
     async with serving(tmp_path, gmacs=40) as (planner, _, endpoint):
         for items in (1, 3):
-            await drive([endpoint], items, BATCHES, RealClock())
+            await drive([endpoint], batches_of(items), BATCHES, RealClock())
         await until(lambda: error("latency") is not None)
         found, energy = error("latency"), error("energy")
         drifts = list(planner.drifts)
@@ -104,7 +109,7 @@ async def test_a_worker_as_profiled_is_not(tmp_path: Path) -> None:
 async def test_a_planner_that_joins_again_learns_of_wrong_profiles(tmp_path: Path) -> None:
     async with serving(tmp_path, gmacs=0.001) as (planner, _, endpoint):
         while not planner.drifts:
-            await drive([endpoint], 4, BATCHES, RealClock())
+            await drive([endpoint], batches_of(4), BATCHES, RealClock())
         planner.drifts = []
         planner.drop_stream()
         await planner.until(lambda: bool(planner.drifts))

@@ -1,10 +1,9 @@
-"""Interface of every provider that is polled over the network."""
+"""What every provider that is polled over the network answers, and how it fails."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from services.carbon.core.model import Outlook, Sample
 
@@ -44,25 +43,3 @@ class Reading:
 
     samples: tuple[Sample, ...] = ()
     outlook: Outlook | None = None
-
-
-class Provider(Protocol):
-    """A provider, polled by one caller."""
-
-    @property
-    def name(self) -> str:
-        """Kind and zone, for example "electricity-maps:DE"."""
-        ...
-
-    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
-        """Return the new values.
-
-        Args:
-            now: The time.
-            known_until: Start of the caller's newest sample; None: the caller has none, and the
-                past day is read, too.
-
-        Raises:
-            SourceFailed: The provider gave no values.
-        """
-        ...

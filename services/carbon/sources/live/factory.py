@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 from pydantic import SecretStr
 
-from services.carbon.core.sources.provider import Provider
 from services.carbon.sources.live.carbon_aware_sdk import CarbonAwareSdk
 from services.carbon.sources.live.electricity_maps import ElectricityMaps
 from services.carbon.sources.live.entsoe import Entsoe
-from services.carbon.sources.live.http import Http
+from services.carbon.sources.live.http import Http, HttpProvider
 from services.carbon.sources.live.neso import Neso
 from services.carbon.sources.live.watttime import WattTime
 from services.kit import config as settings
 from services.kit.config.loader import ConfigError, Mistake
 
-_PROVIDERS: Mapping[type, Callable[[Http, Any, SecretStr | None], Provider]] = {
+_PROVIDERS: Mapping[type, type[HttpProvider[Any]]] = {
     settings.CarbonAwareSdkSource: CarbonAwareSdk,
     settings.ElectricityMapsSource: ElectricityMaps,
     settings.EntsoeSource: Entsoe,
@@ -29,7 +28,7 @@ _PROVIDERS: Mapping[type, Callable[[Http, Any, SecretStr | None], Provider]] = {
 }
 
 
-def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> Provider | None:
+def provider(source: settings.LiveSource, client: httpx.AsyncClient) -> HttpProvider[Any] | None:
     """Return the provider of a polled source; None: the source is not polled.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -14,7 +15,7 @@ import httpx
 import stamina
 from pydantic import AfterValidator, AwareDatetime, SecretStr, TypeAdapter, ValidationError
 
-from services.carbon.core.sources.provider import FailureKind, SourceFailed
+from services.carbon.core.sources.provider import FailureKind, Reading, SourceFailed
 from services.kit.config import LiveSource
 from services.kit.telemetry import logs
 
@@ -126,8 +127,8 @@ class Http:
             del self._validators[next(iter(self._validators))]
 
 
-class HttpProvider(Generic[S]):
-    """One place of a provider over HTTP.
+class HttpProvider(ABC, Generic[S]):
+    """One place of a provider over HTTP, polled by one caller.
 
     Args:
         http: HTTP client.
@@ -141,6 +142,19 @@ class HttpProvider(Generic[S]):
         self._source = source
         self._url = source.url.rstrip("/")
         self._key = key or SecretStr("")
+
+    @abstractmethod
+    async def read(self, now: datetime, known_until: datetime | None) -> Reading:
+        """Return the new values.
+
+        Args:
+            now: The time.
+            known_until: Start of the caller's newest sample; None: the caller has none, and the
+                past day is read, too.
+
+        Raises:
+            SourceFailed: The provider gave no values.
+        """
 
     def _parsed(self, kind: type[T], body: bytes) -> T:
         """Return a JSON body as a record.

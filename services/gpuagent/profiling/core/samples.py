@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles, stdev
 
 from services.kit.errors import InvalidArgument
+from services.kit.profiles.core.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +42,6 @@ class Timed:
     latency_s: float
     energy_j: float
     method: str
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What many batches say; the fields of `Measurement`."""
-
-    latency_s: float
-    latency_p50_s: float
-    latency_p95_s: float
-    latency_std_s: float
-    throughput_rps: float
-    energy_j: float
-    energy_method: str
-    batches: int
 
 
 @dataclass(slots=True)
@@ -111,10 +98,11 @@ class Samples:
         few = len(self._timed) < self.effort.least_batches
         return not few and elapsed_s >= self.effort.least_s and self._error() < self.effort.error
 
-    def summary(self) -> Summary:
-        """Return what the batches say; there are two or more."""
+    def added_to(self, point: Measurement) -> Measurement:
+        """Return the measurement of a point with what the batches say; there are two or more."""
         times_s = [batch.latency_s for batch in self._timed]
-        return Summary(
+        return replace(
+            point,
             latency_s=fmean(times_s),
             latency_p50_s=median(times_s),
             latency_p95_s=quantiles(times_s, n=20, method="inclusive")[-1],

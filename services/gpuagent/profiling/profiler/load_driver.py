@@ -10,9 +10,10 @@ import grpc
 
 from cinquefoil.gpuagent.v1 import worker_pb2 as pb
 from cinquefoil.gpuagent.v1.worker_pb2_grpc import WorkerServiceStub
-from services.gpuagent.profiling.core.samples import Effort, Samples, Summary, Timed
+from services.gpuagent.profiling.core.samples import Effort, Samples, Timed
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition
+from services.kit.profiles.core.measurement import Measurement
 from services.kit.rpc import dial
 
 if TYPE_CHECKING:
@@ -33,16 +34,16 @@ Call = grpc.aio.StreamStreamCall[pb.ExecuteRequest, pb.ExecuteResponse]
 
 async def drive(
     endpoints: Sequence[str],
-    items: int,
+    point: Measurement,
     effort: Effort,
     clock: Clock,
     tls: Tls | None = None,
-) -> Summary:
-    """Measure batches of `items` items, all workers busy all the time.
+) -> Measurement:
+    """Measure full batches of a point, all workers busy all the time.
 
     Args:
         endpoints: "host:port" of the workers.
-        items: Items in each batch.
+        point: What runs there.
         effort: How long.
         clock: Time.
         tls: For dialling the workers.
@@ -50,7 +51,7 @@ async def drive(
     Raises:
         FailedPrecondition: A worker failed, or does not take such batches.
     """
-    samples = Samples(effort, items, clock.monotonic())
+    samples = Samples(effort, point.batch_size, clock.monotonic())
     try:
         async with asyncio.TaskGroup() as tasks:
             for endpoint in endpoints:
@@ -60,7 +61,7 @@ async def drive(
         if failures is None:
             raise
         raise _failed(str(failures.exceptions[0])) from group
-    return samples.summary()
+    return samples.added_to(point)
 
 
 async def _busy(endpoint: str, samples: Samples, clock: Clock, tls: Tls | None) -> None:

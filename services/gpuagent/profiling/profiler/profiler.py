@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from services.gpuagent.profiling.core.samples import Effort
@@ -93,12 +93,11 @@ class Profiler:
         )
         try:
             endpoints = await self.rig.set_up(model, variant, point)
-            found = await drive(endpoints, point.batch_size, self.effort, self.clock, self.tls)
+            return await drive(endpoints, measurement, self.effort, self.clock, self.tls)
         except FailedPrecondition as error:
             if error.reason not in DID_NOT_RUN:
                 raise
-            return Measurement(**{**asdict(measurement), "reason": error.message})
-        return Measurement(**{**asdict(measurement), **asdict(found)})
+            return replace(measurement, reason=error.message)
 
 
 async def _written(book: Logbook, measurement: Measurement) -> None:

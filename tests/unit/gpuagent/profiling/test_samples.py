@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from services.gpuagent.profiling.core.samples import Effort, Samples, Timed
 from services.kit.errors import InvalidArgument
+from services.kit.profiles.core.measurement import Measurement
 
 EFFORT = Effort(
     warm_up_s=1.0, warm_up_batches=4, least_s=2.0, least_batches=10, most_s=5.0, error=0.01
 )
+POINT = Measurement("a100-40gb", "7g.40gb", 8, 1)
 
 
 def steady(samples: Samples, workers: int, latency_s: float, until_s: float) -> None:
@@ -31,7 +33,7 @@ def steady(samples: Samples, workers: int, latency_s: float, until_s: float) -> 
 def test_a_steady_worker_is_summed_up_exactly(workers: int) -> None:
     samples = Samples(EFFORT, items=8, began_s=0.0)
     steady(samples, workers, 0.125, 6.0)
-    found = samples.summary()
+    found = samples.added_to(POINT)
 
     assert samples.enough(6.0)
     assert found.latency_s == found.latency_p50_s == found.latency_p95_s == 0.125
@@ -48,8 +50,8 @@ def test_batches_of_the_warm_up_do_not_count() -> None:
     for number in range(20):
         samples.add("w", Timed(0.1, 2.0, "counter"), 4.1 + number / 10)
 
-    assert samples.summary().latency_s == pytest.approx(0.1)
-    assert samples.summary().energy_j == pytest.approx(2.0)
+    assert samples.added_to(POINT).latency_s == pytest.approx(0.1)
+    assert samples.added_to(POINT).energy_j == pytest.approx(2.0)
 
 
 def test_time_count_and_error_must_all_be_reached() -> None:
@@ -74,7 +76,7 @@ def test_a_batch_longer_than_the_longest_time_is_measured_all_the_same() -> None
     assert not samples.enough(300.0)
     samples.add("w", Timed(60.0, 1.0, "model"), 360.0)
     assert samples.enough(360.0)
-    assert samples.summary().throughput_rps == pytest.approx(1 / 60)
+    assert samples.added_to(POINT).throughput_rps == pytest.approx(1 / 60)
 
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=2, max_size=60))
@@ -84,7 +86,7 @@ def test_the_summary_is_what_a_library_says(latencies_s: list[float]) -> None:
     samples.add("w", Timed(1.0, 1.0, "model"), 0.0)
     for number, latency_s in enumerate(latencies_s, start=1):
         samples.add("w", Timed(latency_s, 1.0, "model"), float(number))
-    found = samples.summary()
+    found = samples.added_to(POINT)
 
     assert found.batches == len(latencies_s)
     assert found.latency_s == pytest.approx(statistics.fmean(latencies_s))
