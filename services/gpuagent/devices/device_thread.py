@@ -8,7 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from services.gpuagent.core.device_port import Devices
+from services.gpuagent.devices.cpu.cores import CpuCores
+from services.gpuagent.devices.nvml_gpus import NvmlGpus
+
+Devices = NvmlGpus | CpuCores
+"""The devices of one node, by UUID; what each method means and raises, `NvmlGpus` says."""
 
 Result = TypeVar("Result")
 Params = ParamSpec("Params")

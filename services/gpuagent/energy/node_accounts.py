@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from services.gpuagent.core.device_port import NO_METER, Devices, MeterReading
-from services.gpuagent.devices.device_thread import DeviceThread
+from services.gpuagent.core.device_port import NO_METER, MeterReading
+from services.gpuagent.devices.device_thread import Devices, DeviceThread
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.supervision.segments import Segments

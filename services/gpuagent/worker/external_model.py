@@ -161,7 +161,7 @@ class ExternalModel:
             return False
 
     async def describe(self) -> None:
-        """Ask what the model is; where the server does not say, it has no metadata and one part."""
+        """Request what the model is; where the server does not say: no metadata, and one part."""
         which = {"name": self._name, "version": self._version}
         with suppress(grpc.aio.AioRpcError):
             config = oip.ModelConfigRequest(**which)

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gpuagent.core import cpu_geometry
-from services.gpuagent.core.device_port import IN_USE, Devices, MeterReading
+from services.gpuagent.core.device_port import IN_USE, MeterReading
 from services.gpuagent.core.gpu_types import GpuModel
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.cpu import opening, speed
 from services.gpuagent.devices.cpu.cores import CpuCores, Gauge
 from services.gpuagent.devices.cpu.power import PowerModel, busy_s
+from services.gpuagent.devices.device_thread import Devices
 from services.gpuagent.shared_memory.shared_counters import SharedCounters
 from services.kit.config import Cpu
 from services.kit.errors import (

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Protocol
 
 from services.gpuagent.profiling.core.operator_bucket import Bucket
+from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
+from services.gpuagent.profiling.sensitivity.measure import Measured
 from services.kit.operators.core.clock_sensitivity import FREE, INSENSITIVE, Cost, total
-from services.kit.operators.core.graph import Graph, Operator
-
-
-class OperatorTimer(Protocol):
-    """A source of operators' times."""
-
-    @property
-    def device(self) -> str:
-        """Its name, for example "a100-40gb"."""
-        ...
-
-    @property
-    def method(self) -> str:
-        """How: "measured" or "model"."""
-        ...
-
-    def cost(self, operator: Operator) -> Cost:
-        """Return an operator's times at both clocks."""
-        ...
+from services.kit.operators.core.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +63,7 @@ class Study:
         return tuple(sorted(kinds, key=lambda kind: (-kind.share, kind.type)))
 
 
-def study(graph: Graph, device: OperatorTimer, database: Database, *, reuse: bool) -> Study:
+def study(graph: Graph, device: Roofline | Measured, database: Database, *, reuse: bool) -> Study:
     """Return a model's sensitivities, and keep them.
 
     Args:
