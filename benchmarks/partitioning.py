@@ -25,7 +25,7 @@ from services.kit.operators.core.graph import Graph
 from services.kit.operators.onnx_reader import read
 from services.kit.operators.random_inputs import Sizes
 from services.local.demo import model_family
-from services.planner.adapters.onnx_stages.chain_verification import cut, verify
+from services.planner.adapters.onnx_stages import cut, verify
 from services.planner.core.partitioning.model import StageObjective
 from services.planner.core.partitioning.partition import THRESHOLD, PartitionRequest, partition
 
