@@ -163,7 +163,7 @@ async def _served(
     started: Callable[[int], None] | None,
 ) -> AsyncIterator[None]:
     """Answer calls and expose metrics while the block runs."""
-    servicer = GpuAgentServicer(agent.report, agent.actuators.reconfigurer)
+    servicer = GpuAgentServicer(agent.report, agent.actuators.steps)
     collector = AgentCollector(
         agent.observers.accounts,
         agent.actuators.segments,

@@ -22,7 +22,6 @@ from services.gpuagent.planner_link.uplink import ReportOutbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.actions import Actions
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
 from services.gpuagent.reconfigure.reservations import Reservations
 from services.gpuagent.reconfigure.transactions import StepExecutor, Transactions
 from services.gpuagent.settings import (
@@ -106,7 +105,6 @@ class Actuators:
         undo_log = TransactionJournal(folder / "change.json")
         self.transactions = Transactions(self.actions, self.inventory, undo_log, clock, keeping)
         self.steps = StepExecutor(self.transactions, clock, changed, permissions)
-        self.reconfigurer = Reconfigurer(self.inventory, self.steps)
 
 
 class Observers:
@@ -131,7 +129,7 @@ class Observers:
         self.reservations = reservations = Reservations(
             inventory=actuators.inventory,
             segments=segments,
-            reconfigurer=actuators.reconfigurer,
+            steps=actuators.steps,
             clock=clock,
             changed=changed,
             tasks=context.keeping,

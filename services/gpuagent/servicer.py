@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2 as pb
 from cinquefoil.gpuagent.v1 import gpuagent_pb2_grpc as pb_grpc
 from services.gpuagent.planner_link import convert
 from services.gpuagent.planner_link.node_report import NodeReport
-from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
+from services.gpuagent.reconfigure.transactions import StepExecutor
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -20,9 +20,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     """Reads one node, and changes it where an operator says so."""
 
-    def __init__(self, report: NodeReport, reconfigurer: Reconfigurer) -> None:
+    def __init__(self, report: NodeReport, steps: StepExecutor) -> None:
         self._report = report
-        self._reconfigurer = reconfigurer
+        self._steps = steps
 
     async def GetNode(self, request: pb.GetNodeRequest, context: Context) -> pb.GetNodeResponse:
         """Return the node as it is now."""
@@ -39,7 +39,7 @@ class GpuAgentServicer(pb_grpc.GpuAgentServiceServicer):
     ) -> pb.ReconfigureResponse:
         """Bring GPUs to a desired state."""
         desired = convert.desired(request)
-        done = await self._reconfigurer.apply(
+        done = await self._steps.apply(
             desired, dry_run=request.dry_run, allow_gap=request.allow_gap
         )
         return convert.reconfigured(done)

@@ -28,7 +28,7 @@ from services.gpuagent.core.model import (
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.energy.core.account import Account
 from services.gpuagent.profile_drift.core.drift import DriftTrack, SegmentKind
-from services.gpuagent.reconfigure.reconfigurer import Reconfigured
+from services.gpuagent.reconfigure.transactions import Reconfigured
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 from services.kit.rpc.record_mapping import from_message, to_message

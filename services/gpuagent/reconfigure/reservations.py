@@ -14,7 +14,7 @@ from services.gpuagent.core.model import Action, Node, StopSegment, Transaction
 from services.gpuagent.core.reconcile import DesiredGpu
 from services.gpuagent.core.transaction_rules import gpu_of
 from services.gpuagent.reconfigure.inventory import Inventory
-from services.gpuagent.reconfigure.reconfigurer import Reconfigurer
+from services.gpuagent.reconfigure.transactions import StepExecutor
 from services.gpuagent.supervision.segments import Segments
 from services.kit.clock import Clock
 from services.kit.errors import FailedPrecondition, NotFound, ServiceError
@@ -34,7 +34,7 @@ class Reservations:
     Attributes:
         inventory: Reads the node.
         segments: What runs on it.
-        reconfigurer: Brings a GPU back to what it was.
+        steps: Brings a GPU back to what it was.
         clock: Time.
         changed: Called when a GPU is taken or given back.
         tasks: Owns the bringing back, which outlives the caller.
@@ -42,7 +42,7 @@ class Reservations:
 
     inventory: Inventory
     segments: Segments
-    reconfigurer: Reconfigurer
+    steps: StepExecutor
     clock: Clock
     changed: Callable[[], None]
     tasks: asyncio.TaskGroup
@@ -75,7 +75,7 @@ class Reservations:
             PermissionDenied: This agent may not change its node.
             FailedPrecondition: Somebody has it; or segments run on it, and `wait` is not set.
         """
-        self.reconfigurer.steps.permissions.require()
+        self.steps.permissions.require()
         await self._find(gpu_uuid)
         told: tuple[str, ...] = ()
         with self._wanting(gpu_uuid):
@@ -153,7 +153,7 @@ class Reservations:
 
     async def _restore(self, before: DesiredGpu) -> None:
         try:
-            await self.reconfigurer.apply([before], dry_run=False, allow_gap=True)
+            await self.steps.apply([before], dry_run=False, allow_gap=True)
         except ServiceError as error:  # the planner makes of it what it needs
             _log.warning("GPU is not as before", gpu=before.gpu_uuid, error=error.message)
         self._taken.discard(before.gpu_uuid)

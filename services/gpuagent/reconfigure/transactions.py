@@ -10,12 +10,13 @@ from typing import Final
 from services.gpuagent.core import transaction_rules
 from services.gpuagent.core.model import Action, Outcome, StartSegment, Transaction
 from services.gpuagent.core.permissions import ALL_GRANTED, Permissions
+from services.gpuagent.core.reconcile import DesiredGpu, gaps, reconcile
 from services.gpuagent.core.transaction_rules import PriorState
 from services.gpuagent.reconfigure.actions import NO_ANSWER, Actions
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.supervision.journal import TransactionJournal
 from services.kit.clock import Clock
-from services.kit.errors import Cancelled, ServiceError, Unavailable
+from services.kit.errors import Cancelled, FailedPrecondition, ServiceError, Unavailable
 from services.kit.telemetry import logs
 
 _log = logs.get("transactions")
@@ -58,7 +59,7 @@ class Transactions:
     """
 
     _actions: Actions
-    _inventory: Inventory
+    inventory: Inventory
     _journal: TransactionJournal
     _clock: Clock
     _tasks: asyncio.TaskGroup
@@ -113,7 +114,7 @@ class Transactions:
         return None
 
     async def _transact(self, transaction: Transaction, gone: asyncio.Event) -> None:
-        node = await self._inventory.read()
+        node = await self.inventory.read()
         transaction_rules.check(transaction, node)
         for action in transaction.actions:
             self._actions.check(action)
@@ -200,8 +201,17 @@ async def _tried(work: Awaitable[None]) -> ServiceError | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconfigured:
+    """What was done. Attributes: transaction, gaps (models short of segments), elapsed_s."""
+
+    transaction: Transaction
+    gaps: tuple[str, ...]
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class StepExecutor:
-    """Changes a node.
+    """Changes a node: step by step, or to a state that an operator wants.
 
     Attributes:
         transactions: Carries them out.
@@ -233,3 +243,34 @@ class StepExecutor:
         self.changed()
         lost = error.not_restored if isinstance(error, TransactionFailed) else ()
         return Outcome(error, elapsed_s, lost)
+
+    async def apply(
+        self, desired: Sequence[DesiredGpu], *, dry_run: bool, allow_gap: bool
+    ) -> Reconfigured:
+        """Bring GPUs to a desired state, as one transaction.
+
+        Args:
+            desired: GPUs that are not among them are left alone.
+            dry_run: Return the transaction without carrying it out.
+            allow_gap: A model may have fewer segments in between than before and after.
+
+        Raises:
+            FailedPrecondition: A model would have a gap; or a step failed, and all was undone.
+            ServiceError: It cannot be, or may not.
+        """
+        node = await self.transactions.inventory.read()
+        transaction = reconcile(desired, node)
+        missing = gaps(transaction, node)
+        if dry_run:
+            return Reconfigured(transaction, missing)
+        self.permissions.require()
+        if missing and not allow_gap:
+            raise FailedPrecondition(
+                f"there is no room to start first and stop then for {', '.join(missing)}: it would "
+                "have fewer segments for a while; say allow_gap if others carry its load",
+                reason="CAPACITY_GAP",
+            )
+        outcome = await self.execute(transaction)
+        if outcome.error is not None:
+            raise outcome.error
+        return Reconfigured(transaction, missing, outcome.elapsed_s)
