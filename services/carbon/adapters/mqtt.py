@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from services.carbon.core.model import Forecast, Intensity, Sample, Signal
 from services.carbon.core.mqtt_payload import record_of, sample_of
-from services.carbon.core.sources.provider import Reading, SourceFailed
+from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.runtime.grid_state import GridState
 from services.carbon.runtime.live_sources import Ingestion
 from services.kit.clock import Clock, RealClock

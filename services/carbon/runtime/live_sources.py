@@ -13,8 +13,7 @@ import httpx
 
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.chain import Chain
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Reading, SourceFailed
+from services.carbon.core.sources.feed import Feed, Reading, SourceFailed
 from services.carbon.core.sources.source import Source
 from services.carbon.runtime import metrics
 from services.carbon.sources.live.cache import Cache

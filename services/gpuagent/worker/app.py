@@ -36,6 +36,15 @@ from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
     from services.kit.config import Tls
+from pathlib import Path
+
+import uvloop
+
+from services.gpuagent.core import worker_spec
+from services.kit.process.event_loop import Loop
+from services.kit.process.memory import collect_seldom
+from services.kit.rpc import serve_until
+from services.kit.telemetry import export
 
 SERVICE: Final = "cinquefoil.gpuagent.v1.WorkerService"
 QUEUED_BATCHES: Final = 16
@@ -182,3 +191,46 @@ async def _end_orphan(spec: WorkerSpec, counters: SharedCounters, stop: asyncio.
         await clock.sleep(min(1.0, spec.orphan_timeout_s - silent_s))
     _log.warning("no agent looks after this worker: ending", silent_s=silent_s)
     stop.set()
+
+
+def launch(path: Path) -> int:
+    """Run the worker that a spec file describes; return its exit status.
+
+    Returns:
+        0 after a drain, `worker_spec.ADDRESS_TAKEN`, or 1: the model cannot be loaded or go on.
+    """
+    spec = worker_spec.load(path)
+    logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
+    collect_seldom()
+    try:
+        _bind(spec.cores)
+        with export.exported("worker"):
+            uvloop.run(_until_stopped(spec), loop_factory=Loop)
+    except AddressTaken:
+        _log.warning("address in use", listen=spec.listen)
+        return worker_spec.ADDRESS_TAKEN
+    except ModelLost as error:
+        _log.critical("the model failed", error=str(error))
+        return 1
+    except RuntimeError as error:
+        _log.critical("cannot load the model", error=str(error))
+        return 1
+    return 0
+
+
+def _bind(cores: tuple[int, ...]) -> None:
+    """Run on these cores only; what this process starts, an external server too, inherits it."""
+    if not cores:
+        return
+    try:
+        os.sched_setaffinity(0, cores)
+    except OSError as error:
+        raise RuntimeError(f"may not run on the cores {cores}: {error}") from error
+
+
+async def _until_stopped(spec: WorkerSpec) -> None:
+    stop = asyncio.Event()
+    signals = asyncio.create_task(serve_until(stop), name="signals")
+    await run(spec, stop)
+    stop.set()
+    await signals

@@ -12,8 +12,7 @@ from services.carbon.core.forecast.bias_correction import (
     HOURS,
 )
 from services.carbon.core.model import Outlook, Sample
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Feed, Reading
 from services.carbon.sources.live.cache import Cache
 from services.kit.config import NesoSource
 

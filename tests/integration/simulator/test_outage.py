@@ -7,8 +7,7 @@ from datetime import timedelta
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Feed, Reading
 from services.simulator.report.figures import figures
 from services.simulator.run import draw_arrivals, simulate
 from tests.support.scenarios import Scene

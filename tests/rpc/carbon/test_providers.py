@@ -14,8 +14,7 @@ import pytest
 import stamina
 from pydantic import TypeAdapter
 
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import SourceFailed
+from services.carbon.core.sources.feed import Feed, SourceFailed
 from services.carbon.sources.live.factory import provider
 from services.carbon.sources.live.http import HttpProvider
 from services.kit import config as settings

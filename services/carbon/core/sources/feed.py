@@ -1,4 +1,4 @@
-"""The values of one live source so far."""
+"""What a live source answers, how it fails, and its values so far."""
 
 from __future__ import annotations
 
@@ -7,11 +7,49 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from services.carbon.core.forecast.bias_correction import ForecastRecord, ProviderForecast
 from services.carbon.core.model import MAX_GCO2E_PER_KWH, Outlook, Sample
-from services.carbon.core.sources.provider import Reading
 from services.carbon.core.sources.source import Source
+
+FailureKind = Literal["unreachable", "limited", "refused", "unknown", "garbled"]
+"""Why a provider gave no reading.
+
+unreachable   no connection, no answer in time, or a server error
+limited       too many requests
+refused       the key is invalid, or the account does not cover the request
+unknown       the zone is unknown, or has no data
+garbled       the answer cannot be parsed
+"""
+
+
+class SourceFailed(Exception):
+    """A provider gave no reading. The message never holds a key, nor a URL's query.
+
+    Attributes:
+        kind: Kind of failure.
+        retry_after_s: Time before which the provider refuses requests, s; None: not stated.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The values of one request; the feed sorts them and leaves out implausible ones.
+
+    Attributes:
+        samples: In any order, known and revised ones included; empty: nothing new.
+        outlook: Forecast of the provider; None: none this time.
+    """
+
+    samples: tuple[Sample, ...] = ()
+    outlook: Outlook | None = None
+
 
 KEEP = timedelta(days=112)
 """Age at which samples are dropped: forecasts use no older ones."""

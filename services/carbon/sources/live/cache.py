@@ -14,8 +14,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError
 
 from services.carbon.core.model import Outlook, Provenance, Sample
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Feed, Reading
 from services.kit.config import LiveSource
 from services.kit.telemetry import logs
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel, Field, SecretStr
 
 from services.carbon.core.model import Outlook, Sample
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Reading
 from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
 from services.kit.config import CarbonAwareSdkSource
 

@@ -16,7 +16,7 @@ from defusedxml.ElementTree import fromstring
 
 from services.carbon.core.model import Sample
 from services.carbon.core.sources.emission_factors import LIFECYCLE_GCO2E_PER_KWH, STORAGE
-from services.carbon.core.sources.provider import Reading, SourceFailed
+from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.sources.live.http import HttpProvider, first_needed
 from services.kit.config import EntsoeSource
 

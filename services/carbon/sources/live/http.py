@@ -15,7 +15,7 @@ import httpx
 import stamina
 from pydantic import AfterValidator, AwareDatetime, SecretStr, TypeAdapter, ValidationError
 
-from services.carbon.core.sources.provider import FailureKind, Reading, SourceFailed
+from services.carbon.core.sources.feed import FailureKind, Reading, SourceFailed
 from services.kit.config import LiveSource
 from services.kit.telemetry import logs
 

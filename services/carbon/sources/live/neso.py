@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import AliasChoices, BaseModel, BeforeValidator, Field
 
 from services.carbon.core.model import Outlook, Sample
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Reading
 from services.carbon.sources.live.http import PAST, HttpProvider, Instant
 from services.kit.config import NesoSource
 

@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, SecretStr
 
 from services.carbon.core.model import Outlook, Provenance, Sample
-from services.carbon.core.sources.provider import Reading, SourceFailed
+from services.carbon.core.sources.feed import Reading, SourceFailed
 from services.carbon.sources.live.http import Http, HttpProvider, Instant, Throttle, first_needed
 from services.kit.config import WattTimeSource
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from services.carbon.core.model import Outlook, Sample
 from services.carbon.core.monitor import Monitor
 from services.carbon.core.sources.chain import Assumption, Chain, ChainLink
-from services.carbon.core.sources.feed import Feed
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import Feed, Reading
 from services.carbon.core.sources.synthetic import SyntheticSource
 
 START = datetime(2024, 3, 6, tzinfo=UTC)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from services.carbon.core.forecast.bias_correction import ProviderForecast
 from services.carbon.core.model import Outlook, Provenance, Sample
-from services.carbon.core.sources.feed import KEEP, MAX_SAMPLES, Feed
-from services.carbon.core.sources.provider import Reading
+from services.carbon.core.sources.feed import KEEP, MAX_SAMPLES, Feed, Reading
 
 NOW = datetime(2024, 3, 6, 19, 10, tzinfo=UTC)
 HOUR = timedelta(hours=1)
