@@ -121,8 +121,9 @@ class WorkerSpec:
 
     def save(self, path: Path) -> None:
         """Write the spec so that a reader sees all of it or the one before."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = path.with_suffix(".draft")
+        draft.touch(mode=0o600)  # before it holds an external server's environment
         draft.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
         draft.replace(path)
 

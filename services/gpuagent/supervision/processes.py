@@ -22,6 +22,12 @@ import psutil
 _MODULE: Final = "services.gpuagent.worker"
 _POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 2000
+_PASSED_ON: Final = (
+    "CUDA_", "GGML_", "HF_", "HOME", "LANG", "LC_", "LD_LIBRARY_PATH", "NVIDIA_", "OTEL_", "PATH",
+    "PYTHON", "SSL_CERT_", "TMPDIR", "TZ", "VIRTUAL_ENV", "XDG_",
+)  # fmt: skip
+"""Beginnings of variables that workers need; the rest may hold secrets of the agent."""
+
 _NOT_PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_")
 """What the agent itself may see of GPUs says nothing of what its workers may."""
 
@@ -92,8 +98,12 @@ class WorkerProcess:
 def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProcess:
     """Start a worker in a session of its own, so that it outlives this agent. Blocks for ms."""
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    ours = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_PASSED_ON)}
-    with log.open("ab") as errors:
+    ours = {
+        key: value
+        for key, value in os.environ.items()
+        if key.startswith(_PASSED_ON) and not key.startswith(_NOT_PASSED_ON)
+    }
+    with open(log, "ab", opener=_private) as errors:
         # A child that outlives us is the point: nobody waits for it here.
         child = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             # -P: a folder `services` where the agent was started must not come before ours.
@@ -105,6 +115,10 @@ def start(spec: Path, log: Path, environment: Mapping[str, str]) -> WorkerProces
             start_new_session=True,
         )
     return WorkerProcess(psutil.Process(child.pid), child)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def running(folder: Path) -> dict[Path, WorkerProcess]:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from ctypes.util import find_library
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ async def test_hello_says_what_is_served_and_health_says_serving(plain: Running)
         ("index", "INT64", [-1]),
     ]
     assert health.status == health_pb2.HealthCheckResponse.SERVING
+
+
+async def test_a_worker_has_given_up_what_it_does_not_need(plain: Running) -> None:
+    """It parses what clients send: no capability, no new privileges, filtered system calls."""
+    status = dict(
+        line.split(":", 1)
+        for line in Path(f"/proc/{plain.process.pid}/status").read_text().splitlines()
+    )
+
+    assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {0}
+    assert int(status["NoNewPrivs"]) == 1
+    if find_library("seccomp") is not None:
+        assert int(status["Seccomp"]) == 2
 
 
 async def test_answers_are_the_models_and_in_batches_each_gets_its_own(plain: Running) -> None:
