@@ -16,6 +16,7 @@ from cinquefoil.gpuagent.v1 import worker_pb2_grpc as pb_grpc
 from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from services.gpuagent.shared_memory.shared_counters import SharedCounters, opened
 from services.gpuagent.worker.batch_executor import BatchExecutor
+from services.gpuagent.worker.confinement import confine
 from services.gpuagent.worker.core.batcher import Batcher
 from services.gpuagent.worker.core.credits import Credits
 from services.gpuagent.worker.external_model import external_model
@@ -202,6 +203,7 @@ def launch(path: Path) -> int:
     spec = worker_spec.load(path)
     logs.configure(f"worker {spec.segment_id}/{spec.slot}", level=spec.log_level)
     collect_seldom()
+    confine(starts_programs=spec.external is not None and bool(spec.external.command))
     try:
         _bind(spec.cores)
         with export.exported("worker"):
