@@ -216,7 +216,7 @@ class PlannerServicer(PlannerServiceServicer):
     ) -> None:
         async for request in requests:
             report = load_from(request, self._percentiles)
-            self._routers.report(link, report)
+            report = self._routers.report(link, report)
             self._account_writer.answered(replace(report, latency_s=self._routers.latency_s()))
 
     async def _check_seen(self, version: int) -> None:

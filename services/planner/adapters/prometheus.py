@@ -12,6 +12,11 @@ PARKED_POWER = Gauge(
 PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
 EVALUATIONS = Counter("cinquefoil_evaluations", "Configurations tried and measured live.")
 RESUMED = Counter("cinquefoil_rollouts_resumed", "Rollouts taken up again after a restart.")
+CLAMPED = Counter(
+    "cinquefoil_reports_clamped",
+    "Figures reported by routers and agents that cannot be, cut to what can.",
+    ["field"],
+)
 FLEET_ENERGY = Counter("cinquefoil_fleet_energy_joules", "Energy of all GPUs, as metered.")
 FLEET_CARBON = Counter(
     "cinquefoil_fleet_carbon_gco2e",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
+from services.kit.errors import InvalidArgument, ResourceExhausted
+from services.kit.telemetry import logs
+from services.planner.adapters import prometheus
+from services.planner.core.accounting.account import Tokens
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.load_report import LoadReport
+from services.planner.core.load_report import LoadReport, bounded
+
+_MOST_ROUTERS: Final = 1024
+
+_log = logs.get("routers")
 
 
 @dataclass(slots=True, eq=False)
@@ -15,12 +26,18 @@ class RouterSession:
     Attributes:
         router_id: Its name; "" before its first report.
         revision: Revision of the routing table it uses.
+        reported_s: When it last reported, monotonic, s.
+        tokens: In that report, by model.
         answers: In its newest window, by model: how many, and their latency at the percentile, s.
+        clamped: Whether a report of it could not be true.
     """
 
     router_id: str = ""
     revision: int = 0
+    reported_s: float = -math.inf
+    tokens: Mapping[str, Tokens] = field(default_factory=dict)
     answers: dict[str, tuple[int, float]] = field(default_factory=dict)
+    clamped: bool = False
 
 
 class RouterSessions:
@@ -30,13 +47,38 @@ class RouterSessions:
         self._state = state
         self._links: set[RouterSession] = set()
 
-    def report(self, link: RouterSession, report: LoadReport) -> None:
-        """Take in a report; the first one makes the router known."""
+    def report(self, link: RouterSession, report: LoadReport) -> LoadReport:
+        """Take in a report, as far as it can be true; the first one makes the router known.
+
+        Returns:
+            The report as it was taken in.
+
+        Raises:
+            InvalidArgument: The stream is another router's.
+            ResourceExhausted: Too many routers are connected.
+        """
+        if link not in self._links and len(self._links) >= _MOST_ROUTERS:
+            raise ResourceExhausted(f"{_MOST_ROUTERS} routers are connected, the most")
+        if link.router_id not in ("", report.router_id):
+            raise InvalidArgument.at("router_id", f"this stream is of {link.router_id!r}")
+        now_s = self._state.clock.monotonic()
+        variants = {name: aim.accuracies for name, aim in self._state.level.aims.items()}
+        report, clamped = bounded(report, variants, now_s - link.reported_s, link.tokens)
+        for name in clamped:
+            prometheus.CLAMPED.labels(name).inc()
+        if clamped and not link.clamped:
+            _log.warning(
+                "a router reports what cannot be; it is cut to what can", router=report.router_id,
+                fields=clamped,
+            )  # fmt: skip
+        link.clamped = link.clamped or bool(clamped)
+        link.reported_s, link.tokens = now_s, {**link.tokens, **report.tokens}
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
         for model, latency_s in report.latency_s.items():
             link.answers[model] = (sum(report.by_variant.get(model, {}).values()), latency_s)
         self._state.update_load(report)
+        return report
 
     def latency_s(self) -> dict[str, float]:
         """Return the latency at the SLO's percentile over all routers, by model, s.

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from services.planner.core.accounting.account import Tokens
+
+MOST_RPS: Final = 1e5
+"""Requests per second that a router process may report: several times what one can read."""
+
+MOST_TOKENS_PER_S: Final = 1e7
+MOST_WINDOW_S: Final = 60.0
+_MOST_LATENCY_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +44,69 @@ class LoadReport:
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
+
+
+def bounded(
+    report: LoadReport,
+    variants: Mapping[str, Collection[str]],
+    elapsed_s: float,
+    counted: Mapping[str, Tokens],
+) -> tuple[LoadReport, tuple[str, ...]]:
+    """Return a report as far as it can be true, and the names of what could not.
+
+    A window is no longer than the time since the report before it, counts are no higher than a
+    router can serve in the window, latencies are finite; of models and variants that are not the
+    deployment's nothing is kept.
+
+    Args:
+        report: The report.
+        variants: The deployment's variants by model.
+        elapsed_s: Time since the router's last report by this clock, s; inf: this is the first.
+        counted: Tokens by model in that report.
+    """
+    clamped: list[str] = []
+    limit_s = min(elapsed_s + 1.0, MOST_WINDOW_S)  # a report may come a second late, the next not
+    window_s = report.window_s
+    if not 0 <= window_s <= limit_s:
+        clamped.append("window")
+        window_s = min(max(window_s, 0.0), limit_s) if math.isfinite(window_s) else 0.0
+    most = math.ceil(MOST_RPS * window_s)
+    tokens_most = math.ceil(MOST_TOKENS_PER_S * window_s)
+
+    def counts(name: str, given: Mapping[str, int], known: Collection[str]) -> dict[str, int]:
+        if any(count > most for count in given.values()):
+            clamped.append(name)
+        return {key: min(count, most) for key, count in given.items() if key in known}
+
+    def tokens(model: str, now: Tokens) -> Tokens:
+        then = counted.get(model)
+        if then is None or max(now.input - then.input, now.output - then.output) <= tokens_most:
+            return now
+        clamped.append("tokens")
+        return then
+
+    latency_s = {
+        model: value
+        for model, value in report.latency_s.items()
+        if model in variants and 0 <= value <= _MOST_LATENCY_S  # not a number neither
+    }
+    if len(latency_s) < len(report.latency_s.keys() & variants.keys()):
+        clamped.append("latency_s")
+    found = replace(
+        report,
+        window_s=window_s,
+        arrivals=counts("arrivals", report.arrivals, variants),
+        answered=min(report.answered, most * max(len(variants), 1)),
+        latency_s=latency_s,
+        late=counts("late", report.late, variants),
+        by_variant={
+            model: counts("answered_by_variant", given, variants[model])
+            for model, given in report.by_variant.items()
+            if model in variants
+        },
+        refused=counts("refused", report.refused, variants),
+        tokens={
+            model: tokens(model, now) for model, now in report.tokens.items() if model in variants
+        },
+    )
+    return found, tuple(dict.fromkeys(clamped))

@@ -14,6 +14,8 @@ from services.planner.core.plan import Outcome, Plan
 from services.planner.core.routing_table import RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
 
+_LONGEST_NAME = 128
+
 
 def plan_to(plan: Plan) -> plan_pb2.Plan:
     """Return the message of a plan."""
@@ -70,14 +72,18 @@ def load_from(
         percentiles: The SLO's percentile by model.
 
     Raises:
-        InvalidArgument: The report does not name its router.
+        InvalidArgument: The report does not name its router, or has no time for a window.
     """
-    if not message.router_id:
-        raise InvalidArgument.at("router_id", "required")
+    if not 0 < len(message.router_id) <= _LONGEST_NAME:
+        raise InvalidArgument.at("router_id", f"must have 1..{_LONGEST_NAME} characters")
+    try:
+        window_s = message.window.ToTimedelta().total_seconds()
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgument.at("window", str(error)) from error
     return LoadReport(
         router_id=message.router_id,
         revision=message.routing_revision,
-        window_s=message.window.ToTimedelta().total_seconds(),
+        window_s=window_s,
         arrivals={load.model: load.arrivals for load in message.models},
         answered=sum(load.answered for load in message.models),
         latency_s={

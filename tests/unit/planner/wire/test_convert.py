@@ -393,5 +393,5 @@ def test_a_load_report_has_the_latency_at_the_slo_percentile_only() -> None:
 
 
 def test_a_load_report_without_router_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="router_id: required"):
+    with pytest.raises(InvalidArgument, match="router_id: must have"):
         load_from(planner_pb2.ReportLoadRequest(), {})
