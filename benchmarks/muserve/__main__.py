@@ -26,7 +26,7 @@ from benchmarks.harness import WIDTH, Figures, Report, Row, Skipped, options, pu
 from benchmarks.muserve import arrivals, live, networks, plots
 from benchmarks.muserve.replay import POLICIES, Span
 from benchmarks.muserve.study import Setting, jobs_of, rows_of, study_of
-from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, V100
 
 SPAN: Final = Span()
 QUICK: Final = Span(settle_s=60.0, length_s=180.0)
@@ -90,13 +90,13 @@ def measure(*, quick: bool = False) -> Report:
     tables = [Figures(f"By {sweep.replace('_', ' ')}", rows) for sweep, rows in found.items()]
     bound: Row = {
         "sensitivity": 1.0,
-        "energy_bound": 1 / energy_ratio(1.0, thriftiest(1.0)),
-        "at_clock_ratio": thriftiest(1.0),
+        "energy_bound": 1 / V100.energy_ratio(1.0, V100.thriftiest(1.0)),
+        "at_clock_ratio": V100.thriftiest(1.0),
     }
     dull: Row = {
         "sensitivity": 0.5,
-        "energy_bound": 1 / energy_ratio(0.5, thriftiest(0.5)),
-        "at_clock_ratio": thriftiest(0.5),
+        "energy_bound": 1 / V100.energy_ratio(0.5, V100.thriftiest(0.5)),
+        "at_clock_ratio": V100.thriftiest(0.5),
     }
     note = f"least of {RATIOS[0]:g} .. 1; no placement can save more active energy than this"
     tables.append(Figures("What the V100's curve allows", [bound, dull], note))

@@ -14,11 +14,11 @@ from benchmarks.muserve.planning.model import Served
 from benchmarks.muserve.planning.pipelines import Answer, Job, Simulation
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
-from services.kit.profiles.core.clock_curve import power_ratio
+from services.kit.profiles.core.clock_curve import V100
 
 IDLE_W: Final = TABLE.idle_power_w
 _SEEN_W, _SEEN_MHZ = 214.0, 1300.0
-ACTIVE_W: Final = (_SEEN_W - IDLE_W) / power_ratio(_SEEN_MHZ / TABLE.max_clock_mhz)
+ACTIVE_W: Final = (_SEEN_W - IDLE_W) / V100.power_ratio(_SEEN_MHZ / TABLE.max_clock_mhz)
 """Beyond idle, at the highest clock: a V100 that serves draws 214 W at 1300 MHz (section 2.2)."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from benchmarks.muserve.planning.model import Demand, Served
-from services.kit.profiles.core.clock_curve import RATIOS, stretch, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, V100
 
 WAITING: Final = 0.5
 """Share of an objective that is left for waiting: a request by itself may take the rest."""
@@ -41,5 +41,5 @@ def demands(
 
 
 def _least(sensitivity: float, allowed: float, ratios: Sequence[float]) -> float:
-    in_time = next(ratio for ratio in ratios if stretch(sensitivity, ratio) <= allowed)
-    return max(in_time, thriftiest(sensitivity, ratios))
+    in_time = next(ratio for ratio in ratios if V100.stretch(sensitivity, ratio) <= allowed)
+    return max(in_time, V100.thriftiest(sensitivity, ratios))

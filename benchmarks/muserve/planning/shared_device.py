@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
-from services.kit.profiles.core.clock_curve import power_ratio, stretch
+from services.kit.profiles.core.clock_curve import V100
 
 
 class Work(Protocol):
@@ -52,7 +52,7 @@ class SharedDevice(Generic[W]):
         if not self._works or passed_s <= 0:
             return
         self.busy_s += passed_s
-        self.power_s += passed_s * power_ratio(self.clock_ratio)
+        self.power_s += passed_s * V100.power_ratio(self.clock_ratio)
         share_s = passed_s / len(self._works)
         for work in self._works:
             work.left_s -= share_s / self._stretch(work)
@@ -90,5 +90,5 @@ class SharedDevice(Generic[W]):
         sensitivity = work.sensitivity
         known = self._stretches.get(sensitivity)
         if known is None:
-            known = self._stretches[sensitivity] = stretch(sensitivity, self.clock_ratio)
+            known = self._stretches[sensitivity] = V100.stretch(sensitivity, self.clock_ratio)
         return known

@@ -18,6 +18,7 @@ from services.gpuagent.supervision.segments import RunningSegment, Segments
 from services.kit.clock import Clock
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
+from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.factory import latency_shares, load_stages
 from services.kit.telemetry import logs
 
@@ -95,7 +96,14 @@ def governors(node: Node, gpus: Iterable[GpuInfo]) -> dict[str, Governor]:
     """Return a governor for each GPU; none where the node wants no loop."""
     if node.clock_loop == "off":
         return {}
-    return {gpu.uuid: Governor(gpu.uuid, gpu.model.clocks_mhz, node.clock_floor) for gpu in gpus}
+    found = {}
+    for gpu in gpus:
+        curve = curve_of(gpu.model.name)
+        if curve.measured_on != gpu.model.name:
+            _log.info("clock curve is another GPU's", gpu=gpu.model.name, curve=curve.measured_on)
+        clocks_mhz = gpu.model.clocks_mhz
+        found[gpu.uuid] = Governor(gpu.uuid, clocks_mhz, node.clock_floor, curve=curve)
+    return found
 
 
 def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Literal
 
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.core.analytic import AnalyticProfile
-from services.kit.profiles.core.clock_curve import power_ratio, time_ratio
+from services.kit.profiles.core.clock_curve import ClockCurve, curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class TableProfile:
         if high is None or clocks[above] == clock_ratio:
             return high
         if low is None:
-            return _slowed(high, clocks[above], clock_ratio)
+            return _slowed(high, curve_of(shape.gpu), clocks[above], clock_ratio)
         weight = (clock_ratio - clocks[above - 1]) / (clocks[above] - clocks[above - 1])
         return BatchCost(
             low.latency_s + weight * (high.latency_s - low.latency_s),
@@ -135,16 +135,17 @@ class TableProfile:
             return None
         energy_j = point.energy_j
         if energy_j is None:
-            full_speed_s = point.latency_s / time_ratio(clock_ratio)
+            curve = curve_of(shape.gpu)
+            full_speed_s = point.latency_s / curve.time_ratio(clock_ratio)
             power_w = self.power.power_w(shape, batch_size, processes, full_speed_s)
-            energy_j = power_w * power_ratio(clock_ratio) * point.latency_s / processes
+            energy_j = power_w * curve.power_ratio(clock_ratio) * point.latency_s / processes
         return BatchCost(point.latency_s, energy_j)
 
 
-def _slowed(cost: BatchCost, from_ratio: float, to_ratio: float) -> BatchCost:
+def _slowed(cost: BatchCost, curve: ClockCurve, from_ratio: float, to_ratio: float) -> BatchCost:
     """Return a cost at a lower clock, as if all of its latency were SM work."""
-    stretch = time_ratio(to_ratio) / time_ratio(from_ratio)
-    power = power_ratio(to_ratio) / power_ratio(from_ratio)
+    stretch = curve.time_ratio(to_ratio) / curve.time_ratio(from_ratio)
+    power = curve.power_ratio(to_ratio) / curve.power_ratio(from_ratio)
     return BatchCost(cost.latency_s * stretch, cost.energy_j * stretch * power)
 
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.muserve import arrivals, mix
 from benchmarks.muserve.replay import ACTIVE_W, IDLE_W, POLICIES, Span
 from benchmarks.muserve.study import Setting, rows_of
-from services.kit.profiles.core.clock_curve import energy_ratio, thriftiest
+from services.kit.profiles.core.clock_curve import V100
 
 SPAN = Span(settle_s=20.0, length_s=80.0)
 
@@ -46,7 +46,7 @@ def test_no_policy_saves_more_than_the_published_curve_allows() -> None:
         pytest.skip("no ../shared/data/requests beside the repository")
     rows = rows_of(Setting(devices=4, slo_scale=5.0, rate_rps=3.0), SPAN)
     assert [row["policy"] for row in rows] == [policy.name for policy in POLICIES]
-    bound = 1.0 / energy_ratio(mix.INSENSITIVE, thriftiest(mix.INSENSITIVE))
+    bound = 1.0 / V100.energy_ratio(mix.INSENSITIVE, V100.thriftiest(mix.INSENSITIVE))
     for row in rows:
         assert IDLE_W < row["power_w"] < row["serving_power_w"] <= IDLE_W + ACTIVE_W + 1e-6
         assert row["active_saving"] <= bound * 1.05  # what begins in the span may end after it

@@ -14,7 +14,7 @@ from benchmarks.muserve.planning.deployment import Method, deploy
 from benchmarks.muserve.planning.model import Device, Partition, Served
 from benchmarks.muserve.planning.pipelines import Job, Pipeline, Simulation, Stage, pipeline
 from services.kit.errors import FailedPrecondition
-from services.kit.profiles.core.clock_curve import power_ratio, stretch
+from services.kit.profiles.core.clock_curve import V100
 from tests.support.examples import examples
 
 GB = 10**9
@@ -77,9 +77,9 @@ def test_a_lower_clock_stretches_work_by_its_sensitivity_and_cuts_power() -> Non
         [Job(0.0, "m")], every_s=0.5, until_s=0.5, look=lambda each: each.set_clock("a", 0.6)
     )
     (answer,) = simulation.answers
-    later_s = 0.5 * stretch(0.5, 0.6)
+    later_s = 0.5 * V100.stretch(0.5, 0.6)
     assert answer.latency_s == pytest.approx(0.5 + later_s)
-    assert simulation.devices["a"].power_s == pytest.approx(0.5 + later_s * power_ratio(0.6))
+    assert simulation.devices["a"].power_s == pytest.approx(0.5 + later_s * V100.power_ratio(0.6))
 
 
 def test_neighbours_on_one_device_become_one_stage_without_transfer() -> None:
@@ -106,7 +106,9 @@ def test_every_request_is_answered_once_and_work_is_conserved(
     running = groups.pipelines(MODELS, cut[:1])
     simulation = served(running, jobs, clock)
     assert len(simulation.answers) == len(jobs)
-    work_s = {m.name: m.latency_s * stretch(m.partitions[0].sensitivity, clock) for m in MODELS}
+    work_s = {
+        m.name: m.latency_s * V100.stretch(m.partitions[0].sensitivity, clock) for m in MODELS
+    }
     shared = sum(device.busy_s for device in simulation.devices.values())
     assert shared <= sum(work_s[job.model] for job in jobs) + 1e-6
     for answer in simulation.answers:

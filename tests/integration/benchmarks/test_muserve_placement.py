@@ -22,7 +22,7 @@ from benchmarks.muserve.planning.model import (
     problem,
 )
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.core.clock_curve import RATIOS, energy_ratio, stretch, thriftiest
+from services.kit.profiles.core.clock_curve import RATIOS, V100
 from services.planner.core.placement.power_aware import ALIKE, fitting_score
 from tests.support.examples import examples
 
@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn) -> tuple[tuple[Device, ...], list[Demand], Limits]:
                 gb=draw(st.sampled_from([0.5, 1, 2, 3])),
                 sensitivity=(sensitivity := draw(st.sampled_from([0.0, 0.2, 0.5, 0.9, 1.0]))),
             ),
-            clock_ratio=draw(st.sampled_from([thriftiest(sensitivity), 0.8, 1.0])),
+            clock_ratio=draw(st.sampled_from([V100.thriftiest(sensitivity), 0.8, 1.0])),
             load=draw(st.sampled_from([0.05, 0.2, 0.4])),
         )
         for index in range(draw(st.integers(1, 5)))
@@ -140,9 +140,9 @@ def test_an_empty_device_is_taken_before_one_that_is_not_alike() -> None:
 def test_below_the_thriftiest_clock_the_same_work_takes_more_energy(
     sensitivity: float, ratio: float
 ) -> None:
-    best = thriftiest(sensitivity)
-    assert energy_ratio(sensitivity, best) <= energy_ratio(sensitivity, ratio)
-    assert stretch(sensitivity, 1.0) == 1.0
+    best = V100.thriftiest(sensitivity)
+    assert V100.energy_ratio(sensitivity, best) <= V100.energy_ratio(sensitivity, ratio)
+    assert V100.stretch(sensitivity, 1.0) == 1.0
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 20.0))
@@ -152,9 +152,9 @@ def test_a_partition_asks_for_a_clock_that_keeps_its_share_of_the_objective(
     """Unless not even the highest does; and no lower one than saves energy."""
     model = Served("m", (part("m", sensitivity=sensitivity), part("m", 1)), 1.0, scale * 0.2)
     for demand in demands(model, waiting=0.5):
-        longer = stretch(demand.partition.sensitivity, demand.clock_ratio)
+        longer = V100.stretch(demand.partition.sensitivity, demand.clock_ratio)
         assert longer <= max(0.5 * scale, 1.0) + 1e-9
-        assert demand.clock_ratio >= thriftiest(demand.partition.sensitivity)
+        assert demand.clock_ratio >= V100.thriftiest(demand.partition.sensitivity)
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=7), st.integers(1, 4))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kit.errors import InvalidArgument
-from services.kit.profiles.core.clock_curve import power_ratio, time_ratio
+from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.measurement import Fingerprint, Measurement
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.profiles.table import TableProfile
@@ -85,9 +85,12 @@ def test_between_two_measured_clocks_costs_lie_on_a_line(table: Path) -> None:
 def test_below_the_lowest_measured_clock_the_worst_is_assumed(table: Path) -> None:
     found = profile(table).batch(SHAPE, 1, 1, clock_ratio=0.25)
     assert found is not None
-    stretch = time_ratio(0.25) / time_ratio(0.5)
+    curve = curve_of(SHAPE.gpu)
+    stretch = curve.time_ratio(0.25) / curve.time_ratio(0.5)
     assert found.latency_s == pytest.approx(0.040 * stretch)
-    assert found.energy_j == pytest.approx(0.6 * stretch * power_ratio(0.25) / power_ratio(0.5))
+    assert found.energy_j == pytest.approx(
+        0.6 * stretch * curve.power_ratio(0.25) / curve.power_ratio(0.5)
+    )
 
 
 def test_a_clock_above_every_measured_one_has_no_cost(tmp_path: Path) -> None:

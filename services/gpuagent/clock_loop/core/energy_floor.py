@@ -1,8 +1,9 @@
 """The clock below which a segment's work takes more energy again.
 
 mu-Serve (ATC'24) drops the clock for as long as objectives hold. But a lower clock draws less power
-for longer: one request by itself takes least energy somewhere between a half and two thirds of the
-highest clock. Where requests share batches, slower batches are fuller, and it pays to go lower.
+for longer: one request by itself takes least energy around half of a V100's highest clock, and at
+the highest of a consumer GPU. Where requests share batches, slower batches are fuller, and it pays
+to go lower.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from math import inf
 import numpy as np
 
 from services.gpuagent.core.batch_costs import CostCurve, Costs
-from services.kit.profiles.core.clock_curve import thriftiest
+from services.kit.profiles.core.clock_curve import ClockCurve
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,31 @@ class SegmentLoad:
     processes: int = 1
 
 
-def floor(works: Iterable[SegmentLoad], ratios: tuple[float, ...]) -> float:
+def floor(works: Iterable[SegmentLoad], ratios: tuple[float, ...], curve: ClockCurve) -> float:
     """Return the least clock that saves energy, of the segment that wants the highest.
 
     Args:
         works: Of the segments on a GPU.
         ratios: Clocks that it supports, over its highest.
+        curve: How it follows them; of segments whose costs are not known.
 
     Returns:
         Over the highest clock; 0: nothing runs.
     """
-    return max((_most_efficient(work, ratios) for work in works), default=0.0)
+    return max((_most_efficient(work, ratios, curve) for work in works), default=0.0)
 
 
-def _most_efficient(work: SegmentLoad, ratios: tuple[float, ...]) -> float:
+def _most_efficient(work: SegmentLoad, ratios: tuple[float, ...], curve: ClockCurve) -> float:
     if work.costs is None:
-        return _by_curve(work.sensitivity, ratios)
+        return _by_curve(work.sensitivity, ratios, curve)
     curves = work.costs.curves
     best = min(curves, key=lambda each: (energy_j(each, work), -each.clock_ratio))
     return best.clock_ratio
 
 
 @cache
-def _by_curve(sensitivity: float, ratios: tuple[float, ...]) -> float:
-    return thriftiest(sensitivity, ratios)
+def _by_curve(sensitivity: float, ratios: tuple[float, ...], curve: ClockCurve) -> float:
+    return curve.thriftiest(sensitivity, ratios)
 
 
 def energy_j(curve: CostCurve, work: SegmentLoad) -> float:

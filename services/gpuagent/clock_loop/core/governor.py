@@ -24,7 +24,7 @@ from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
 from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
 from services.gpuagent.core.batch_costs import Costs
 from services.gpuagent.shared_memory.latency_counters import Counts
-from services.kit.profiles.core.clock_curve import stretch
+from services.kit.profiles.core.clock_curve import V100, ClockCurve
 
 SAMPLE_S: Final = 0.5
 """Time between looks, s (mu-Serve, section 3.4)."""
@@ -79,6 +79,7 @@ class Governor:
         floor: Least clock over its highest; nor does the loop go below the one at which the
             segment that wants the highest takes the least energy (see `energy_floor`).
         rules: How the loop behaves.
+        curve: How the GPU follows its clock.
 
     Attributes:
         moves: Moves made so far.
@@ -87,13 +88,19 @@ class Governor:
     """
 
     def __init__(
-        self, gpu_uuid: str, supported_mhz: Sequence[int], floor: float, rules: ClockRules = RULES
+        self,
+        gpu_uuid: str,
+        supported_mhz: Sequence[int],
+        floor: float,
+        rules: ClockRules = RULES,
+        curve: ClockCurve = V100,
     ) -> None:
         self._gpu_uuid = gpu_uuid
         self._supported_mhz = tuple(supported_mhz)
         self._ratios = tuple(clock_mhz / max(supported_mhz) for clock_mhz in supported_mhz)
         self._floor = floor
         self._rules = rules
+        self._curve = curve
         self._ceiling_mhz = 0
         self._limits = bounds(self._supported_mhz, 0, floor, rules)
         self._state = State(self._limits.highest_mhz)
@@ -157,7 +164,7 @@ class Governor:
         return bounds(self._supported_mhz, self._ceiling_mhz, floor, self._rules)
 
     def _stretch(self, segment: GovernedSegment) -> float:
-        return stretch(segment.sensitivity, self.clock_mhz / max(self._supported_mhz))
+        return self._curve.stretch(segment.sensitivity, self.clock_mhz / max(self._supported_mhz))
 
     def _efficient(self, partitions: Sequence[Partition]) -> Bounds:
         """Return the clocks that save energy; where the clock is below them already, it stays."""
@@ -167,7 +174,7 @@ class Governor:
             SegmentLoad(segment.sensitivity, partition.rate_rps, segment.costs, segment.processes)
             for segment, partition in zip(self._windows, partitions, strict=True)
         )
-        return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios)))
+        return self._bounds(max(self._floor, energy_floor.floor(works, self._ratios, self._curve)))
 
     def _move(self, move: Move, look: Observation) -> None:
         before_mhz = self.clock_mhz

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from services.kit.profiles.core import cpu
-from services.kit.profiles.core.clock_curve import power_ratio, stretch
+from services.kit.profiles.core.clock_curve import curve_of
 from services.kit.profiles.core.profile import BatchCost, SliceShape
 from services.kit.units import BYTES_PER_MIB
 
@@ -103,14 +103,15 @@ class AnalyticProfile:
         card = CARDS.get(_family(shape.gpu))
         if card is None or not self._fits(shape, batch_size, processes):
             return None
-        longer = stretch(self.clock_sensitivity, clock_ratio)
+        curve = curve_of(shape.gpu)
+        longer = curve.stretch(self.clock_sensitivity, clock_ratio)
         sm_ms = longer * self._sm_ms(card, shape, batch_size)
         scale = self.gmacs_per_item / REFERENCE_GMACS
         latency_ms = max(
             scale * card.launch_ms, sm_ms + scale * card.host_ms, float(processes) * sm_ms
         )
         power_w = self.power_w(shape, batch_size, processes, latency_ms * 1e-3 / longer)
-        energy_j = power_w * power_ratio(clock_ratio) * latency_ms * 1e-3 / processes
+        energy_j = power_w * curve.power_ratio(clock_ratio) * latency_ms * 1e-3 / processes
         return BatchCost(latency_s=latency_ms * 1e-3, energy_j=energy_j)
 
     def power_w(

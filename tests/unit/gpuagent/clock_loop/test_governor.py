@@ -19,7 +19,7 @@ from services.gpuagent.clock_loop.core.energy_floor import SegmentLoad
 from services.gpuagent.clock_loop.core.governor import SAMPLE_S, GovernedSegment, Governor, ScaleOut
 from services.gpuagent.core.gpu_types import load
 from services.gpuagent.shared_memory.latency_counters import SIZES, Counts, size_of
-from services.kit.profiles.core.clock_curve import thriftiest
+from services.kit.profiles.core.clock_curve import V100 as CURVE
 from tests.support.examples import examples
 
 V100 = load("v100").clocks_mhz
@@ -158,7 +158,7 @@ def test_the_clock_stays_where_the_most_sensitive_segment_takes_the_least_energy
     """Or above; and above the node's own floor, whatever the latencies are."""
     one, other = sensitivities
     node = Node(replace(A, sensitivity=one), replace(B, sensitivity=other), floor=floor)
-    least = max(floor, thriftiest(max(sensitivities), [mhz / 1380 for mhz in V100]))
+    least = max(floor, CURVE.thriftiest(max(sensitivities), [mhz / 1380 for mhz in V100]))
 
     for latency_s in latencies_s:
         clocks = node.pass_time(15, digits=latency_s, letters=latency_s)
@@ -169,7 +169,7 @@ def test_with_slack_all_the_way_it_comes_down_to_that_clock() -> None:
     node = Node(replace(A, sensitivity=0.3), replace(B, sensitivity=0.7), floor=0.1)
     node.pass_time(60, digits=0.001, letters=0.001)
 
-    assert node.governor.clock_mhz == pytest.approx(1380 * thriftiest(0.7), abs=0.05 * 1380)
+    assert node.governor.clock_mhz == pytest.approx(1380 * CURVE.thriftiest(0.7), abs=0.05 * 1380)
 
 
 def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
@@ -182,7 +182,7 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     ratios = tuple(mhz / 1380 for mhz in V100)
 
     assert energy_floor.floor(
-        [work(rate_rps=0.1 * batching.capacity_rps)], ratios
-    ) == pytest.approx(thriftiest(1.0), abs=0.05)
-    assert energy_floor.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios) == 0.5
-    assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios) >= 0.8
+        [work(rate_rps=0.1 * batching.capacity_rps)], ratios, CURVE
+    ) == pytest.approx(CURVE.thriftiest(1.0), abs=0.05)
+    assert energy_floor.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios, CURVE) == 0.5
+    assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios, CURVE) >= 0.8

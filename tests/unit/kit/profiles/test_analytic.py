@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from services.gpuagent.core import gpu_types
 from services.kit import config
 from services.kit.profiles.core.analytic import REFERENCE_GMACS, AnalyticProfile
-from services.kit.profiles.core.clock_curve import power_ratio, stretch, time_ratio
+from services.kit.profiles.core.clock_curve import V100
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.profiles.factory import load_profile
 
@@ -160,29 +160,6 @@ def test_an_unknown_gpu_type_has_no_cost() -> None:
     assert INCEPTION.batch(unknown, 1, 1) is None
 
 
-@pytest.mark.parametrize(
-    ("clock_mhz", "time", "power"), [(945, 1.27, 0.62), (705, 1.87, 0.49), (405, 4.95, 0.29)]
-)
-def test_the_clock_curve_goes_through_the_measured_medians(
-    clock_mhz: float, time: float, power: float
-) -> None:
-    """V100, 20 kernels, relative to 1380 MHz: time within 2 %, power within 8 %."""
-    ratio = clock_mhz / 1380
-    assert time_ratio(ratio) == pytest.approx(time, rel=0.02)
-    assert power_ratio(ratio) == pytest.approx(power, rel=0.08)
-
-
-def test_the_highest_clock_changes_nothing_and_a_lower_one_saves_energy_at_first() -> None:
-    """Energy is U-shaped over the clock: a moderate clock is best, the lowest is not."""
-
-    def energy(ratio: float) -> float:
-        return time_ratio(ratio) * power_ratio(ratio)
-
-    assert energy(1.0) == pytest.approx(1.0)
-    assert energy(0.7) < 0.85
-    assert energy(0.3) > 1.0
-
-
 @given(
     sensitivity=st.floats(0.0, 1.0), ratio=st.floats(0.2, 1.0), batch_size=st.sampled_from([1, 16])
 )
@@ -202,6 +179,6 @@ def test_what_hardly_follows_the_clock_slows_down_in_proportion_to_its_sensitivi
     full, low = at(dull, 1.0), at(dull, ratio)
     assert full == at(usual, 1.0)
     assert full.latency_s <= low.latency_s <= at(usual, ratio).latency_s + 1e-12
-    assert low.latency_s <= full.latency_s * stretch(sensitivity, ratio) + 1e-12
+    assert low.latency_s <= full.latency_s * V100.stretch(sensitivity, ratio) + 1e-12
     if batch_size > 1:  # small batches wait for their launches, whatever the clock is
-        assert low.latency_s == pytest.approx(full.latency_s * stretch(sensitivity, ratio))
+        assert low.latency_s == pytest.approx(full.latency_s * V100.stretch(sensitivity, ratio))
