@@ -16,6 +16,9 @@ _COUNT_ON = 2.0
 
 _RECENT = 1 / 512  # weight of the newest request in the share of late ones
 
+_STALE_S = 30.0
+"""Without an answer for so long a job has nothing late: nobody need yield to one that has ended."""
+
 Intensity = Callable[[Gpu], float]
 """Carbon intensity where a GPU is, gCO2e/J."""
 
@@ -58,6 +61,7 @@ class Pool:
     late: list[float] = field(init=False)
     again_s: float | None = None
     _answered: list[int] = field(init=False)
+    _answered_s: list[float] = field(init=False)
     _queues: tuple[deque[JobRequest], ...] = field(init=False)
     _histories: dict[tuple[int, int], LatencyHistory] = field(default_factory=dict)
 
@@ -65,6 +69,7 @@ class Pool:
         self.violations = [0] * len(self.jobs)
         self.late = [0.0] * len(self.jobs)
         self._answered = [0] * len(self.jobs)
+        self._answered_s = [0.0] * len(self.jobs)
         self._queues = tuple(deque() for _ in self.jobs)
 
     def arrive(self, job: int, size: int, now_s: float, intensity: Intensity) -> None:
@@ -87,7 +92,9 @@ class Pool:
         gpu.busy = False
         late = now_s > queued.due_s
         self.violations[queued.job] += late
+        self._forget_stale(now_s)
         self._answered[queued.job] += 1
+        self._answered_s[queued.job] = now_s
         weight = max(1 / self._answered[queued.job], _RECENT)
         self.late[queued.job] += weight * (late - self.late[queued.job])
         history = self._histories.setdefault((queued.job, gpu.rank), LatencyHistory())
@@ -95,6 +102,7 @@ class Pool:
 
     def decide(self, now_s: float, intensity_ratio: float) -> list[JobStart]:
         """Return what begins now; their GPUs are busy from here on."""
+        self._forget_stale(now_s)
         starts: list[JobStart] = []
         tightest_s = min(job.constraint_s for job in self.jobs)
         view = SharedView(
@@ -110,6 +118,11 @@ class Pool:
             placement.gpu.busy = True
             placement.gpu.free_s = now_s + placement.latency_s
             starts.append(JobStart(queued, placement))
+
+    def _forget_stale(self, now_s: float) -> None:
+        for job, answered_s in enumerate(self._answered_s):
+            if now_s - answered_s > _STALE_S:
+                self.late[job] = 0.0
 
     def _placement(self, job: int, gpu: Gpu, size: int, intensity: Intensity) -> Placement:
         """Return the expectation; a GPU never tried is taken to be immediate and free."""

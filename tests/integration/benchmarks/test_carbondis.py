@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.carbondis.pool import Job, Pool
 from benchmarks.carbondis.profiles import A100, P4, T4, GpuClass
 from benchmarks.carbondis.setting import ARRIVALS, SET2, SETS, Arrivals, Set
-from benchmarks.carbondis.shared import SharedCarbonAware
+from benchmarks.carbondis.shared import SharedCarbonAware, SharedGpu
 from benchmarks.carbondis.simulate import MIXED, POLICIES, Case, bound_gco2e, run, work
 
 TABLE_III = {
@@ -62,3 +63,22 @@ def test_at_one_and_a_half_times_the_load_long_requests_yield_and_every_slo_is_k
 
     assert nobody_yields.slo_met() == [True, False, True, True, True]
     assert all(ours.slo_met())
+
+
+def test_nobody_yields_to_a_job_that_has_ended() -> None:
+    """A job's late share is of now: half a minute after its last answer nothing of it is late."""
+    gpu = SharedGpu(0, 1)
+    pool = Pool(SharedCarbonAware(), [Job(0.5, (gpu,)), Job(0.5, (gpu,))])
+
+    def answer(job: int, at_s: float, took_s: float) -> None:
+        pool.arrive(job, 1, at_s, lambda _: 1.0)
+        (start,) = pool.decide(at_s, 1.0)
+        pool.done(start, at_s + took_s, took_s, 1.0)
+
+    answer(0, 0.0, 1.0)
+    assert pool.late[0] == 1.0
+    answer(1, 20.0, 0.1)
+    assert pool.late[0] == 1.0
+    answer(1, 40.0, 0.1)
+    assert pool.late == [0.0, 0.0]
+    assert pool.violations == [1, 0]
