@@ -4,9 +4,11 @@ The table does not say how sensitive a model is to the clock. That follows here 
 operators are bound by, on the V100's roofline in FP32 (14 TFLOP/s, 900 GB/s; NVIDIA's data sheet;
 the published sizes are four bytes per parameter): a generating model reads all its weights for each
 token, so that memory bounds it, and its published latency is just that of 100 to 280 tokens; an
-encoder multiplies matrices for all its tokens at once, so that arithmetic does. Of the 20 kernels
-measured on a V100 (NV-DVFS-Benchmark) the least sensitive one, a walk through memory, follows the
-clock half as much as the median: that is taken for what memory bounds, 1 for what arithmetic does.
+encoder multiplies matrices for all its tokens at once, so that arithmetic does. What arithmetic
+bounds has a sensitivity of 1. Of the 20 kernels measured on a V100 (NV-DVFS-Benchmark) the least
+sensitive one, a walk through memory, follows the clock half as much as the median: that is taken
+for an encoder's other operators. Decoding follows the clock less than any kernel, as measured on
+whole models: see `DECODE_SENSITIVITY`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.muserve.planning.model import Device, Partition, Served
+from services.kit.profiles.core.language import DECODE_SENSITIVITY
 from services.kit.units import BYTES_PER_MIB
 
 INSENSITIVE: Final = 0.5
@@ -48,10 +51,11 @@ class Row:
     generates: bool
 
 
+_DECODED = 0.05  # what a prompt takes beside the tokens after it
 _VISION = (0.5, 0.8, 0.9, 0.9)  # early convolutions move large maps through few channels
 _ENCODER = (0.85,) * UNITS  # softmax, GELU and normalisation take the rest
-_DECODER = (0.05,) * UNITS
-_BOTH = (0.85, 0.05, 0.05, 0.05)  # T5 shape: an encoder's pass, then a decoder's tokens
+_DECODER = (_DECODED,) * UNITS
+_BOTH = (0.85, _DECODED, _DECODED, _DECODED)  # T5 shape: an encoder's pass, then a decoder's tokens
 
 TABLE: Final = (
     Row("resnet-50", 0.2, 0.051, _VISION, generates=False),
@@ -122,8 +126,13 @@ def _partitions(row: Row) -> tuple[Partition, ...]:
             index=index,
             memory_bytes=round(row.size_gb * GB / UNITS),
             latency_s=row.latency_s / UNITS,
-            sensitivity=share + (1.0 - share) * INSENSITIVE,
+            sensitivity=share + (1.0 - share) * _rest(share),
             transfer_s=TRANSFER_S,
         )
         for index, share in enumerate(row.arithmetic)
     )
+
+
+def _rest(arithmetic: float) -> float:
+    """Return the sensitivity of what arithmetic does not bound."""
+    return DECODE_SENSITIVITY if arithmetic == _DECODED else INSENSITIVE

@@ -163,7 +163,8 @@ def figures(course: Course, models: Sequence[Served], span: Span) -> dict[str, f
     Returns:
         Means per device of power over time (`power_w`) and of power while it serves
         (`serving_power_w`), both with idle power; the 99th percentile of latency over objective, of
-        all requests and of the worst model; the share of time that a device is busy.
+        all requests and of the worst model; the number of models whose own is above 1; the share of
+        time that a device is busy.
     """
     slos_s = {model.name: model.slo_s for model in models}
     ratios: dict[str, list[float]] = {}
@@ -171,6 +172,7 @@ def figures(course: Course, models: Sequence[Served], span: Span) -> dict[str, f
         if span.settle_s <= answer.at_s - answer.latency_s < span.length_s:
             late = answer.latency_s / slos_s[answer.model]
             ratios.setdefault(answer.model, []).append(late)
+    worst = [float(np.percentile(each, PERCENTILE)) for each in ratios.values()]
     everyone = np.concatenate([np.array(each) for each in ratios.values()])
     energy_s, busy_s = course.energy_s[1] - course.energy_s[0], course.busy_s[1] - course.busy_s[0]
     devices = len(course.clocks)
@@ -178,6 +180,7 @@ def figures(course: Course, models: Sequence[Served], span: Span) -> dict[str, f
         "power_w": IDLE_W + ACTIVE_W * energy_s / course.span_s / devices,
         "serving_power_w": IDLE_W + ACTIVE_W * energy_s / busy_s,
         "p99_over_slo": float(np.percentile(everyone, PERCENTILE)),
-        "worst_p99_over_slo": max(float(np.percentile(r, PERCENTILE)) for r in ratios.values()),
+        "worst_p99_over_slo": max(worst),
+        "models_over_slo": sum(each > 1 for each in worst),
         "busy": busy_s / course.span_s / devices,
     }

@@ -42,7 +42,7 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
     variants = {
         (model_name, name): Variant(
             variant.file.absolute(),
-            load_profile(variant.profile, variant.clock_sensitivity),
+            load_profile(variant.profile, variant.whole_sensitivity),
             external_of(variant.runtime),
             generative_of(variant.runtime),
             stages=stages_of(variant),

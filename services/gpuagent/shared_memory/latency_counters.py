@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 import struct
 from mmap import mmap
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.uint64]
 """Shape (SIZES,): requests by latency."""
+
+T = TypeVar("T", np.uint64, np.float64)
 
 SIZES: Final = 320
 SHORTEST_S: Final = 0.25e-3
@@ -61,7 +63,7 @@ def size_of(latency_s: float) -> int:
     return min(1 + int(_PER_FACTOR_E * math.log(latency_s / SHORTEST_S)), SIZES - 1)
 
 
-def largest_s(counts: Counts, rank: int) -> float:
+def largest_s(counts: NDArray[Any], rank: float) -> float:
     """Return the latency that is `rank`-th from the largest, s.
 
     Args:
@@ -74,7 +76,7 @@ def largest_s(counts: Counts, rank: int) -> float:
     return SHORTEST_S if place == 0 else SHORTEST_S * math.pow(_GROWTH, place - 0.5)
 
 
-def stretched(counts: Counts, factor: float) -> Counts:
+def stretched(counts: NDArray[T], factor: float) -> NDArray[T]:
     """Return counts as they were if all requests had taken `factor` times as long, or a bit more.
 
     Args:

@@ -32,6 +32,7 @@ from services.kit.config.models import (
     ExternalRuntime,
     GenerativeRuntime,
     InstanceChoice,
+    LanguageProfile,
     Model,
     OnnxRuntime,
     Profile,

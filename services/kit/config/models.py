@@ -8,6 +8,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
+from services.kit.profiles.core.language import (
+    DECODE_SENSITIVITY,
+    PREFILL_SENSITIVITY,
+    clock_sensitivity,
+)
 
 _MIN_STAGES: Final = 2
 
@@ -27,6 +32,46 @@ class AnalyticProfile(Section):
     memory_mib_per_item: Annotated[float, Field(ge=0)] = 32.0
 
 
+class LanguageProfile(Section):
+    """Parameters of a language model's profile (`services.kit.profiles.core.language`).
+
+    An item is a whole answer; a batch is the answers that are generated at the same time.
+
+    Attributes:
+        parameters_b: Parameters that a token takes, 1e9.
+        bytes_per_parameter: 2 for FP16, 0.5 for four bits.
+        prompt_tokens: Of a usual request.
+        answer_tokens: Of a usual request.
+        memory_mib_per_item: Memory of a slot's context, MiB.
+        prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1.
+        decode_sensitivity: How the time of the answer's tokens does.
+    """
+
+    kind: Literal["language"]
+    parameters_b: Positive
+    bytes_per_parameter: Positive = 2.0
+    prompt_tokens: Positive = 512.0
+    answer_tokens: Positive = 256.0
+    memory_mib_per_item: NonNegative = 256.0
+    prefill_sensitivity: Fraction = PREFILL_SENSITIVITY
+    decode_sensitivity: Fraction = DECODE_SENSITIVITY
+
+    @property
+    def gmacs_per_item(self) -> float:
+        """Multiply-accumulates of a whole answer, 1e9."""
+        return self.parameters_b * (self.prompt_tokens + self.answer_tokens)
+
+    @property
+    def sensitivity(self) -> float:
+        """How the latency of a whole answer follows the clock."""
+        return clock_sensitivity(
+            self.prompt_tokens,
+            self.answer_tokens,
+            self.prefill_sensitivity,
+            self.decode_sensitivity,
+        )
+
+
 class TableProfile(Section):
     """A measured table, CSV or Parquet (`services.kit.profiles.table`).
 
@@ -42,7 +87,8 @@ class TableProfile(Section):
     gmacs_per_item: Positive
 
 
-Profile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
+StageProfile = Annotated[AnalyticProfile | TableProfile, Field(discriminator="kind")]
+Profile = Annotated[AnalyticProfile | LanguageProfile | TableProfile, Field(discriminator="kind")]
 
 
 class OnnxRuntime(Section):
@@ -124,7 +170,7 @@ class Stage(Section):
 
     file: Path
     share: Positive = 1.0
-    profile: Profile | None = None
+    profile: StageProfile | None = None
     transfer_s: NonNegative = 0.002
     clock_sensitivity: Fraction | None = None
 
@@ -146,7 +192,8 @@ class Variant(Section):
         profile: Latency and power by slice, of all stages together.
         load_s: Time that a worker takes to load it, s; InfAdapter's loading cost.
         clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
-            proportion): mu-Serve's weight of the variant in the clock loop.
+            proportion): mu-Serve's weight of the variant in the clock loop. None: 1; of a profile
+            `language`, its two phases' by their time.
         runtime: Runtime that executes it.
     """
 
@@ -155,7 +202,7 @@ class Variant(Section):
     accuracy: Positive
     profile: Profile
     load_s: Annotated[float, Field(ge=0)] = 0.0
-    clock_sensitivity: Fraction = 1.0
+    clock_sensitivity: Fraction | None = None
     runtime: Runtime = OnnxRuntime()
 
     @model_validator(mode="after")
@@ -170,7 +217,14 @@ class Variant(Section):
     def sensitivity(self, stage: int) -> float:
         """Return how the latency of a stage follows the SM clock."""
         own = self.stages[stage].clock_sensitivity if self.stages else None
-        return self.clock_sensitivity if own is None else own
+        return self.whole_sensitivity if own is None else own
+
+    @property
+    def whole_sensitivity(self) -> float:
+        """How the latency of all of it follows the SM clock."""
+        if self.clock_sensitivity is not None:
+            return self.clock_sensitivity
+        return self.profile.sensitivity if isinstance(self.profile, LanguageProfile) else 1.0
 
     @model_validator(mode="after")
     def _whole_pipeline(self) -> Variant:
@@ -180,6 +234,8 @@ class Variant(Section):
             raise ValueError("stages: a pipeline has two or more; give one network as file")
         if self.file != Path() or not isinstance(self.runtime, OnnxRuntime):
             raise ValueError("stages: a pipeline has no file of its own, and its runtime is onnx")
+        if self.profile.kind == "language":
+            raise ValueError("profile: of a pipeline must be analytic or table, got language")
         if isinstance(self.profile, TableProfile) and not all(s.profile for s in self.stages):
             raise ValueError("stages: give each its profile; a measured table cannot be divided")
         return self

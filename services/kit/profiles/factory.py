@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from services.kit import config
 from services.kit.profiles.core.analytic import AnalyticProfile
+from services.kit.profiles.core.language import LanguageProfile
 from services.kit.profiles.core.profile import Profile
 from services.kit.profiles.table import TableProfile
 
@@ -37,7 +38,8 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
 
     Args:
         settings: Settings of the profile.
-        clock_sensitivity: The variant's, 0..1; measured tables have their own.
+        clock_sensitivity: The variant's, 0..1; language models and measured tables have their
+            own.
 
     Raises:
         InvalidArgument: The table cannot be read or lacks a column.
@@ -50,6 +52,8 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
                 memory_mib_per_item=settings.memory_mib_per_item,
                 clock_sensitivity=clock_sensitivity,
             )
+        case config.LanguageProfile():
+            return LanguageProfile(**settings.model_dump(exclude={"kind"}))
         case config.TableProfile():
             return TableProfile.read(
                 settings.path, gpu=settings.gpu, gmacs_per_item=settings.gmacs_per_item

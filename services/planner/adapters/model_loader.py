@@ -21,9 +21,9 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                 Variant(
                     variant_name,
                     variant.accuracy,
-                    load_profile(variant.profile, variant.clock_sensitivity),
+                    load_profile(variant.profile, variant.whole_sensitivity),
                     pipeline=_pipeline(variant),
-                    clock_sensitivity=variant.clock_sensitivity,
+                    clock_sensitivity=variant.whole_sensitivity,
                 )
                 for variant_name, variant in model.variants.items()
             ),

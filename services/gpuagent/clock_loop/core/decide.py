@@ -74,6 +74,7 @@ class Partition:
     proven_s: float | None = None
     latency_s: float | None = None
     rate_rps: float = 0.0
+    budget_spent: bool = False
     sensitivity: float = 1.0
 
     @property
@@ -83,7 +84,7 @@ class Partition:
 
     def tolerates(self, state: State, lower_mhz: int, rules: ClockRules) -> bool:
         """Return whether a step down would leave enough slack."""
-        if self.latency_s is None:
+        if self.latency_s is None or self.budget_spent:
             return False
         step = (state.clock_mhz - lower_mhz) / lower_mhz
         grew_s = self.latency_s - state.before_s.get(self.name, self.latency_s)
@@ -203,6 +204,10 @@ def decide(state: State, look: Observation, rules: ClockRules = RULES) -> Move:
     """Return what to do; a partition that wants more prevails, and all must agree to less."""
     if any(partition.slack < rules.slack for partition in look.partitions):
         return Move.UP
+    if state.clock_mhz < look.limits.highest_mhz and any(
+        each.budget_spent for each in look.partitions
+    ):
+        return Move.UP
     lower_mhz = look.limits.below(state.clock_mhz)
     if lower_mhz == state.clock_mhz or not any(each.rate_rps for each in look.partitions):
         return Move.SAME  # where nobody asks, nothing tells how low would be too low
@@ -228,7 +233,7 @@ def moved(state: State, move: Move, look: Observation, rules: ClockRules = RULES
     new = {
         each.name: Failure(state.clock_mhz, each.name, each.rate_rps, look.at_s)
         for each in look.partitions
-        if each.slack < rules.slack and not state.rising
+        if (each.budget_spent or each.slack < rules.slack) and not state.rising
     }
     kept = (
         known

@@ -154,10 +154,13 @@ class Governor:
         self._ceiling_mhz = ceiling_mhz
         self._limits = self._bounds(self._floor)
         self._state = State(self._limits.highest_mhz)
+        before = self._windows
         self._windows = {
-            segment: LatencyWindow(segment.percentile, self._stretch(segment))
+            segment: LatencyWindow(segment.percentile, segment.objective_s, self._stretch(segment))
             for segment in segments
         }
+        for segment in before.keys() & segments.keys():
+            self._windows[segment].record = before[segment].record
         self._looks = 0
 
     def _bounds(self, floor: float) -> Bounds:
@@ -213,5 +216,6 @@ def _partition(segment: GovernedSegment, window: LatencyWindow) -> Partition:
         proven_s=seen.proven_s,
         latency_s=seen.latency_s,
         rate_rps=seen.rate_rps,
+        budget_spent=seen.budget_spent,
         sensitivity=segment.sensitivity,
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gpuagent.clock_loop.core.latency_window import LatencyWindow
+from services.gpuagent.clock_loop.core.latency_window import LatencyRecord, LatencyWindow
 from services.gpuagent.shared_memory.latency_counters import (
     SHORTEST_S,
     SIZES,
@@ -15,6 +15,8 @@ from services.gpuagent.shared_memory.latency_counters import (
     largest_s,
     size_of,
 )
+
+OBJECTIVE_S = 50.0
 
 
 def counted(*latencies_s: float) -> Counts:
@@ -46,7 +48,7 @@ def test_the_rank_from_the_largest_is_as_in_a_sorted_list(
 
 def window(*samples: Counts, percentile: float = 90.0, every_s: float = 0.5) -> LatencyWindow:
     """Return a window that has seen these samples of new requests."""
-    made, total = LatencyWindow(percentile), counted()
+    made, total = LatencyWindow(percentile, OBJECTIVE_S), counted()
     made.add(0.0, total)
     for number, sample in enumerate(samples, 1):
         total = total + sample
@@ -111,7 +113,8 @@ def test_no_older_sample_counts_than_the_percentile_needs() -> None:
     """Or a burst of long ago would hide in the present, and the present in it."""
     slow, fast = counted(*[0.5] * 40), counted(*[0.01] * 40)
 
-    assert window(slow, fast).seen().latency_s == pytest.approx(0.01, rel=0.02)
+    assert window(slow, fast).seen().proven_s == pytest.approx(0.01, rel=0.02)
+    assert window(slow, *[fast] * 10).seen().latency_s == pytest.approx(0.01, rel=0.02)
     assert window(slow, fast).seen().rate_rps == pytest.approx(80.0)
     assert window(fast, slow).seen().latency_s == pytest.approx(0.5, rel=0.02)
 
@@ -131,4 +134,53 @@ def test_counts_that_began_again_count_from_there() -> None:
     made = window(counted(*[0.5] * 40))
     made.add(1.0, counted(*[0.01] * 39))
 
-    assert made.seen().latency_s == pytest.approx(0.01, rel=0.02)
+    assert made.seen().proven_s == pytest.approx(0.01, rel=0.02)
+
+
+def test_a_rare_models_slow_requests_are_remembered_for_longer_than_a_minute() -> None:
+    """One request in five seconds: of the last twenty minutes the slowest says what p99 may be."""
+    sparse = [counted(0.01), *[counted()] * 9]
+    slow = [counted(0.08), *[counted()] * 9]
+    seen = window(*slow, *sparse * 200, percentile=99.0).seen()
+
+    assert seen.latency_s == pytest.approx(0.08, rel=0.02)
+
+
+@given(late=st.integers(0, 60), answered=st.integers(1, 3000), more=st.integers(1, 20))
+def test_the_bound_of_the_percentile_is_not_below_it(late: int, answered: int, more: int) -> None:
+    """Nor does it fall as more requests come late; a spent budget stays spent meanwhile."""
+    late = min(late, answered)
+    record = LatencyRecord(0.01)
+    if answered > late:
+        record.add(counted(*[0.01] * (answered - late)), 0, 1.0)
+    if late:
+        record.add(counted(*[1.0] * late), late, 1.0)
+    if late > 0.01 * min(answered, 1000):
+        assert record.bound_s(1.0) > 0.9
+        assert record.bound_s(2.0) == pytest.approx(2 * record.bound_s(1.0))
+    before, spent = record.bound_s(1.0), record.budget_spent
+    record.add(counted(*[1.0] * more), more, 1.0)
+    assert record.bound_s(1.0) >= before
+    assert record.budget_spent >= spent
+
+
+def test_late_requests_spend_the_budget_of_a_rare_model_until_others_were_in_time() -> None:
+    """Half as many as the objective allows and one, in its last thousand requests."""
+    record = LatencyRecord(0.01)
+    record.add(counted(*[0.01] * 100), 0, 1.0)
+    record.add(counted(1.0, 1.0), 2, 1.0)
+    assert record.budget_spent
+    for _ in range(200):
+        record.add(counted(0.01), 0, 1.0)
+    assert not record.budget_spent
+
+
+def test_a_segment_that_is_asked_no_more_has_no_record() -> None:
+    """Its late requests must not hold the clock up for ever."""
+    made = window(*[counted(*[60.0] * 3)] * 3, percentile=99.0)
+    assert made.seen().budget_spent
+    counts = counted(*[60.0] * 9)
+    for at_s in range(2, 620):
+        made.add(float(at_s), counts)
+    assert not made.seen().budget_spent
+    assert made.seen().latency_s == 0.0
