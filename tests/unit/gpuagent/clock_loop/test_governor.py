@@ -186,3 +186,39 @@ def test_the_fuller_batches_of_a_slower_gpu_are_worth_a_lower_clock() -> None:
     ) == pytest.approx(CURVE.thriftiest(1.0), abs=0.05)
     assert energy_floor.floor([work(rate_rps=0.5 * batching.capacity_rps)], ratios, CURVE) == 0.5
     assert energy_floor.floor([work(rate_rps=0.9 * batching.capacity_rps)], ratios, CURVE) >= 0.8
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_rare_model_keeps_its_own_percentile_for_an_hour(seed: int) -> None:
+    """A request in four seconds, one in fifty of them slow: in time at the highest clock only.
+
+    Beside it a busy model has all the slack there is; the rare one must not pay for it.
+    """
+    rng = np.random.default_rng(seed)
+    rare = replace(A, sensitivity=1.0)
+    node, late, answered = Node(rare, replace(B, sensitivity=0.0), floor=0.3), 0, 0
+    for step in range(7200):
+        if step % 8 == 0:
+            alone_s = 0.09 if rng.random() < 0.02 else 0.03
+            took_s = alone_s * CURVE.stretch(1.0, node.governor.clock_mhz / 1380)
+            node.counts[rare] = node.counts[rare].copy()
+            node.counts[rare][size_of(took_s)] += 1
+            late, answered = late + (took_s > rare.objective_s), answered + 1
+        node.pass_time(SAMPLE_S, letters=0.01)
+
+    assert late <= 0.01 * answered
+
+
+def test_a_spent_budget_raises_the_clock_but_asks_for_no_more_gpus() -> None:
+    """Five late among five hundred are within p99, time and again they are too near to it."""
+    node = Node(A)
+    clocks = [node.pass_time(20, digits=0.01)[-1]]
+    for _ in range(3):
+        node.counts[A] = node.counts[A].copy()
+        node.counts[A][size_of(0.5)] += 5
+        clocks += node.pass_time(0.5, digits=0.01)
+        assert node.governor.slack["digits"] > 0.8
+        assert node.governor.scale_out is None
+
+    assert clocks[0] < 1380
+    assert clocks[-1] == 1380
