@@ -23,7 +23,7 @@ from services.kit.config import (
     Runtime,
     Workers,
 )
-from services.kit.profiles.factory import load_profile, load_stages
+from services.kit.profiles.factory import clock_sensitivity, load_profile, load_stages
 from services.kit.units import BYTES_PER_MIB
 
 
@@ -42,7 +42,7 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
     variants = {
         (model_name, name): Variant(
             variant.file.absolute(),
-            load_profile(variant.profile, variant.whole_sensitivity),
+            load_profile(variant.profile, clock_sensitivity(variant)),
             external_of(variant.runtime),
             generative_of(variant.runtime),
             stages=stages_of(variant),

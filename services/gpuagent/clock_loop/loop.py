@@ -19,7 +19,7 @@ from services.kit.clock import Clock
 from services.kit.config import Deployment, Node
 from services.kit.errors import ServiceError
 from services.kit.profiles.core.clock_curve import curve_of
-from services.kit.profiles.factory import latency_shares, load_stages
+from services.kit.profiles.factory import clock_sensitivity, latency_shares, load_stages
 from services.kit.telemetry import logs
 
 _log = logs.get("clock_loop")
@@ -129,7 +129,7 @@ def promises(deployment: Deployment) -> Callable[[WorkerConfig], GovernedSegment
             model=spec.model,
             percentile=model.slo.percentile,
             objective_s=part * model.slo.latency_s,
-            sensitivity=model.variants[spec.variant].sensitivity(spec.stage),
+            sensitivity=clock_sensitivity(model.variants[spec.variant], spec.stage),
             costs=config.worker.costs,
             processes=spec.processes,
         )

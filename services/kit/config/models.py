@@ -8,11 +8,6 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from services.kit.config.section import Address, Fraction, Name, NonNegative, Positive, Section
-from services.kit.profiles.core.language import (
-    DECODE_SENSITIVITY,
-    PREFILL_SENSITIVITY,
-    clock_sensitivity,
-)
 
 _MIN_STAGES: Final = 2
 
@@ -43,8 +38,8 @@ class LanguageProfile(Section):
         prompt_tokens: Of a usual request.
         answer_tokens: Of a usual request.
         memory_mib_per_item: Memory of a slot's context, MiB.
-        prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1.
-        decode_sensitivity: How the time of the answer's tokens does.
+        prefill_sensitivity: How the time of the prompt follows the SM clock, 0 .. 1. None: 1.
+        decode_sensitivity: How the time of the answer's tokens does. None: 0.07, as measured.
     """
 
     kind: Literal["language"]
@@ -53,23 +48,13 @@ class LanguageProfile(Section):
     prompt_tokens: Positive = 512.0
     answer_tokens: Positive = 256.0
     memory_mib_per_item: NonNegative = 256.0
-    prefill_sensitivity: Fraction = PREFILL_SENSITIVITY
-    decode_sensitivity: Fraction = DECODE_SENSITIVITY
+    prefill_sensitivity: Fraction | None = None
+    decode_sensitivity: Fraction | None = None
 
     @property
     def gmacs_per_item(self) -> float:
         """Multiply-accumulates of a whole answer, 1e9."""
         return self.parameters_b * (self.prompt_tokens + self.answer_tokens)
-
-    @property
-    def sensitivity(self) -> float:
-        """How the latency of a whole answer follows the clock."""
-        return clock_sensitivity(
-            self.prompt_tokens,
-            self.answer_tokens,
-            self.prefill_sensitivity,
-            self.decode_sensitivity,
-        )
 
 
 class TableProfile(Section):
@@ -213,18 +198,6 @@ class Variant(Section):
         if not (elsewhere or self.stages) and self.file == Path():
             raise ValueError("file: required")
         return self
-
-    def sensitivity(self, stage: int) -> float:
-        """Return how the latency of a stage follows the SM clock."""
-        own = self.stages[stage].clock_sensitivity if self.stages else None
-        return self.whole_sensitivity if own is None else own
-
-    @property
-    def whole_sensitivity(self) -> float:
-        """How the latency of all of it follows the SM clock."""
-        if self.clock_sensitivity is not None:
-            return self.clock_sensitivity
-        return self.profile.sensitivity if isinstance(self.profile, LanguageProfile) else 1.0
 
     @model_validator(mode="after")
     def _whole_pipeline(self) -> Variant:

@@ -20,10 +20,33 @@ def load_stages(variant: config.Variant) -> tuple[Profile, ...]:
     total = sum(stage.share for stage in variant.stages)
     return tuple(
         load_profile(
-            stage.profile or _part(variant.profile, stage.share / total), variant.sensitivity(index)
+            stage.profile or _part(variant.profile, stage.share / total),
+            clock_sensitivity(variant, index),
         )
         for index, stage in enumerate(variant.stages)
     )
+
+
+def clock_sensitivity(variant: config.Variant, stage: int | None = None) -> float:
+    """Return how the latency of a variant follows the SM clock, 0 (not at all) .. 1.
+
+    Args:
+        variant: The variant.
+        stage: One of its stages; None: all of it.
+    """
+    own = variant.stages[stage].clock_sensitivity if variant.stages and stage is not None else None
+    given = variant.clock_sensitivity if own is None else own
+    if given is not None:
+        return given
+    match variant.profile:
+        case config.LanguageProfile():
+            return _language(variant.profile).clock_sensitivity
+        case _:
+            return 1.0
+
+
+def _language(settings: config.LanguageProfile) -> LanguageProfile:
+    return LanguageProfile(**settings.model_dump(exclude={"kind"}, exclude_none=True))
 
 
 def _part(whole: config.Profile, share: float) -> config.Profile:
@@ -53,7 +76,7 @@ def load_profile(settings: config.Profile, clock_sensitivity: float = 1.0) -> Pr
                 clock_sensitivity=clock_sensitivity,
             )
         case config.LanguageProfile():
-            return LanguageProfile(**settings.model_dump(exclude={"kind"}))
+            return _language(settings)
         case config.TableProfile():
             return TableProfile.read(
                 settings.path, gpu=settings.gpu, gmacs_per_item=settings.gmacs_per_item

@@ -5,7 +5,12 @@ from __future__ import annotations
 from services.kit import config
 from services.kit.config import Deployment
 from services.kit.profiles.core.profile import Profile
-from services.kit.profiles.factory import latency_shares, load_profile, load_stages
+from services.kit.profiles.factory import (
+    clock_sensitivity,
+    latency_shares,
+    load_profile,
+    load_stages,
+)
 from services.planner.core.model import Model, PipelineStage, Variant
 
 
@@ -21,9 +26,9 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                 Variant(
                     variant_name,
                     variant.accuracy,
-                    load_profile(variant.profile, variant.whole_sensitivity),
+                    load_profile(variant.profile, clock_sensitivity(variant)),
                     pipeline=_pipeline(variant),
-                    clock_sensitivity=variant.whole_sensitivity,
+                    clock_sensitivity=clock_sensitivity(variant),
                 )
                 for variant_name, variant in model.variants.items()
             ),
@@ -37,7 +42,13 @@ def _pipeline(variant: config.Variant) -> tuple[tuple[PipelineStage, Profile], .
     profiles = load_stages(variant)
     budgets = latency_shares(profiles) if profiles else ()
     stages = (
-        PipelineStage(index, len(profiles), budget, settings.transfer_s, variant.sensitivity(index))
+        PipelineStage(
+            index,
+            len(profiles),
+            budget,
+            settings.transfer_s,
+            clock_sensitivity(variant, index),
+        )
         for index, (settings, budget) in enumerate(zip(variant.stages, budgets, strict=True))
     )
     return tuple(zip(stages, profiles, strict=True))

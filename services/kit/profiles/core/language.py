@@ -63,21 +63,6 @@ BANDWIDTH_GB_PER_S: Final = {
 """Of the data sheets, by GPU type."""
 
 
-def clock_sensitivity(
-    prompt_tokens: float, answer_tokens: float, prefill: float, decode: float
-) -> float:
-    """Return how the latency of a whole answer follows the clock, 0..1: both phases by their time.
-
-    Args:
-        prompt_tokens: Of a usual request.
-        answer_tokens: Of a usual request.
-        prefill: How the time of the prompt follows it, 0..1.
-        decode: How the time of the answer's tokens does.
-    """
-    prompt_steps = prompt_tokens / PROMPT_TOKENS_PER_STEP
-    return (prompt_steps * prefill + answer_tokens * decode) / (prompt_steps + answer_tokens)
-
-
 @dataclass(frozen=True, slots=True)
 class LanguageProfile:
     """The model for one language model.
@@ -102,6 +87,14 @@ class LanguageProfile:
     def method(self) -> Literal["model"]:
         """Origin of the numbers: modelled."""
         return "model"
+
+    @property
+    def clock_sensitivity(self) -> float:
+        """How the latency of a whole answer follows the clock, 0..1: both phases by their time."""
+        prompt_steps = self.prompt_tokens / PROMPT_TOKENS_PER_STEP
+        follows = prompt_steps * self.prefill_sensitivity
+        follows += self.answer_tokens * self.decode_sensitivity
+        return follows / (prompt_steps + self.answer_tokens)
 
     def batch(
         self, shape: SliceShape, batch_size: int, processes: int, *, clock_ratio: float = 1.0

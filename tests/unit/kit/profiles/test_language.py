@@ -20,7 +20,7 @@ from services.kit.profiles.core.language import (
     LanguageProfile,
 )
 from services.kit.profiles.core.profile import BatchCost
-from services.kit.profiles.factory import load_profile
+from services.kit.profiles.factory import clock_sensitivity, load_profile
 from tests.unit.kit.profiles.test_analytic import shape
 
 MEASURED = Path(__file__).parents[4] / "../shared/data/gpu_power/ml_energy_llm.csv"
@@ -116,10 +116,10 @@ def test_a_language_models_sensitivity_is_its_phases_by_their_time() -> None:
     long_prompts = {**variant, "profile": {**profile, "prompt_tokens": 38400, "answer_tokens": 1}}
 
     usual = config.Variant.model_validate(variant)
-    assert DECODE_SENSITIVITY < usual.whole_sensitivity < 0.1
-    assert config.Variant.model_validate(long_prompts).whole_sensitivity > 0.99
+    assert DECODE_SENSITIVITY < clock_sensitivity(usual) < 0.1
+    assert clock_sensitivity(config.Variant.model_validate(long_prompts)) > 0.99
     given = config.Variant.model_validate({**variant, "clock_sensitivity": 0.3})
-    assert given.whole_sensitivity == 0.3
+    assert clock_sensitivity(given) == 0.3
     assert load_profile(usual.profile) == EIGHT_B
 
 
