@@ -17,7 +17,7 @@ _COUNT_ON = 2.0
 _RECENT = 1 / 512  # weight of the newest request in the share of late ones
 
 _STALE_S = 30.0
-"""Without an answer for so long a job has nothing late: nobody need yield to one that has ended."""
+"""Without an answer for so long a job has nothing late, and no other job yields to it."""
 
 Intensity = Callable[[Gpu], float]
 """Carbon intensity where a GPU is, gCO2e/J."""

@@ -136,7 +136,7 @@ class LatencyWindow:
 
     Attributes:
         percentile: The objective's, 0 < percentile < 100.
-        objective_s: Latency that it asks for, s.
+        objective_s: Latency of the objective, s.
         stretch: How much longer requests take at the clock as it is than at the highest, >= 1.
         record: The last requests.
     """
