@@ -161,8 +161,8 @@ def _document(
     figures = ("power_w", "p99_over_slo", "serving_power_w", "active_saving", "serving_saving")
     document: dict[str, Any] = {
         "limit_active_x": max(each["energy_bound"] for each in bounds),
-        "active_x": median(row["active_saving"] for row in mine),
-        "serving_x": median(row["serving_saving"] for row in mine),
+        "active_x": median(row["active_saving"] for row in mine) if mine else None,
+        "serving_x": median(row["serving_saving"] for row in mine) if mine else None,
         "settings": len(mine),
         "models_over_slo": max(over.values(), default=None),
         "models_over_slo_by_gpus": over,
