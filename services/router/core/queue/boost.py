@@ -1,10 +1,11 @@
 """Shorter first without starving any request: each decile of length is ranked as if come earlier.
 
-A request's rank is its arrival less the boost of its decile (`tail_bound` has the formula). theta
+A request's rank is its arrival less the boost of its decile (`tail_bound` has the formulas). theta
 decides: as large as gamma, the decay rate of the tail, it makes the tail the lightest that any rule
 gives; smaller, it trades some of that for a lower mean. It is the smallest theta
 
-- with which the tail is expected not to get heavier than in order of arrival (`_MAX_GROWTH`), and
+- with which no more requests are expected to take longer than one in a hundred takes in order of
+  arrival (`_TAIL`; if none is found, requests are served in order of arrival), and
 - which, near full load, where that expectation is uncertain, is at least `_min_theta` (how that was
   found: docs/decisions).
 
@@ -37,11 +38,12 @@ _SHORTEST_S = 1e-3
 _BUCKETS = 160  # up to more than an hour
 _MAX_OBSERVED = 20_000.0
 _MIN_OBSERVED = 50.0
-_MIN_LOAD, _MAX_LOAD = 0.3, 0.99
+_MIN_LOAD, _MAX_LOAD = 0.3, 0.97  # queues that are longer still are peaks, not the long run
 _DECAY = 5_000.0  # requests that the mean wait is taken over
 _PRIOR_WEIGHT = 50.0  # requests that are assumed not to have waited, at first
-_MAX_GROWTH = 1.02  # of the tail: its 99th percentile would be 0.4 % later
-_STEP, _STEPS = 1.1, 25
+_TAIL = 0.01  # requests beyond the percentile that must not grow
+_PER_SLOTS = 0.15  # power of the number of slots
+_STEP, _STEPS = 1.2, 13
 
 _BOUNDS_S = tuple(_SHORTEST_S * _RATIO**index for index in range(_BUCKETS - 1))
 _MIDDLES_S = tuple(_SHORTEST_S * _RATIO ** (index - 0.5) for index in range(_BUCKETS))
@@ -92,13 +94,14 @@ class Boosts:
         load = self._load(times, slots)
         rate_rps = load / times.mean_s
         gamma = times.decay_rate(rate_rps)
+        tail = times.tail(gamma, rate_rps, _TAIL)
         theta = _min_theta(load, slots) * gamma
-        boosts_s = times.boosts_s(theta)
-        for _ in range(_STEPS):
-            if times.growth(gamma, rate_rps, boosts_s) <= _MAX_GROWTH:
+        for step in range(_STEPS):
+            boosts_s = times.boosts_s(theta * _STEP**step)
+            if tail.share_beyond(boosts_s) <= tail.share_in_turn:
                 break
-            theta *= _STEP
-            boosts_s = times.boosts_s(theta)
+        else:
+            boosts_s = [0.0] * DECILES
         share = min(1.0, self._bound_s / boosts_s[0]) if boosts_s[0] > 0 else 1.0
         self._boosts_s = tuple(min(share * boost, self._bound_s) for boost in boosts_s)
 
@@ -107,8 +110,9 @@ class Boosts:
             index for index, column in enumerate(zip(*self._observed, strict=True)) if any(column)
         ]
         return ServiceTimes(
-            [_MIDDLES_S[index] / slots for index in used],
+            [_MIDDLES_S[index] for index in used],
             [[counts[index] for index in used] for counts in self._observed],
+            slots,
         )
 
     def _load(self, times: ServiceTimes, slots: int) -> float:
@@ -123,11 +127,11 @@ class Boosts:
 
 
 def _min_theta(load: float, slots: int) -> float:
-    """Return the least theta, over gamma: 0.48 at up to 70 % load, 0.66 at 90 %, 1.1 near 100 %.
+    """Return the least theta, over gamma: 0.48 at up to 70 % load, 0.66 at 90 %, 0.97 near 100 %.
 
-    With many slots little of the tail is waiting that could be moved: it grows with half of them.
+    The more slots, the less the waits are those of one server.
     """
-    return max(0.48, 0.9 * load - 0.15, 4.4 * load - 3.3) * max(1.0, slots / 2)
+    return max(0.48, 0.9 * load - 0.15, 4.4 * load - 3.3) * float(slots**_PER_SLOTS)
 
 
 _ADAPT_ANSWERS = 50  # fewer change little

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from services.router.core.queue.boost import DECILES, Boosts
 from services.router.core.queue.tail_bound import ServiceTimes
-from tests.support.router.single_server import served
+from tests.support.router.ranked_servers import served
 
 BOUND_S = 20.0
 SERVICE_S = (0.5, 1.5, 4.0, 8.0, 12.0)
@@ -80,7 +80,8 @@ def test_the_tail_is_not_foreseen_to_grow(load: float) -> None:
     boosts.adapt(slots=1)
 
     found_s = [boosts.of(length_decile) for length_decile in range(2)]
-    assert work.growth(work.decay_rate(rate_rps), rate_rps, found_s) < 1.03
+    tail = work.tail(work.decay_rate(rate_rps), rate_rps, 0.01)
+    assert tail.share_beyond(found_s) < 1.01 * tail.share_in_turn
     assert found_s[0] > 1.0
 
 
@@ -135,6 +136,19 @@ def test_the_mean_falls_and_the_tail_does_not_grow(peak_s: float) -> None:
     assert fmean(tails) <= 1.0
 
 
+@pytest.mark.parametrize("slots", [2, 4])
+def test_the_tail_does_not_grow_with_several_slots(slots: int) -> None:
+    """At 70 % load long answers are the tail, and hardly anything may go ahead of them."""
+    tails = []
+    for seed in SEEDS:
+        arrivals, classes, services = stream(Random(seed), load=0.7 * slots, peak_s=inf)
+        first_come = served(arrivals, services, lambda _: 0.0, slots=slots)
+        boosted = learning(arrivals, services, classes, slots)
+        tails.append(quantiles(boosted, n=100)[-1] / quantiles(first_come, n=100)[-1])
+
+    assert fmean(tails) < 1.005
+
+
 def taught(boosts: Boosts, load: float = 0.9, shorter: float = 1.0, each: int = 500) -> Boosts:
     """Teach equally many of each class, and how long requests wait at a load."""
     wait_s = SQUARE_S2 / (2 * MEAN_S * (1 - load))
@@ -158,7 +172,7 @@ def stream(rng: Random, load: float, peak_s: float) -> tuple[list[float], list[i
 
 
 def learning(
-    arrivals: Sequence[float], services: Sequence[float], classes: Sequence[int]
+    arrivals: Sequence[float], services: Sequence[float], classes: Sequence[int], slots: int = 1
 ) -> list[float]:
     """Serve in the order of boosts that are learned on the way."""
     boosts = Boosts(1e9)
@@ -167,6 +181,6 @@ def learning(
     def ended(index: int, wait_s: float) -> None:
         boosts.learn(classes[index], services[index], wait_s)
         if next(ends) % 100 == 0:
-            boosts.adapt(slots=1)
+            boosts.adapt(slots)
 
-    return served(arrivals, services, lambda index: boosts.of(classes[index]), ended)
+    return served(arrivals, services, lambda index: boosts.of(classes[index]), ended, slots)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import exp, expm1
 from random import Random
 
@@ -9,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.router.core.queue.tail_bound import ServiceTimes
-from tests.support.router.single_server import served
+from services.router.core.queue.tail_bound import ServiceTimes, waiting_share
+from tests.support.router.ranked_servers import served
 
-JOBS = 300_000
+JOBS = 100_000
 
 lengths_s = st.integers(1, 400).map(lambda tenths: tenths / 10)
 counts = st.lists(st.integers(0, 50).map(float), min_size=6, max_size=6)
@@ -75,7 +77,7 @@ def test_without_boosts_the_tail_is_that_of_first_come_first_served(
     rate_rps = load / work.mean_s
     gamma = work.decay_rate(rate_rps)
 
-    assert work.growth(gamma, rate_rps, [0.0] * len(work.classes)) == pytest.approx(1.0)
+    assert growth(work, gamma, rate_rps, [0.0] * len(work.classes)) == pytest.approx(1.0)
 
 
 @given(told_apart(), loads, st.floats(0.1, 5.0))
@@ -86,17 +88,47 @@ def test_no_boosts_make_a_lighter_tail_than_those_of_the_decay_rate(
     rate_rps = load / work.mean_s
     gamma = work.decay_rate(rate_rps)
 
-    least = work.growth(gamma, rate_rps, work.boosts_s(gamma))
+    least = growth(work, gamma, rate_rps, work.boosts_s(gamma))
 
-    assert least <= work.growth(gamma, rate_rps, work.boosts_s(other * gamma)) * (1 + 1e-9)
+    assert least <= growth(work, gamma, rate_rps, work.boosts_s(other * gamma)) * (1 + 1e-9)
     assert least <= 1 + 1e-9
 
 
+@given(works(), loads, st.integers(1, 16), st.floats(0.001, 0.1))
+def test_the_limit_is_exceeded_by_as_many_as_it_is_asked_for(
+    work: ServiceTimes, load: float, slots: int, share: float
+) -> None:
+    """Unless services of one length alone are more than that: then by fewer, and they at most."""
+    work = replace(work, slots=slots)
+    rate_rps = load / work.mean_s
+
+    tail = work.tail(work.decay_rate(rate_rps), rate_rps, share)
+
+    longest = sum(
+        count
+        for count, service_s in zip(work.counts, work.services_s, strict=True)
+        if service_s >= tail.limit_s - 1e-6
+    ) / sum(work.counts)
+    assert tail.share_in_turn <= share * (1 + 1e-6)
+    assert tail.share_in_turn + longest >= share * (1 - 1e-6)
+
+
+@given(st.integers(1, 64), st.floats(0.01, 0.99))
+def test_more_slots_at_the_same_load_make_fewer_wait(slots: int, load: float) -> None:
+    """One slot: as many as the load; and Erlang's own table for two at 0.5: a third."""
+    assert waiting_share(1, load) == pytest.approx(load)
+    assert waiting_share(2, 0.5) == pytest.approx(1 / 3)
+    assert 0 <= waiting_share(slots + 1, load) <= waiting_share(slots, load)
+
+
+@pytest.mark.parametrize(("slots", "load"), [(1, 0.7), (4, 0.85)])
 @pytest.mark.parametrize("theta_over_gamma", [0.5, 1.0])
-def test_the_tail_grows_by_as_much_as_is_foreseen(theta_over_gamma: float) -> None:
-    """Of two lengths, at 70 % load: those that take longer than one in a thousand did in turn."""
-    lengths, shares, load = (1.0, 6.0), (0.85, 0.15), 0.7
-    work = ServiceTimes(lengths, [[shares[0], 0.0], [0.0, shares[1]]])
+def test_the_tail_grows_by_as_much_as_is_foreseen(
+    theta_over_gamma: float, slots: int, load: float
+) -> None:
+    """Of two lengths, within a quarter: how many take longer than one in a hundred does in turn."""
+    lengths, shares = (1.0, 6.0), (0.85, 0.15)
+    work = ServiceTimes(lengths, [[shares[0], 0.0], [0.0, shares[1]]], slots)
     rate_rps = load / work.mean_s
     gamma = work.decay_rate(rate_rps)
     boosts_s = work.boosts_s(theta_over_gamma * gamma)
@@ -108,9 +140,16 @@ def test_the_tail_grows_by_as_much_as_is_foreseen(theta_over_gamma: float) -> No
         classes.append(int(rng.random() < shares[1]))
     services = [lengths[each] for each in classes]
 
-    in_turn = sorted(served(arrivals, services, lambda _: 0.0))
-    boosted = served(arrivals, services, lambda job: boosts_s[classes[job]])
+    in_turn = sorted(served(arrivals, services, lambda _: 0.0, slots=slots))
+    boosted = served(arrivals, services, lambda job: boosts_s[classes[job]], slots=slots)
 
-    beyond_s = in_turn[-JOBS // 1000]
-    found = sum(time_s > beyond_s for time_s in boosted) / (JOBS / 1000)
-    assert found == pytest.approx(work.growth(gamma, rate_rps, boosts_s), rel=0.1)
+    beyond_s = in_turn[-JOBS // 100]
+    found = sum(time_s > beyond_s for time_s in boosted) / (JOBS / 100)
+    tail = work.tail(gamma, rate_rps, 0.01)
+    assert found == pytest.approx(tail.share_beyond(boosts_s) / tail.share_in_turn, rel=0.25)
+
+
+def growth(work: ServiceTimes, gamma: float, rate_rps: float, boosts_s: Sequence[float]) -> float:
+    """Return by how much boosts make the farthest tail grow."""
+    tail = work.tail(gamma, rate_rps, 1e-12)
+    return tail.share_beyond(boosts_s) / tail.share_in_turn

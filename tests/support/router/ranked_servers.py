@@ -1,4 +1,4 @@
-"""One server, in virtual time: the least arrival less boost first."""
+"""One server, or several, in virtual time: the least arrival less boost first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ def served(
     services: Sequence[float],
     boost_s: Callable[[int], float],
     ended: Callable[[int, float], None] = lambda *_: None,
+    slots: int = 1,
 ) -> list[float]:
     """Return times in the system, s.
 
@@ -19,11 +20,13 @@ def served(
         services: What each takes, s.
         boost_s: Asked of each when it comes.
         ended: Told of each that had to wait, and for how long.
+        slots: Servers.
     """
     waiting: list[tuple[float, int]] = []
     times = [0.0] * len(arrivals)
-    now_s, coming = 0.0, 0
+    free_s, coming = [0.0] * slots, 0
     for _ in arrivals:
+        now_s = heappop(free_s)
         if not waiting:
             now_s = max(now_s, arrivals[coming])
         while coming < len(arrivals) and arrivals[coming] <= now_s:
@@ -31,8 +34,8 @@ def served(
             coming += 1
         index = heappop(waiting)[1]
         wait_s = now_s - arrivals[index]
-        now_s += services[index]
-        times[index] = now_s - arrivals[index]
+        heappush(free_s, now_s + services[index])
+        times[index] = now_s + services[index] - arrivals[index]
         if wait_s > 0:
             ended(index, wait_s)
     return times
