@@ -11,7 +11,7 @@ from typing import Final
 from cinquefoil.predictor.v1.predictor_pb2 import DESCRIPTOR
 from cinquefoil.predictor.v1.predictor_pb2_grpc import add_PredictorServiceServicer_to_server
 from services.kit.clock import Clock, RealClock
-from services.kit.config import Deployment, Predictor, PromptCache
+from services.kit.config import Deployment, GenerativeRuntime, Model, Predictor, PromptCache
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
 from services.kit.rpc import Access, Limits, serving
@@ -19,6 +19,7 @@ from services.kit.telemetry import metrics
 from services.predictor.adapters.cache_store import CacheStore
 from services.predictor.adapters.prometheus import PredictorCollector
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
+from services.predictor.core.estimate import AnswerLimits
 from services.predictor.core.prediction_stats import PredictionStats
 from services.predictor.embedding.minilm import NAME, SIZE, MiniLm
 from services.predictor.runtime.bounded_executor import BoundedExecutor
@@ -62,7 +63,8 @@ async def run(
         asyncio.TaskGroup() as tasks,
     ):
         parts = Components(cache, embedder, lengths, executor, stats, clock)
-        predictor = LengthPredictor(models, parts, secret, settings.max_prompt_kib * 1024)
+        limits = {name: answer_limits(model) for name, model in deployment.models.items()}
+        predictor = LengthPredictor(limits, parts, secret, settings.max_prompt_kib * 1024)
         servicer = PredictorServicer(predictor, persistence)
         saving = tasks.create_task(persistence.run(), name="predictor.save")
         with metrics.exposed(
@@ -111,6 +113,20 @@ def _length_models(settings: Predictor, models: Collection[str]) -> LengthModels
         return LengthModels.of(settings.model, models)
     except FailedPrecondition as error:
         raise ConfigError(config_path(), [Mistake("predictor.model", 0, error.message)]) from error
+
+
+def answer_limits(model: Model) -> AnswerLimits:
+    """Return the limits of a model's answers: those of its variant that allows the most.
+
+    Of a model that another server runs, nothing is known.
+    """
+    runtimes = [variant.runtime for variant in model.variants.values()]
+    found = [each for each in runtimes if isinstance(each, GenerativeRuntime)]
+    if len(found) < len(runtimes):
+        return AnswerLimits()
+    return AnswerLimits(
+        max(each.context_tokens for each in found), max(each.max_tokens for each in found)
+    )
 
 
 def _bounds(settings: PromptCache) -> Bounds:

@@ -42,7 +42,9 @@ class PredictorServicer(PredictorServiceServicer):
         sending, invalid = asyncio.Lock(), False
 
         async def answer(request: pb.PredictRequest) -> None:
-            prediction = await self._predictor.predict(request.model, request.prompt)
+            prediction = await self._predictor.predict(
+                request.model, request.prompt, request.max_tokens, request.tenant
+            )
             async with sending:
                 await context.write(prediction_to_wire(request.id, prediction))
             slots.release()
@@ -58,14 +60,17 @@ class PredictorServicer(PredictorServiceServicer):
 
     async def Observe(self, request: pb.ObserveRequest, context: Any) -> pb.ObserveResponse:
         """Learn true lengths."""
-        check_observations(request)
+        check_observations(request, self._predictor.limits)
         learned = 0
         for each in request.observations:
-            model, tokens = each.model, each.output_tokens
+            model, tokens, cut = each.model, each.output_tokens, each.truncated
             if each.WhichOneof("of") == "prompt":
-                learned += await self._predictor.observe(model, each.prompt, tokens)
+                learned += await self._predictor.observe(
+                    model, each.prompt, tokens, truncated=cut, tenant=each.tenant
+                )
             else:
-                learned += self._predictor.observe_key(model, each.prompt_key, tokens)
+                key = each.prompt_key
+                learned += self._predictor.observe_key(model, key, tokens, truncated=cut)
         return pb.ObserveResponse(learned=learned)
 
     async def Forget(self, request: pb.ForgetRequest, context: Any) -> pb.ForgetResponse:

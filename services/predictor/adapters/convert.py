@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from services.kit.errors import InvalidArgument
+from services.predictor.core.estimate import AnswerLimits
 from services.predictor.core.prediction import Prediction, Source
 from services.predictor.core.prediction_stats import SourceStats
 
@@ -43,11 +45,11 @@ def stats_to_wire(source: Source, stats: SourceStats) -> pb.SourceStatistics:
     )
 
 
-def check_observations(request: pb.ObserveRequest) -> None:
-    """Check that every observation names a model and a prompt.
+def check_observations(request: pb.ObserveRequest, limits: Mapping[str, AnswerLimits]) -> None:
+    """Check that every observation names a model and a prompt, and a length that is possible.
 
     Raises:
-        InvalidArgument: One of them has no model, or neither key nor prompt.
+        InvalidArgument: One of them has no model, neither key nor prompt, or too many tokens.
     """
     for index, observation in enumerate(request.observations):
         field = f"observations[{index}]"
@@ -55,6 +57,13 @@ def check_observations(request: pb.ObserveRequest) -> None:
             raise InvalidArgument(f"{field}.model: required", field=f"{field}.model")
         if observation.WhichOneof("of") is None:
             raise InvalidArgument(f"{field}: give prompt_key or prompt", field=f"{field}.of")
+        context = limits.get(observation.model, AnswerLimits()).context_tokens
+        if observation.output_tokens > context:
+            raise InvalidArgument(
+                f"{field}.output_tokens: at most {context}, the context of {observation.model},"
+                f" got {observation.output_tokens}",
+                field=f"{field}.output_tokens",
+            )
 
 
 def unused_for_s(request: pb.ForgetRequest) -> float:

@@ -20,6 +20,23 @@ CLASS_MIDDLES = tuple((low + high) / 2 for low, high in pairwise((0.0, *CLASS_RA
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerLimits:
+    """Where a served model's answers end at the latest.
+
+    Attributes:
+        context_tokens: Its context, prompt included, tokens; no answer is longer.
+        default_tokens: Length at which answers to requests without a limit are cut off, tokens.
+    """
+
+    context_tokens: int = 1_000_000
+    default_tokens: int = 1_000_000
+
+    def of_request(self, max_tokens: int) -> int:
+        """Return the limit of a request's answer, tokens; `max_tokens` 0: it names none."""
+        return min(max_tokens or self.default_tokens, self.context_tokens)
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """An expected length with its range.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from math import inf
 from typing import Final, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from services.predictor.core.length_histogram import (
     TOKENS,
     VALUES_TOKENS,
     LengthHistogram,
+    kaplan_meier,
     parts,
     quantile_tokens,
 )
@@ -32,7 +34,7 @@ _MIN_RANKED: Final = 50
 """Number of requests before ranks are given."""
 
 _MIN_PROBABILITY: Final = 1e-4
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class LengthClasses:
@@ -43,21 +45,31 @@ class LengthClasses:
     (Guo et al., ICML 2017, "vector scaling" with one slope). The slope of a proxy that has no
     information about this model falls to 0: the prior.
 
+    A truncated answer is a censored observation: of the classes, those are as likely as before that
+    reach so far, and the lengths are those of `kaplan_meier`.
+
     Args:
         prior: Lengths of other models' answers by bucket, shape (TOKENS.count,), not all 0.
+        lengths: Lengths of this model's own answers, where they are known from a log.
+        answers: Whole answers among them.
     """
 
-    def __init__(self, prior: NDArray[np.float64]) -> None:
+    def __init__(
+        self,
+        prior: NDArray[np.float64],
+        lengths: LengthHistogram | None = None,
+        answers: int = 0,
+    ) -> None:
         self._prior = prior / prior.sum()
-        self._sketch = LengthHistogram()
+        self._lengths = lengths or LengthHistogram()
         self._expected, self._ranked = LengthHistogram(), 0
-        self._answers = 0
+        self._answers = answers
         self._slope, self._shifts = 1.0, np.zeros(CLASS_COUNT)
         self._cut()
 
     @property
     def answers(self) -> int:
-        """Number of lengths observed."""
+        """Number of whole answers observed."""
         return self._answers
 
     @property
@@ -69,21 +81,23 @@ class LengthClasses:
         """Return a length's class, 0..4; an edge belongs to the class below."""
         return bisect_left(self._edges_tokens, VALUES_TOKENS[TOKENS.index(tokens)])
 
-    def estimate(self, probabilities: Sequence[float] = ()) -> Estimate:
+    def estimate(self, probabilities: Sequence[float] = (), max_tokens: float = inf) -> Estimate:
         """Return the expected length.
 
         Args:
             probabilities: Class probabilities of the proxy model, shape (5,); empty: the prior.
+            max_tokens: Length at which the answer will be cut off, tokens, >= 1.
         """
         said = tuple(probabilities)
         source: EstimateSource = "model" if said else "prior"
         likely = self.calibrated(said) if said else SHARES
         lengths = likely @ self._parts
+        class_ = int(np.argmax(likely)) if said else self.class_of(self._edges_tokens[1])
         return Estimate(
-            expected_tokens=float(lengths @ VALUES_TOKENS),
-            class_=int(np.argmax(likely)) if said else self.class_of(self._edges_tokens[1]),
-            low_tokens=quantile_tokens(lengths, 0.1),
-            high_tokens=quantile_tokens(lengths, 0.9),
+            expected_tokens=float(lengths @ np.minimum(VALUES_TOKENS, max_tokens)),
+            class_=min(class_, self.class_of(max_tokens)),
+            low_tokens=min(quantile_tokens(lengths, 0.1), max_tokens),
+            high_tokens=min(quantile_tokens(lengths, 0.9), max_tokens),
             source=source,
             probabilities=said,
         )
@@ -103,46 +117,58 @@ class LengthClasses:
         likely = np.exp(scores - scores.max())
         return np.asarray(likely / likely.sum())
 
-    def observe(self, tokens: float, probabilities: Sequence[float] = ()) -> None:
+    def observe(
+        self, tokens: float, probabilities: Sequence[float] = (), *, truncated: bool = False
+    ) -> None:
         """Learn an answer's true length.
 
         Args:
-            tokens: True length, tokens.
+            tokens: Length, tokens.
             probabilities: Class probabilities of the proxy model, where it ran.
+            truncated: Whether the answer was cut off there.
         """
         if len(probabilities) == CLASS_COUNT:
-            self._calibrate(self.class_of(tokens), probabilities)
-        self._sketch.add(tokens)
-        self._answers += 1
+            self._calibrate(tokens, probabilities, truncated=truncated)
+        self._lengths.add(tokens, truncated=truncated)
+        self._answers += not truncated
         self._cut()
 
     def to_bytes(self) -> bytes:
         """Return what was learned, for `from_bytes`."""
         head = np.array([_FORMAT, self._answers, self._slope, *self._shifts], "<f4")
-        return b"".join(each.astype("<f4").tobytes() for each in (head, self._sketch.weights))
+        return b"".join(each.astype("<f4").tobytes() for each in (head, self._lengths.weights))
 
     @classmethod
     def from_bytes(cls, saved: bytes, prior: NDArray[np.float64]) -> Self:
-        """Return the classes that `to_bytes` saved.
+        """Return the classes that `to_bytes` saved; version 1 knew no truncated answers.
 
         Raises:
             InvalidArgument: `saved` is something else.
         """
-        head = 3 + CLASS_COUNT
-        if len(saved) != 4 * (head + TOKENS.count):
-            raise InvalidArgument(f"classes: {4 * (head + TOKENS.count)} bytes, got {len(saved)}")
+        head, rows = 3 + CLASS_COUNT, (1, 2)
+        sizes = [4 * (head + each * TOKENS.count) for each in rows]
+        if len(saved) not in sizes:
+            raise InvalidArgument(f"classes: {sizes[-1]} bytes, got {len(saved)}")
         values = np.frombuffer(saved, "<f4").astype(np.float64)
-        if values[0] != _FORMAT or not np.isfinite(values).all() or (values[head:] < 0).any():
+        version = rows[sizes.index(len(saved))]
+        if values[0] != version or not np.isfinite(values).all() or (values[head:] < 0).any():
             raise InvalidArgument("classes: not saved by this version")
-        classes = cls(prior)
-        classes._answers, classes._slope = int(values[1]), max(float(values[2]), 0.0)
-        classes._shifts, classes._sketch = values[3:head], LengthHistogram(values[head:])
-        classes._cut()
+        weights = np.zeros((2, TOKENS.count))
+        weights[:version] = values[head:].reshape(version, TOKENS.count)
+        classes = cls(prior, LengthHistogram(weights), int(values[1]))
+        classes._slope, classes._shifts = max(float(values[2]), 0.0), values[3:head]
         return classes
 
-    def _calibrate(self, true_class: int, probabilities: Sequence[float]) -> None:
-        error = self.calibrated(probabilities)
-        error[true_class] -= 1
+    def _calibrate(self, tokens: float, probabilities: Sequence[float], *, truncated: bool) -> None:
+        likely = self.calibrated(probabilities)
+        if truncated:  # the expectation of the class, given that it reaches so far
+            true = likely * self._parts[:, TOKENS.index(tokens) :].sum(axis=1)
+            if not true.any():
+                return
+            true /= true.sum()
+        else:
+            true = np.eye(CLASS_COUNT)[self.class_of(tokens)]
+        error = likely - true
         rate = _RATE / (1 + self._answers / _SETTLING_ANSWERS) ** 0.5
         slope = self._slope - rate / CLASS_COUNT * float(error @ _logs(probabilities))
         self._slope = min(max(slope, 0.0), 5.0)
@@ -151,9 +177,10 @@ class LengthClasses:
     def _cut(self) -> None:
         """Recompute the edges; readers in other threads see either the old ones or the new."""
         prior_answers = _PRIOR_ANSWERS**2 / (_PRIOR_ANSWERS + self._answers)
-        weights = self._sketch.weights + prior_answers * self._prior
-        self._parts = parts(weights, CLASS_RANKS)
-        self._edges_tokens = tuple(quantile_tokens(weights, rank) for rank in CLASS_RANKS)
+        whole, truncated = self._lengths.weights
+        lengths = kaplan_meier(whole + prior_answers * self._prior, truncated)
+        self._parts = parts(lengths, CLASS_RANKS)
+        self._edges_tokens = tuple(quantile_tokens(lengths, rank) for rank in CLASS_RANKS)
 
 
 def _logs(probabilities: Sequence[float]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -48,6 +49,18 @@ class LengthModels:
         """Return the estimate without a prompt. Takes microseconds."""
         return self._of(served_model).estimate()
 
+    def shortened(self, served_model: str, estimate: Estimate, max_tokens: float) -> Estimate:
+        """Return an estimate of the same answer, cut off at `max_tokens`. Takes microseconds."""
+        if estimate.source != "cache":
+            return self._of(served_model).estimate(estimate.probabilities, max_tokens)
+        return replace(
+            estimate,
+            expected_tokens=min(estimate.expected_tokens, max_tokens),
+            class_=min(estimate.class_, self.class_of(served_model, max_tokens)),
+            low_tokens=min(estimate.low_tokens, max_tokens),
+            high_tokens=min(estimate.high_tokens, max_tokens),
+        )
+
     def class_of(self, served_model: str, tokens: float) -> int:
         """Return a length's class, 0..4, among the served model's own answers."""
         return self._of(served_model).class_of(tokens)
@@ -64,17 +77,25 @@ class LengthModels:
         """Return the upper edges of the classes 0..3, tokens."""
         return self._of(served_model).edges_tokens
 
-    def observe(self, served_model: str, predicted: Estimate | None, tokens: int) -> None:
+    def observe(
+        self,
+        served_model: str,
+        predicted: Estimate | None,
+        tokens: int,
+        *,
+        truncated: bool = False,
+    ) -> None:
         """Learn an answer's true length.
 
         Args:
             served_model: The model that answered.
             predicted: Estimate of the proxy model, where it ran.
-            tokens: True length, tokens.
+            tokens: Length, tokens.
+            truncated: Whether the answer was cut off there.
         """
         if served_model in self._classes:
             probabilities = predicted.probabilities if predicted else ()
-            self._classes[served_model].observe(tokens, probabilities)
+            self._classes[served_model].observe(tokens, probabilities, truncated=truncated)
 
     def saved(self) -> dict[str, bytes]:
         """Return what was learned, by served model."""

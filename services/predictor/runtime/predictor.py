@@ -5,18 +5,19 @@ Everything here runs on the event loop, except embedding, search and the proxy m
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from math import inf
 from typing import Final, Protocol
 
 from services.kit.clock import Clock
 from services.kit.telemetry import logs
 from services.predictor.core.cache.answer_lengths import AnswerLengths
 from services.predictor.core.cache.semantic_cache import Hit, SemanticCache
-from services.predictor.core.cache.vector_index import Vector
-from services.predictor.core.estimate import CLASS_MIDDLES, Estimate
+from services.predictor.core.cache.vector_index import TENANT, Vector
+from services.predictor.core.estimate import CLASS_MIDDLES, AnswerLimits, Estimate
 from services.predictor.core.prediction import (
     PendingPrediction,
     PendingPredictions,
@@ -30,7 +31,7 @@ from services.predictor.runtime.length_models import LengthModels
 
 _log = logs.get("predictor")
 
-KEY_BYTES: Final = 16
+_TENANT_BYTES: Final = 8
 _MAX_PENDING: Final = 4096
 
 
@@ -67,16 +68,22 @@ class LengthPredictor:
     """Predicts the length of some models' answers.
 
     Args:
-        models: Names of the models; other models get the prior, and nothing of them is kept.
+        limits: Of the models' answers, by name; other models get the prior, and nothing of them is
+            kept.
         components: Its parts.
         secret: Key of the prompts' hashes.
         max_prompt_bytes: Size above which prompts get the prior, bytes.
     """
 
     def __init__(
-        self, models: Collection[str], components: Components, secret: bytes, max_prompt_bytes: int
+        self,
+        limits: Mapping[str, AnswerLimits],
+        components: Components,
+        secret: bytes,
+        max_prompt_bytes: int,
     ) -> None:
-        self.models = tuple(sorted(models))
+        self.limits = limits
+        self.models = tuple(sorted(limits))
         self.components = components
         self._secret = secret
         self._max_prompt_bytes = max_prompt_bytes
@@ -84,16 +91,30 @@ class LengthPredictor:
         self._selectors = dict.fromkeys(self.models, SourceSelector())
         self._forgotten = 0  # number of calls of `forget`
 
-    async def predict(self, model: str, prompt: bytes) -> Prediction:
-        """Return the expected length of the answer; the prior where the request would wait."""
+    async def predict(
+        self, model: str, prompt: bytes, max_tokens: int = 0, tenant: str = ""
+    ) -> Prediction:
+        """Return the expected length of the answer; the prior where the request would wait.
+
+        Args:
+            model: The model that will answer.
+            prompt: The prompt.
+            max_tokens: Length at which the answer will be cut off, tokens; 0: the model's default.
+            tenant: Whose prompt it is.
+        """
         lengths, clock = self.components.lengths, self.components.clock
         began_s = clock.monotonic()
         if model not in self.models:
-            return _prediction(lengths.prior(model), "prior", b"")
+            estimate = lengths.shortened(model, lengths.prior(model), max_tokens or inf)
+            return _prediction(estimate, "prior", b"")
         if len(prompt) > self._max_prompt_bytes:
             found = _prediction(lengths.prior(model), "prior", b"")
         else:
-            found = await self._predict(model, prompt, self.key(model, prompt))
+            found = await self._predict(model, prompt, self.key(model, prompt, tenant))
+        limit = self.limits[model].of_request(max_tokens)
+        if found.estimate.high_tokens > limit:
+            estimate = lengths.shortened(model, found.estimate, limit)
+            found = _prediction(estimate, found.source, found.key)
         self.components.stats.count_prediction(model, found.source, clock.monotonic() - began_s)
         rank = lengths.rank(model, found.estimate.expected_tokens)
         return found if rank is None else replace(found, rank=rank)
@@ -106,15 +127,17 @@ class LengthPredictor:
         elif parts.executor.full:
             found = PendingPrediction(parts.lengths.prior(model), "prior", now_s)
         else:
-            found = await self._compute(model, prompt, now_s)
+            found = await self._compute(model, prompt, key, now_s)
         if forgotten != self._forgotten:  # the prompt may have been forgotten meanwhile
             return _prediction(found.estimate, found.source, b"")
         self._pending.put(model, key, found)
         return _prediction(found.estimate, found.source, key)
 
-    async def _compute(self, model: str, prompt: bytes, now_s: float) -> PendingPrediction:
+    async def _compute(
+        self, model: str, prompt: bytes, key: bytes, now_s: float
+    ) -> PendingPrediction:
         try:
-            work = partial(self._compute_blocking, model, prompt, now_s)
+            work = partial(self._compute_blocking, model, prompt, key[TENANT:], now_s)
             vector, from_model, hit = await self.components.executor.run(work)
         except Exception:  # noqa: BLE001 - the border: a prompt that fails must not harm others
             _log.exception("a prediction failed", model=model, bytes=len(prompt))
@@ -129,38 +152,53 @@ class LengthPredictor:
         return PendingPrediction(chosen, source, now_s, vector, from_cache, from_model, hit.key)
 
     def _compute_blocking(
-        self, model: str, prompt: bytes, now_s: float
+        self, model: str, prompt: bytes, tenant: bytes, now_s: float
     ) -> tuple[Vector, Estimate, Hit | None]:
         """Return a prompt's vector, the proxy model's estimate and a similar prompt's entry."""
         text = prompt.decode("utf-8", "replace")
         vector = self.components.embedder.embed(text)
         from_model = self.components.lengths.predict(model, text, vector)
-        return vector, from_model, self.components.cache.near(model, vector, now_s)
+        return vector, from_model, self.components.cache.near(model, vector, now_s, tenant)
 
     def _estimate(self, model: str, hit: Hit) -> Estimate:
         mean, (low, high) = hit.lengths.mean_tokens, hit.lengths.range_tokens()
         return Estimate(mean, self.components.lengths.class_of(model, mean), low, high, "cache")
 
-    async def observe(self, model: str, prompt: bytes, tokens: int) -> bool:
+    async def observe(
+        self, model: str, prompt: bytes, tokens: int, *, truncated: bool = False, tenant: str = ""
+    ) -> bool:
         """Learn an answer's true length; see `observe_key`."""
         if model not in self.models or len(prompt) > self._max_prompt_bytes:
             return False
-        key = self.key(model, prompt)
+        key = self.key(model, prompt, tenant)
         if not self._knows(model, key) and not self.components.executor.full:
-            forgotten, found = self._forgotten, await self._compute(model, prompt, self._now_s())
+            forgotten, found = (
+                self._forgotten,
+                await self._compute(model, prompt, key, self._now_s()),
+            )
             if forgotten != self._forgotten:
                 return False
-            self._learn(model, key, tokens, found)
+            self._learn(model, key, tokens, found, truncated=truncated)
             return True
-        return self.observe_key(model, key, tokens, known=True)
+        return self.observe_key(model, key, tokens, truncated=truncated, known=True)
 
-    def observe_key(self, model: str, key: bytes, tokens: int, *, known: bool = False) -> bool:
+    def observe_key(
+        self,
+        model: str,
+        key: bytes,
+        tokens: int,
+        *,
+        truncated: bool = False,
+        known: bool = False,
+    ) -> bool:
         """Learn an answer's true length.
 
         Args:
             model: The model that answered.
             key: Key of the prompt, as in its `Prediction`.
-            tokens: True length, tokens.
+            tokens: Length, tokens.
+            truncated: Whether the answer was cut off there: its true length is not known, only
+                that it is no shorter.
             known: Learn the length even if nothing was predicted for the prompt.
 
         Returns:
@@ -169,9 +207,9 @@ class LengthPredictor:
         if model not in self.models or not (known or self._knows(model, key)):
             return False
         before = self._pending.get(model, key)
-        if before is not None:
+        if before is not None and not truncated:
             self._judge(model, before, tokens)
-        self._learn(model, key, tokens, before)
+        self._learn(model, key, tokens, before, truncated=truncated)
         return True
 
     def forget(self, model: str | None, unused_for_s: float) -> int:
@@ -189,16 +227,29 @@ class LengthPredictor:
         cache = self.components.cache
         return sum(not cache.holds(*each) for each in pending) + cache.forget(model, since_s)
 
-    def key(self, model: str, prompt: bytes) -> bytes:
-        """Return a prompt's keyed hash: without the secret it says nothing about the prompt."""
-        digest = blake2b(prompt, digest_size=KEY_BYTES, key=self._secret)
+    def key(self, model: str, prompt: bytes, tenant: str = "") -> bytes:
+        """Return a prompt's keyed hash, then its tenant's: without the secret they say nothing."""
+        digest = blake2b(prompt, digest_size=TENANT, key=self._secret)
         digest.update(b"\0" + model.encode())
-        return digest.digest()
+        if not tenant:
+            return digest.digest()
+        owner = blake2b(tenant.encode(), digest_size=_TENANT_BYTES, key=self._secret).digest()
+        digest.update(b"\0" + owner)
+        return digest.digest() + owner
 
-    def _learn(self, model: str, key: bytes, tokens: int, found: PendingPrediction | None) -> None:
+    def _learn(
+        self,
+        model: str,
+        key: bytes,
+        tokens: int,
+        found: PendingPrediction | None,
+        *,
+        truncated: bool,
+    ) -> None:
         vector, from_model = (found.vector, found.from_model) if found else (None, None)
-        self.components.cache.learn(model, key, tokens, self._now_s(), vector)
-        self.components.lengths.observe(model, from_model, tokens)
+        now_s = self._now_s()
+        self.components.cache.learn(model, key, tokens, now_s, vector, truncated=truncated)
+        self.components.lengths.observe(model, from_model, tokens, truncated=truncated)
         self.components.stats.count_observation(model)
 
     def _knows(self, model: str, key: bytes) -> bool:

@@ -35,6 +35,7 @@ _BATCH_BYTES = 2**20  # of lengths in one message; a message may have 16 MiB
 _REPORT_S = 1.0
 _REPORT_TIMEOUT_S = 5.0
 _PROMPT_NAMES = ("text_input", "prompt")
+_MAX_UINT32 = 2**32 - 1
 _SIZE_BYTES = 4  # of an element of a BYTES tensor
 
 CountPrediction = Callable[[str, str, float], None]
@@ -79,24 +80,27 @@ class PredictorClient:
             self._open[number] = self._unsent[number] = question
             self._wake.set()
 
-    def end(self, pending: PendingRequest, output_tokens: int) -> None:
+    def end(self, pending: PendingRequest, output_tokens: int, response: bytes) -> None:
         """As `LengthPort`: lengths are reported within a second, if there are not too many."""
-        number, model = pending.request.number, pending.request.model
+        number = pending.request.number
         key = self._prompt_keys.pop(number, None)
         if self._open.pop(number, None) is not None:
             self._unsent.pop(number, None)
         if not output_tokens:
             return
+        observation = pb.Observation(
+            model=pending.request.model,
+            output_tokens=output_tokens,
+            truncated=was_truncated(response),
+        )
         if key:
-            self._lengths.append(
-                pb.Observation(model=model, output_tokens=output_tokens, prompt_key=key)
-            )
-            return
-        prompt = prompt_of(pending.request.body)
-        if prompt is not None and len(prompt) <= _MAX_PROMPT_BYTES:
-            self._lengths.append(
-                pb.Observation(model=model, output_tokens=output_tokens, prompt=prompt)
-            )
+            observation.prompt_key = key
+        else:
+            prompt = prompt_of(pending.request.body)
+            if prompt is None or len(prompt.text) > _MAX_PROMPT_BYTES:
+                return
+            observation.prompt = prompt.text
+        self._lengths.append(observation)
 
     # ---- the predictor -------------------------------------------------------------------------
 
@@ -134,7 +138,12 @@ class PredictorClient:
                 if prompt is None or pending.holder is not None:
                     self._open.pop(number, None)
                     continue
-                message = pb.PredictRequest(id=number, model=pending.request.model, prompt=prompt)
+                message = pb.PredictRequest(
+                    id=number,
+                    model=pending.request.model,
+                    prompt=prompt.text,
+                    max_tokens=prompt.max_tokens,
+                )
                 try:
                     await call.write(message)
                 except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -178,8 +187,15 @@ def decile_of(response: pb.PredictResponse) -> int | None:
     return decile_at(response.rank if response.HasField("rank") else math.nan)
 
 
-def prompt_of(body: bytes) -> bytes | None:
-    """Return the first element of the prompt's tensor; None: there is none.
+class Prompt(NamedTuple):
+    """A prompt. Attributes: text; max_tokens (the request's parameter; 0: it has none)."""
+
+    text: bytes
+    max_tokens: int
+
+
+def prompt_of(body: bytes) -> Prompt | None:
+    """Return the first element of the prompt's tensor, and the limit; None: there is no prompt.
 
     Args:
         body: Serialized inference.ModelInferRequest.
@@ -191,10 +207,33 @@ def prompt_of(body: bytes) -> bytes | None:
     for index, tensor in enumerate(request.inputs):
         if tensor.name in _PROMPT_NAMES and tensor.datatype == "BYTES":
             if index < len(request.raw_input_contents):
-                return _first(request.raw_input_contents[index])
-            given = tensor.contents.bytes_contents
-            return given[0] if given else None
+                text = _first(request.raw_input_contents[index])
+            else:
+                text = next(iter(tensor.contents.bytes_contents), None)
+            return None if text is None else Prompt(text, _max_tokens(request))
     return None
+
+
+def was_truncated(response: bytes) -> bool:
+    """Return whether an answer was cut off: its `finish_reason` is "length".
+
+    Args:
+        response: Serialized inference.ModelInferResponse, the answer's last.
+    """
+    try:
+        given = oip.ModelInferResponse.FromString(response).parameters
+    except DecodeError:  # the client sees it
+        return False
+    return "finish_reason" in given and given["finish_reason"].string_param == "length"
+
+
+def _max_tokens(request: oip.ModelInferRequest) -> int:
+    """Return the parameter `max_tokens`; 0 where it is absent or, for the worker, invalid."""
+    if "max_tokens" not in request.parameters:
+        return 0
+    given = request.parameters["max_tokens"]
+    asked = given.int64_param or given.uint64_param
+    return asked if 0 < asked <= _MAX_UINT32 else 0
 
 
 def _first(raw: bytes) -> bytes | None:

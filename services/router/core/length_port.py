@@ -16,12 +16,13 @@ class LengthPort(Protocol):
         """Have `dispatcher.predict_length` called for a waiting request, late or never included."""
         ...
 
-    def end(self, pending: PendingRequest, output_tokens: int) -> None:
+    def end(self, pending: PendingRequest, output_tokens: int, response: bytes) -> None:
         """Note that a request has ended: its prediction is not needed any more.
 
         Args:
             pending: The request, whether or not a prediction was requested for it.
             output_tokens: Length of its answer; 0: it has none, or it is not known.
+            response: Its last response, which says why the answer ended.
         """
         ...
 

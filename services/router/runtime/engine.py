@@ -113,7 +113,7 @@ class Engine:
             who = client()
             self._quotas.enter(who, now_s)
         account.stats.arrivals += 1
-        tick = output_tokens = 0
+        tick, output_tokens, last = 0, 0, b""
         try:
             future = self._open(dispatcher, pending)
             account.stats.accepted += 1
@@ -125,7 +125,7 @@ class Engine:
             if isinstance(ended, ServiceError):
                 raise ended
             cost = ended.result.cost
-            output_tokens = cost.output_tokens if cost else 0
+            output_tokens, last = (cost.output_tokens if cost else 0), ended.result.response
         except ServiceError as error:
             account.failure(pending, error.status, self._clock.monotonic())
             raise
@@ -142,7 +142,7 @@ class Engine:
             if who and self._quotas is not None:
                 self._quotas.leave(who)
             if self._lengths is not None:
-                self._lengths.end(pending, output_tokens)
+                self._lengths.end(pending, output_tokens, last)
             if tick:
                 self._deadlines.drop(tick, request.number)
         return account.answer(pending, ended.instance, ended.result, self._clock.monotonic())

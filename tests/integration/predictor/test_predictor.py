@@ -12,7 +12,7 @@ import pytest
 
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.cache.vector_index import Vector
-from services.predictor.core.estimate import CLASS_MIDDLES
+from services.predictor.core.estimate import CLASS_MIDDLES, AnswerLimits
 from services.predictor.core.prediction_stats import PredictionStats
 from services.predictor.runtime.bounded_executor import BoundedExecutor
 from services.predictor.runtime.predictor import Components, LengthPredictor
@@ -20,6 +20,7 @@ from tests.support.predictor.oracle_model import Oracle
 from tests.support.virtual_clock import VirtualClock
 
 SIZE = 4
+LIMITS = {"m": AnswerLimits(context_tokens=10_000, default_tokens=5000)}
 BREAKS = "breaks"
 
 
@@ -47,7 +48,7 @@ async def predictor(embedder: Embedder) -> AsyncIterator[LengthPredictor]:
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     async with BoundedExecutor(1, 1) as crew:
         means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
-        yield LengthPredictor(["m"], means, b"secret", 1000)
+        yield LengthPredictor(LIMITS, means, b"secret", 1000)
 
 
 async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
@@ -61,6 +62,51 @@ async def test_a_prompt_that_breaks_what_computes_gets_the_prior(
     assert (await predictor.predict("m", b"fine")).source == "model"
     assert predictor.observe_key("m", broken.key, 5)
     assert (await predictor.predict("m", BREAKS.encode())).source == "exact"
+
+
+async def test_two_answers_of_one_token_do_not_shorten_the_next(
+    predictor: LengthPredictor, embedder: Embedder
+) -> None:
+    """Anybody may ask for one token: what is known of a prompt stays, and a new one is as new."""
+    embedder.go.set()
+    await predictor.observe("m", b"known", 500)
+    asked = ((b"known", ""), (b"200", "new"))  # all prompts of a tenant look alike here
+    for prompt, tenant in asked * 2:
+        found = await predictor.predict("m", prompt, 1, tenant)
+        assert found.estimate.expected_tokens == 1
+        assert predictor.observe_key("m", found.key, 1, truncated=True)
+
+    known, new = [await predictor.predict("m", prompt, 0, tenant) for prompt, tenant in asked]
+    assert (known.source, known.estimate.expected_tokens) == ("exact", 500)
+    assert (new.source, new.estimate.expected_tokens) == ("model", 200)
+    assert predictor.components.stats.by_source("m")[0][1].judged == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"), [(0, 5000), (7000, 7000), (100, 100), (2**32 - 1, 10_000)]
+)
+async def test_a_prediction_is_at_most_what_the_request_the_model_or_its_context_allows(
+    predictor: LengthPredictor, embedder: Embedder, asked: int, expected: int
+) -> None:
+    embedder.go.set()
+    found = await predictor.predict("m", b"50000", asked)
+    assert found.estimate.high_tokens == found.estimate.expected_tokens == expected
+
+
+async def test_a_tenants_prompts_tell_nobody_else(
+    predictor: LengthPredictor, embedder: Embedder
+) -> None:
+    """Neither the same prompt nor a similar one; all look alike here."""
+    embedder.go.set()
+    await predictor.observe("m", b"700", 300, tenant="one")
+
+    own = await predictor.predict("m", b"700", tenant="one")
+    like = await predictor.predict("m", b"900", tenant="one")
+    others = [await predictor.predict("m", b"700", tenant=each) for each in ("", "two")]
+
+    assert (own.source, own.estimate.expected_tokens) == ("exact", 300)
+    assert like.source == "semantic"
+    assert [each.source for each in others] == ["model", "model"]
 
 
 async def test_a_prompt_forgotten_while_it_is_computed_leaves_nothing(
@@ -96,7 +142,7 @@ def test_keys_tell_models_and_secrets_apart(embedder: Embedder) -> None:
     cache = SemanticCache(["m"], Bounds(10, 2**20, 1000.0, 0.8), SIZE)
     clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
     means = Components(cache, embedder, Oracle(), BoundedExecutor(1, 1), PredictionStats(), clock)
-    one, two = (LengthPredictor(["m"], means, secret, 1000) for secret in (b"one", b"two"))
+    one, two = (LengthPredictor(LIMITS, means, secret, 1000) for secret in (b"one", b"two"))
 
     assert one.key("m", b"prompt") == one.key("m", b"prompt")
     assert len({one.key("m", b"prompt"), one.key("n", b"prompt"), two.key("m", b"prompt")}) == 3
@@ -110,7 +156,7 @@ async def test_where_like_prompts_mislead_the_proxy_model_answers(embedder: Embe
     async with BoundedExecutor(1, 1) as crew:
         clock = VirtualClock(datetime(2026, 1, 1, tzinfo=UTC))
         means = Components(cache, embedder, Oracle(), crew, PredictionStats(), clock)
-        predictor = LengthPredictor(["m"], means, b"secret", 1000)
+        predictor = LengthPredictor(LIMITS, means, b"secret", 1000)
         for i in range(20):
             tokens = 5000 + i if i % 2 else 5 + i
             found = await predictor.predict("m", b"%d" % tokens)

@@ -12,16 +12,27 @@ from hypothesis import strategies as st
 
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.predictor.adapters.proxy_model import DEFAULT, ProxyModel
+from services.predictor.core.estimate import CLASS_RANKS
+from services.predictor.core.length_classes import LengthClasses
 from services.predictor.runtime.length_models import LengthModels
-from services.predictor.training.core.fit import Embed, Trained, fit, true_classes
+from services.predictor.training.core.fit import (
+    Embed,
+    Trained,
+    edges_tokens,
+    fit,
+    known_lengths,
+    true_classes,
+)
 from services.predictor.training.core.metrics import confusion, measure, pair_order
-from services.predictor.training.core.rows import Row, read, split
+from services.predictor.training.core.rows import Row, by_model, read, split
 from services.predictor.training.default import SOURCES
 from services.predictor.training.export import to_onnx
 from tests.support.paths import MADE_UP, PUBLISHED
 from tests.support.predictor.prompt_log import log
 
+PROMPTS = PUBLISHED / "prompts"
 ALPACA = PUBLISHED / "prompts/alpaca_eval.jsonl"
+needs_shipped = pytest.mark.skipif(not PROMPTS.is_dir(), reason="no prompts beside the clone")
 needs_alpaca = pytest.mark.skipif(not ALPACA.is_file(), reason="no prompts beside the clone")
 
 
@@ -52,6 +63,42 @@ def test_the_file_says_what_training_said(trained: Trained, file: Path, embed: E
 
 def test_equal_logs_and_seeds_train_equal_files(trained: Trained, embed: Embed) -> None:
     assert to_onnx(fit(log(), embed)) == to_onnx(trained)
+
+
+def test_edges_are_the_percentiles_whatever_the_order_of_the_log() -> None:
+    """As logs are: sorted by task, and longer than what is remembered of live answers."""
+    long = [Row("m", "write", 300 + number % 99) for number in range(6000)]
+    short = [Row("m", "define", 20 + number % 9) for number in range(8000)]
+    classes = known_lengths(long + short)[1]["m"]
+    true = np.quantile([row.tokens for row in long + short], CLASS_RANKS)
+    assert classes.edges_tokens == pytest.approx(true.tolist(), rel=0.05)
+
+
+@needs_shipped
+def test_the_edges_that_ship_are_the_percentiles_of_what_it_was_trained_on() -> None:
+    """Within 5 %, of every served model with enough answers for a hundredth of them."""
+    known = ProxyModel().known
+    rows = [row for name in SOURCES for row in read(PROMPTS / name)]
+    for model, own in by_model(rows).items():
+        true = np.quantile([row.tokens for row in own], CLASS_RANKS)
+        found = LengthClasses.from_bytes(known.classes[model], known.prior).edges_tokens
+        assert found == pytest.approx(true.tolist(), rel=0.05), model
+
+
+def test_answers_that_a_log_marks_as_cut_off_are_no_lengths(embed: Embed, tmp_path: Path) -> None:
+    """A limit of 250 tokens on half of the requests moves the edges by a tenth at most."""
+    file, half = tmp_path / "log.jsonl", tmp_path / "half.jsonl"
+    with file.open("w") as whole, half.open("w") as limited:
+        for number, row in enumerate(log()):
+            line = {"model": row.model, "prompt": row.prompt, "output_tokens": row.tokens}
+            whole.write(json.dumps(line) + "\n")
+            if number % 2 and row.tokens > 250:
+                line |= {"output_tokens": 250, "finish_reason": "length"}
+            limited.write(json.dumps(line) + "\n")
+    edges, marked = edges_tokens(read(file)), edges_tokens(read(half))
+    for model, expected in edges.items():
+        assert marked[model] == pytest.approx(expected, rel=0.1)
+    assert {row.tokens for row in read(half) if row.truncated} == {250}
 
 
 def test_a_trained_model_starts_from_its_own_answers(file: Path) -> None:

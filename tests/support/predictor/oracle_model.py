@@ -35,7 +35,13 @@ class Oracle(LengthModels):
     def edges_tokens(self, served_model: str) -> tuple[float, ...]:
         return self._edges_tokens[served_model]
 
-    def observe(self, served_model: str, said: Estimate | None, tokens: int) -> None:
+    def shortened(self, served_model: str, estimate: Estimate, max_tokens: float) -> Estimate:
+        tokens = min(estimate.expected_tokens, max_tokens)
+        return self._exactly(served_model, tokens, estimate.source)
+
+    def observe(
+        self, served_model: str, said: Estimate | None, tokens: int, *, truncated: bool = False
+    ) -> None:
         """There is nothing to learn."""
 
     def saved(self) -> dict[str, bytes]:

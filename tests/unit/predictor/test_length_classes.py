@@ -55,6 +55,52 @@ def test_edges_become_the_percentiles_of_what_is_observed() -> None:
     assert classes.edges_tokens == pytest.approx(np.quantile(lengths, CLASS_RANKS), rel=0.12)
 
 
+def test_answers_that_were_cut_off_are_never_taken_for_lengths() -> None:
+    """Of 3,000 answers every other one is cut off at 100 tokens: the edges are as without that."""
+    random = np.random.default_rng(4)
+    whole, cut = LengthClasses(PRIOR), LengthClasses(PRIOR)
+    for number, tokens in enumerate(random.lognormal(5, 1, 3000).tolist()):
+        whole.observe(tokens)
+        limit = 100.0 if number % 2 else np.inf
+        cut.observe(min(tokens, limit), truncated=tokens > limit)
+
+    assert cut.edges_tokens == pytest.approx(whole.edges_tokens, rel=0.12)
+
+
+def test_many_answers_of_one_token_change_nothing() -> None:
+    """Whoever asks for one token says nothing of how long anybody's answers are."""
+    classes = taught([300, 500, 700] * 100)
+    before = classes.estimate()
+    for _ in range(10_000):
+        classes.observe(1, truncated=True)
+
+    after = classes.estimate()
+    assert after.expected_tokens == pytest.approx(before.expected_tokens, rel=0.05)
+    assert after.class_ == before.class_
+
+
+@given(LENGTHS, LIKELY, st.integers(1, 10_000))
+def test_no_estimate_is_above_the_requests_limit(
+    lengths: list[int], said: list[float], limit: int
+) -> None:
+    classes = taught(lengths)
+    free, limited = classes.estimate(said), classes.estimate(said, limit)
+    assert 0 < limited.low_tokens <= limited.high_tokens <= limit
+    assert limited.expected_tokens <= min(free.expected_tokens, limit) + 1e-6
+    assert limited.class_ <= max(classes.class_of(limit), 0)
+    assert limited.probabilities == free.probabilities
+
+
+def test_a_cut_answer_teaches_the_proxy_that_it_was_no_shorter() -> None:
+    """It says "shortest" of answers that are all cut off beyond that class: it is corrected."""
+    classes = taught(list(range(10, 500)))
+    said = [0.9, 0.025, 0.025, 0.025, 0.025]
+    for _ in range(300):
+        classes.observe(400, said, truncated=True)
+
+    assert classes.estimate(said).class_ >= 2
+
+
 def test_edges_follow_a_model_that_changes() -> None:
     """What was seen 15,000 answers ago no longer counts."""
     classes = taught([100] * 300 + [1000] * 15_000)
@@ -65,7 +111,7 @@ def test_a_new_model_has_the_prior() -> None:
     prior = LengthHistogram()
     for tokens in (10, 100, 1000):
         prior.add(tokens)
-    said = LengthClasses(prior.weights).estimate()
+    said = LengthClasses(prior.weights[0]).estimate()
     assert said.source == "prior"
     assert said.expected_tokens == pytest.approx(370, rel=0.02)
     assert said.class_ == 1
@@ -129,7 +175,18 @@ def test_what_was_learned_survives_being_written(lengths: list[int], said: list[
     assert back.calibrated(said) == pytest.approx(classes.calibrated(said), abs=1e-4)
 
 
-@pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + TOKENS.count))], ids=len)
+def test_what_the_first_version_wrote_is_read() -> None:
+    """It knew no truncated answers."""
+    classes = taught([100, 200, 300])
+    values = np.frombuffer(classes.to_bytes(), "<f4").copy()[: 8 + TOKENS.count]
+    values[0] = 1
+
+    back = LengthClasses.from_bytes(values.tobytes(), PRIOR)
+
+    assert back.edges_tokens == pytest.approx(classes.edges_tokens, rel=0.031)
+
+
+@pytest.mark.parametrize("spoil", [b"", b"short", bytes(4 * (8 + 2 * TOKENS.count))], ids=len)
 def test_what_was_not_written_here_is_refused(spoil: bytes) -> None:
     with pytest.raises(InvalidArgument, match="classes"):
         LengthClasses.from_bytes(spoil, PRIOR)

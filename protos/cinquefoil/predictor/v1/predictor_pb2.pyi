@@ -57,22 +57,34 @@ class PredictRequest(_message.Message):
     ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     """Chosen by the caller; echoed in the response."""
     model: _builtins.str
     """Required. The model that will answer."""
     prompt: _builtins.bytes
     """The prompt, preferably as UTF-8."""
+    max_tokens: _builtins.int
+    """Length at which the answer will be cut off; predictions are at most this. 0: as the model's
+    runtime does of itself. Unit: tokens.
+    """
+    tenant: _builtins.str
+    """Whose prompt it is: lengths are predicted from prompts of the same tenant. Empty: those of no
+    tenant.
+    """
     def __init__(
         self,
         *,
         id: _builtins.int = ...,
         model: _builtins.str = ...,
         prompt: _builtins.bytes = ...,
+        max_tokens: _builtins.int = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "model", b"model", "prompt", b"prompt"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "max_tokens", b"max_tokens", "model", b"model", "prompt", b"prompt", "tenant", b"tenant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,6 +157,8 @@ class Observation(_message.Message):
     PROMPT_KEY_FIELD_NUMBER: _builtins.int
     PROMPT_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    TENANT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Required. The model that answered."""
     prompt_key: _builtins.bytes
@@ -152,7 +166,11 @@ class Observation(_message.Message):
     prompt: _builtins.bytes
     """The prompt itself."""
     output_tokens: _builtins.int
-    """True length of the answer. Unit: tokens."""
+    """Length of the answer, at most the model's context. Unit: tokens."""
+    truncated: _builtins.bool
+    """Whether the answer was cut off there (finish_reason "length")."""
+    tenant: _builtins.str
+    """With prompt: whose it is, as in PredictRequest. A prompt_key says so itself."""
     def __init__(
         self,
         *,
@@ -160,10 +178,12 @@ class Observation(_message.Message):
         prompt_key: _builtins.bytes = ...,
         prompt: _builtins.bytes = ...,
         output_tokens: _builtins.int = ...,
+        truncated: _builtins.bool = ...,
+        tenant: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["of", b"of", "prompt", b"prompt", "prompt_key", b"prompt_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "of", b"of", "output_tokens", b"output_tokens", "prompt", b"prompt", "prompt_key", b"prompt_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "of", b"of", "output_tokens", b"output_tokens", "prompt", b"prompt", "prompt_key", b"prompt_key", "tenant", b"tenant", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_of: _TypeAlias = _typing.Literal["prompt_key", "prompt"]  # noqa: Y015
     _WhichOneofArgType_of: _TypeAlias = _typing.Literal["of", b"of"]  # noqa: Y015
@@ -318,7 +338,7 @@ class ModelStatistics(_message.Message):
     model: _builtins.str
     """The model."""
     observed: _builtins.int
-    """True lengths reported."""
+    """Lengths reported, those of truncated answers included."""
     cache_entries: _builtins.int
     """Prompts in the cache."""
     cache_bytes: _builtins.int
@@ -365,7 +385,7 @@ class SourceStatistics(_message.Message):
     total_s: _builtins.float
     """Time they took in all, from the request's arrival. Unit: s."""
     judged: _builtins.int
-    """Predictions whose true length is known."""
+    """Predictions whose true length is known: the answer was not truncated."""
     right: _builtins.int
     """Of those, the ones whose class was right."""
     def __init__(

@@ -86,10 +86,12 @@ class PredictorServiceServicer:
         """Reports the true lengths of answers. All observations of a request count, or none.
 
         Lengths of a model that the deployment does not name, and of prompts that were deleted
-        meanwhile, are ignored.
+        meanwhile, are ignored. An answer that was cut off is reported as truncated: it shows that
+        answers are at least so long, and is never taken for a length.
 
         Errors:
-        INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+        INVALID_ARGUMENT   an observation has no model, neither key nor prompt, or more tokens than
+        the model's context
         RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): send several requests
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -52,10 +52,12 @@ class PredictorServiceStub:
     """Reports the true lengths of answers. All observations of a request count, or none.
 
     Lengths of a model that the deployment does not name, and of prompts that were deleted
-    meanwhile, are ignored.
+    meanwhile, are ignored. An answer that was cut off is reported as truncated: it shows that
+    answers are at least so long, and is never taken for a length.
 
     Errors:
-      INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+      INVALID_ARGUMENT   an observation has no model, neither key nor prompt, or more tokens than
+                         the model's context
       RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): send several requests
     """
     Forget: _grpc.UnaryUnaryMultiCallable[_predictor_pb2.ForgetRequest, _predictor_pb2.ForgetResponse]
@@ -91,10 +93,12 @@ class PredictorServiceAsyncStub(PredictorServiceStub):
     """Reports the true lengths of answers. All observations of a request count, or none.
 
     Lengths of a model that the deployment does not name, and of prompts that were deleted
-    meanwhile, are ignored.
+    meanwhile, are ignored. An answer that was cut off is reported as truncated: it shows that
+    answers are at least so long, and is never taken for a length.
 
     Errors:
-      INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+      INVALID_ARGUMENT   an observation has no model, neither key nor prompt, or more tokens than
+                         the model's context
       RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): send several requests
     """
     Forget: _aio.UnaryUnaryMultiCallable[_predictor_pb2.ForgetRequest, _predictor_pb2.ForgetResponse]  # type: ignore[assignment]
@@ -139,10 +143,12 @@ class PredictorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reports the true lengths of answers. All observations of a request count, or none.
 
         Lengths of a model that the deployment does not name, and of prompts that were deleted
-        meanwhile, are ignored.
+        meanwhile, are ignored. An answer that was cut off is reported as truncated: it shows that
+        answers are at least so long, and is never taken for a length.
 
         Errors:
-          INVALID_ARGUMENT   an observation has no model, or neither key nor prompt
+          INVALID_ARGUMENT   an observation has no model, neither key nor prompt, or more tokens than
+                             the model's context
           RESOURCE_EXHAUSTED a request is larger than a message may be (16 MiB): send several requests
         """
 

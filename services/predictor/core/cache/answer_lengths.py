@@ -40,11 +40,16 @@ class AnswerLengths:
         """Return whether a length is less than half or more than twice the mean."""
         return abs(tokens - self.mean_tokens) > max(tokens, self.mean_tokens) / 2
 
-    def updated(self, tokens: float) -> AnswerLengths:
+    def updated(self, tokens: float, *, truncated: bool = False) -> AnswerLengths:
         """Return the lengths after one more answer; the second outlier in a row starts afresh.
 
         So a replaced model is trusted after two answers, and a single outlier only moves the mean.
+        A truncated answer that is no longer than the mean says nothing; a longer one counts as what
+        there is of it, the least that it can have been (as Kaplan and Meier's estimator with
+        Efron's rule for the longest).
         """
+        if truncated and tokens <= self.mean_tokens:
+            return self
         outliers = self.outliers + 1 if self.is_outlier(tokens) else 0
         if outliers >= _MAX_OUTLIERS:
             return AnswerLengths.of(tokens)

@@ -50,7 +50,7 @@ class LruIndex:
             raise ValueError(f"capacity must be >= 1, got {capacity}")
         self._capacity = capacity
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()  # least recently used first
-        self._vectors = VectorIndex(size)
+        self._vectors = VectorIndex(size, capacity)
         self._changes = Changes()
 
     def __len__(self) -> int:
@@ -74,27 +74,46 @@ class LruIndex:
             self._put(key, replace(found, used_s=now_s))
         return found
 
-    def nearest(self, vector: Vector) -> tuple[bytes, float] | None:
-        """Return the key of the entry with the nearest vector, and its cosine."""
-        return self._vectors.nearest(vector)
+    @property
+    def vector_bytes(self) -> int:
+        """Memory of the vectors, bytes."""
+        return self._vectors.size_bytes
 
-    def learn(self, key: bytes, tokens: float, now_s: float, vector: Vector | None = None) -> None:
-        """Add one answer's length; evict entries beyond the capacity."""
+    def nearest(self, vector: Vector, tenant: bytes) -> tuple[bytes, float] | None:
+        """Return the key of the tenant's entry with the nearest vector, and its cosine."""
+        return self._vectors.nearest(vector, tenant)
+
+    def learn(
+        self,
+        key: bytes,
+        tokens: float,
+        now_s: float,
+        vector: Vector | None = None,
+        *,
+        truncated: bool = False,
+    ) -> None:
+        """Add one answer's length; evict entries beyond the capacity.
+
+        An answer that was cut off makes no entry: what there is of it is no length.
+        """
         known = self._entries.get(key)
-        if known is None:
-            self._put(key, Entry(AnswerLengths.of(tokens), now_s))
+        if known is not None:
+            lengths = known.lengths.updated(tokens, truncated=truncated)
+            self._put(key, replace(known, lengths=lengths, used_s=now_s))
+        elif truncated:
+            return
         else:
-            self._put(key, replace(known, lengths=known.lengths.updated(tokens), used_s=now_s))
+            self._put(key, Entry(AnswerLengths.of(tokens), now_s))
+        self._evict()
         if vector is not None and key not in self._vectors:
             self._vectors.put(key, vector)
-        self._evict()
 
     def restore(self, key: bytes, entry: Entry, vector: Vector | None) -> None:
         """Add a saved entry, which counts as no change; least recently used first."""
         self._entries[key] = entry
+        self._evict()
         if vector is not None:
             self._vectors.put(key, vector)
-        self._evict()
 
     def judge(self, key: bytes, *, right: bool) -> None:
         """Score an entry's prediction for a similar prompt; drop it if mostly wrong."""

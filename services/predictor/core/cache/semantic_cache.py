@@ -1,7 +1,8 @@
 """The semantic cache: lengths of the answers to the same prompt or to a similar one.
 
 Prompts are identified by their keyed hash, so that an exact repeat costs a look-up; otherwise the
-nearest vector counts, if it is near enough. Each served model has its own entries; no text is kept.
+nearest vector counts, if it is near enough. Each served model has its own entries, and so has each
+tenant that requests name; no text is kept.
 
 Source: Qiu et al., "mu-Serve", ATC 2024, section 4.3 (there: cosine 0.8, no bound, no correction).
 """
@@ -16,7 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 from services.predictor.core.cache.answer_lengths import AnswerLengths
 from services.predictor.core.cache.lru_index import Changes, Entry, LruIndex
-from services.predictor.core.cache.vector_index import Vector
+from services.predictor.core.cache.vector_index import Vector, row_bytes
 
 ENTRY_BYTES: Final = 900
 """Memory of an entry without its vector: key, lengths and indices. Unit: bytes."""
@@ -78,8 +79,7 @@ class SemanticCache:
 
     def __init__(self, models: Collection[str], bounds: Bounds, size: int) -> None:
         self._bounds = bounds
-        self._entry_bytes = ENTRY_BYTES + 4 * size
-        room = bounds.size_bytes // self._entry_bytes // max(len(models), 1)
+        room = bounds.size_bytes // (ENTRY_BYTES + row_bytes(size)) // max(len(models), 1)
         capacity = max(min(bounds.entries, room), 1)
         self._indices: Mapping[str, LruIndex] = {
             model: LruIndex(capacity, size) for model in models
@@ -98,10 +98,10 @@ class SemanticCache:
         return None if entry is None else Hit(key, entry.lengths, 1.0)
 
     @_synchronized
-    def near(self, model: str, vector: Vector, now_s: float) -> Hit | None:
-        """Return the entry of the nearest prompt, if it is near enough. Takes 0.2 ms."""
+    def near(self, model: str, vector: Vector, now_s: float, tenant: bytes = b"") -> Hit | None:
+        """Return the entry of the tenant's nearest prompt, if it is near enough. Takes 0.2 ms."""
         index = self._indices[model]
-        found = index.nearest(vector)
+        found = index.nearest(vector, tenant)
         if found is None or found[1] < self._bounds.similarity:
             return None
         key, similarity = found
@@ -109,8 +109,15 @@ class SemanticCache:
         return None if entry is None else Hit(key, entry.lengths, similarity)
 
     @_synchronized
-    def learn(
-        self, model: str, key: bytes, tokens: float, now_s: float, vector: Vector | None = None
+    def learn(  # noqa: PLR0913 - what is known of one answer
+        self,
+        model: str,
+        key: bytes,
+        tokens: float,
+        now_s: float,
+        vector: Vector | None = None,
+        *,
+        truncated: bool = False,
     ) -> None:
         """Add one answer's length.
 
@@ -120,8 +127,9 @@ class SemanticCache:
             tokens: Length of the answer, tokens.
             now_s: Time, s since 1970.
             vector: Embedding of the prompt, where it was computed.
+            truncated: Whether the answer was cut off there.
         """
-        self._indices[model].learn(key, tokens, now_s, vector)
+        self._indices[model].learn(key, tokens, now_s, vector, truncated=truncated)
 
     @_synchronized
     def judge(self, model: str, key: bytes, *, right: bool) -> None:
@@ -180,4 +188,4 @@ class SemanticCache:
 
     def size_bytes(self, model: str) -> int:
         """Return the approximate memory of a model's entries, bytes."""
-        return self.entries(model) * self._entry_bytes
+        return self.entries(model) * ENTRY_BYTES + self._indices[model].vector_bytes

@@ -6,14 +6,17 @@ a library and keep the vectors of deleted prompts.
 
 from __future__ import annotations
 
+from mmap import mmap
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_INITIAL_ROWS: Final = 64
-_BLOCK: Final = 2048
-"""Rows multiplied at a time: few enough that BLAS starts no threads, which cost more here."""
+TENANT: Final = 16
+"""Bytes of a key that stand for the prompt; up to eight others stand for the tenant."""
+
+_BLOCK: Final = 512
+"""Rows allocated and multiplied at a time: few enough that BLAS starts no threads here."""
 
 Vector = NDArray[np.float32]
 Code = NDArray[np.int8]
@@ -36,15 +39,25 @@ def _normal(vector: Vector) -> Vector:
     return made
 
 
+def row_bytes(size: int) -> int:
+    """Return the memory of one vector of dimension `size`, bytes."""
+    return np.dtype(np.float32).itemsize * size
+
+
 class VectorIndex:
-    """Vectors by key, in the first rows of one matrix.
+    """Vectors by key, in the first rows of blocks, which are allocated and given back one by one.
+
+    A key's bytes from `TENANT` on name its tenant; without them it has none.
 
     Args:
         size: Dimension of the vectors.
+        capacity: Maximum number of vectors, >= 1.
     """
 
-    def __init__(self, size: int) -> None:
-        self._rows: Vector = np.zeros((_INITIAL_ROWS, size), np.float32)
+    def __init__(self, size: int, capacity: int) -> None:
+        self._size, self._capacity = size, capacity
+        self._blocks: list[Vector] = []
+        self._tenants: list[NDArray[np.int64]] = []  # by block and row
         self._keys: list[bytes] = []
         self._places: dict[bytes, int] = {}
 
@@ -54,41 +67,70 @@ class VectorIndex:
     def __contains__(self, key: bytes) -> bool:
         return key in self._places
 
+    @property
+    def size_bytes(self) -> int:
+        """Memory allocated, bytes."""
+        return sum(block.nbytes for block in self._blocks)
+
     def get(self, key: bytes) -> Vector:
         """Return a vector; a view, which changes when vectors are put and dropped.
 
         Raises:
             KeyError: The key is unknown.
         """
-        row: Vector = self._rows[self._places[key]]
-        return row
+        return self._row(self._places[key])
 
     def put(self, key: bytes, vector: Vector) -> None:
         """Add or replace a vector."""
         if key not in self._places:
-            if len(self._keys) == len(self._rows):
-                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._places[key] = len(self._keys)
+            count = len(self._keys)
+            if count == len(self._blocks) * _BLOCK:
+                rows = min(_BLOCK, self._capacity - count)
+                # A mapping of its own: freed, it goes back to the system, not to the heap.
+                block = np.frombuffer(mmap(-1, rows * row_bytes(self._size)), np.float32)
+                self._blocks.append(block.reshape(rows, self._size))
+                self._tenants.append(np.zeros(rows, np.int64))
+            self._places[key] = count
             self._keys.append(key)
-        self._rows[self._places[key]] = _normal(vector)
+        self._set(self._places[key], key, _normal(vector))
 
     def drop(self, key: bytes) -> None:
-        """Remove a vector, if there is one, and overwrite its memory."""
+        """Remove a vector, if there is one; overwrite its memory, or give it back."""
         place = self._places.pop(key, None)
         if place is None:
             return
         last = self._keys.pop()
         if last != key:
-            self._rows[place] = self._rows[len(self._keys)]
+            self._set(place, last, self._row(len(self._keys)))
             self._keys[place], self._places[last] = last, place
-        self._rows[len(self._keys)] = 0
+        self._row(len(self._keys))[:] = 0
+        if len(self._keys) <= (len(self._blocks) - 1) * _BLOCK:
+            self._blocks.pop()
+            self._tenants.pop()
 
-    def nearest(self, vector: Vector) -> tuple[bytes, float] | None:
-        """Return the nearest vector's key and cosine; None without vectors."""
+    def nearest(self, vector: Vector, tenant: bytes = b"") -> tuple[bytes, float] | None:
+        """Return the key and the cosine of a tenant's nearest vector; None: it has none."""
         if not self._keys:
             return None
-        query, count = _normal(vector), len(self._keys)
-        blocks = (self._rows[i : min(i + _BLOCK, count)] for i in range(0, count, _BLOCK))
-        cosines = np.concatenate([block @ query for block in blocks])
+        query, wanted = _normal(vector), _number(tenant)
+        cosines = np.concatenate(
+            [
+                np.where(tenants == wanted, block @ query, -np.inf)
+                for block, tenants in zip(self._blocks, self._tenants, strict=True)
+            ]
+        )[: len(self._keys)]
         best = int(cosines.argmax())
-        return self._keys[best], float(cosines[best])
+        return (self._keys[best], float(cosines[best])) if cosines[best] > -np.inf else None
+
+    def _row(self, place: int) -> Vector:
+        row: Vector = self._blocks[place // _BLOCK][place % _BLOCK]
+        return row
+
+    def _set(self, place: int, key: bytes, row: Vector) -> None:
+        self._row(place)[:] = row
+        self._tenants[place // _BLOCK][place % _BLOCK] = _number(key[TENANT:])
+
+
+def _number(tenant: bytes) -> int:
+    """Return what stands for a tenant; 0: none."""
+    return int.from_bytes(tenant, signed=True)

@@ -7,6 +7,7 @@ learns from encoders of folds that did not contain the prompt, as it will be in 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,10 +17,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from services.kit.errors import InvalidArgument
-from services.predictor.core.estimate import CLASS_COUNT, CLASS_RANKS
+from services.predictor.core.estimate import CLASS_COUNT, CLASS_MIDDLES, CLASS_RANKS
 from services.predictor.core.features import BUCKETS
 from services.predictor.core.length_classes import LengthClasses
-from services.predictor.core.length_histogram import LengthHistogram
+from services.predictor.core.length_histogram import LengthHistogram, kaplan_meier
 from services.predictor.training.core.encoder import fit_encoder
 from services.predictor.training.core.head import Head, fit_head
 from services.predictor.training.core.matrix import Seen, Sparse, directions, rarity, seen, weighed
@@ -111,7 +112,7 @@ def fit(
         body, inputs = fit_body(rows, embed, seed=seed, progress=progress)
         progress("training the head")
         classes, ridge = true_classes(rows, body.edges_tokens), head_ridge(rows)
-        return Trained(body, fit_head(inputs, classes, ridge, seed), *_known(rows))
+        return Trained(body, fit_head(inputs, classes, ridge, seed), *known_lengths(rows))
 
 
 def fit_body(
@@ -152,16 +153,19 @@ def head_ridge(rows: Sequence[Row]) -> float:
 
 
 def edges_tokens(rows: Sequence[Row]) -> Edges:
-    """Return each served model's percentiles 25, 50, 75 and 99, tokens."""
-    return {
-        model: tuple(np.quantile([row.tokens for row in own], CLASS_RANKS).tolist())
-        for model, own in by_model(rows).items()
-    }
+    """Return each served model's percentiles 25, 50, 75 and 99, tokens; see `kaplan_meier`."""
+    return {model: _edges_of(own) for model, own in by_model(rows).items()}
 
 
 def true_classes(rows: Sequence[Row], edges: Edges) -> NDArray[np.int64]:
-    """Return each answer's class, 0..4, shape (n,); an edge belongs to the class below."""
-    return np.array([np.searchsorted(edges[row.model], row.tokens) for row in rows], np.int64)
+    """Return each answer's class, 0..4, shape (n,); an edge belongs to the class below.
+
+    Of a truncated answer, the class of the median of the lengths beyond it: by rank, halfway
+    between the middle of its own class and the longest.
+    """
+    reached = np.array([np.searchsorted(edges[row.model], row.tokens) for row in rows], np.int64)
+    beyond = np.searchsorted(CLASS_RANKS, (1 + np.array(CLASS_MIDDLES)) / 2)
+    return np.where([row.truncated for row in rows], beyond[reached], reached)
 
 
 def _encoded(grams: Sparse, counts: Array, seed: int, progress: Progress) -> tuple[Array, Array]:
@@ -207,14 +211,23 @@ def _vectors(prompts: Sequence[str], embed: Embed) -> Array:
     return np.array([made[prompt] for prompt in prompts], np.float64)
 
 
-def _known(rows: Sequence[Row]) -> tuple[Array, dict[str, LengthClasses]]:
-    """Return the prior, and each model's length classes."""
-    histograms = {model: LengthHistogram() for model in by_model(rows)}
-    for row in rows:
-        histograms[row.model].add(row.tokens)
-    shares = [each.weights / each.weights.sum() for each in histograms.values()]
-    prior = np.mean(shares, axis=0)
-    classes = {model: LengthClasses(prior) for model in histograms}
-    for row in rows:
-        classes[row.model].observe(row.tokens)
+def _edges_of(rows: Sequence[Row]) -> tuple[float, ...]:
+    tokens, where = np.unique([row.tokens for row in rows], return_inverse=True)
+    cut = np.array([row.truncated for row in rows])
+    counts = [np.bincount(where, each, len(tokens)).astype(np.float64) for each in (~cut, cut)]
+    lengths = kaplan_meier(*counts)
+    return tuple(np.quantile(tokens, CLASS_RANKS, weights=lengths, method="inverted_cdf").tolist())
+
+
+def known_lengths(rows: Sequence[Row]) -> tuple[Array, dict[str, LengthClasses]]:
+    """Return the prior, and each model's length classes; the order of the rows says nothing."""
+    histograms = {
+        model: LengthHistogram.of([row.tokens for row in own], [row.truncated for row in own])
+        for model, own in by_model(rows).items()
+    }
+    prior = np.mean([kaplan_meier(*each.weights) for each in histograms.values()], axis=0)
+    whole = Counter(row.model for row in rows if not row.truncated)
+    classes = {
+        model: LengthClasses(prior, lengths, whole[model]) for model, lengths in histograms.items()
+    }
     return prior, classes

@@ -21,15 +21,19 @@ class Row:
         model: The served model.
         prompt: Text of the prompt.
         tokens: Length of the answer, tokens.
+        truncated: Whether the answer was cut off there.
     """
 
     model: str
     prompt: str
     tokens: int
+    truncated: bool = False
 
 
 def read(file: Path) -> list[Row]:
     """Return the answers of a file with `{"model", "prompt", "output_tokens"}` a line.
+
+    `"finish_reason": "length"` marks an answer that was cut off.
 
     Raises:
         InvalidArgument: The file cannot be read, is empty, or has an invalid line.
@@ -87,4 +91,5 @@ def _row(line: str, where: str) -> Row:
             raise InvalidArgument(f"{where}: {key}: {kind.__name__} required", field="data")
     if found["output_tokens"] < 0:
         raise InvalidArgument(f"{where}: output_tokens: must be >= 0", field="data")
-    return Row(found["model"], found["prompt"], found["output_tokens"])
+    truncated = found.get("finish_reason") == "length"
+    return Row(found["model"], found["prompt"], found["output_tokens"], truncated)

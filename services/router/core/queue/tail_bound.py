@@ -193,4 +193,4 @@ def _mean(counts: Counts, values: Sequence[float]) -> float:
 
 
 def _sum(counts: Counts, values: Sequence[float]) -> float:
-    return sum(map(mul, counts, values))
+    return sum(map(mul, counts, values), 0.0)

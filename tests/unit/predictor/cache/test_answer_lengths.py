@@ -40,5 +40,17 @@ def test_one_odd_answer_moves_the_mean_and_a_second_in_a_row_replaces_what_was_k
     assert twice == AnswerLengths.of(1000)
 
 
+@given(st.lists(TOKENS, min_size=1, max_size=30), TOKENS)
+def test_an_answer_cut_off_before_the_mean_says_nothing_and_one_beyond_it_that_it_was_longer(
+    tokens: list[int], cut: int
+) -> None:
+    lengths = after(*tokens)
+    told = lengths.updated(cut, truncated=True)
+
+    assert told.mean_tokens >= lengths.mean_tokens
+    if cut <= lengths.mean_tokens:
+        assert told == lengths
+
+
 def test_odd_answers_that_are_not_in_a_row_replace_nothing() -> None:
     assert after(100, 100, 100, 100, 1000, 200, 1000, 300).count == 8

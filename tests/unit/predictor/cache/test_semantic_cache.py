@@ -96,6 +96,45 @@ def test_memory_is_shared_out_among_the_models_whatever_the_bound_on_entries() -
     assert known.size_bytes("a") <= 3 * (ENTRY_BYTES + 4 * SIZE)
 
 
+def test_an_answer_that_was_cut_off_makes_no_entry() -> None:
+    known = cache()
+    known.learn("a", key(1), 1, 0.0, vector(1), truncated=True)
+
+    assert known.entries("a") == 0
+    assert known.near("a", vector(1), 1.0) is None
+
+
+def test_memory_is_bounded_to_the_byte_and_given_back() -> None:
+    """Vectors take what the bound says at most, and nothing once they are forgotten."""
+    bounds = Bounds(10**6, 2 * 1500 * (ENTRY_BYTES + 4 * SIZE), 1000.0, 0.8)
+    known = cache(bounds)
+    for i in range(3000):
+        known.learn("a", key(i), 1, float(i), vector(i))
+        assert known.size_bytes("a") <= bounds.size_bytes // 2
+    assert known.entries("a") == 1500
+
+    known.forget("a", 2300.0)
+    assert known.entries("a") == 700
+    assert known.size_bytes("a") < bounds.size_bytes // 2 * 0.7
+    known.forget("a", float("inf"))
+    assert known.size_bytes("a") == 0
+
+
+@given(st.integers(0, 20), st.sampled_from([b"", b"tenant-1", b"tenant-2"]))
+def test_a_tenant_is_told_of_its_own_prompts_only(number: int, tenant: bytes) -> None:
+    """Also where another's is nearer, and after entries moved to others' rows."""
+    known = cache()
+    for owner in (b"", b"tenant-1"):
+        for i in range(20):
+            known.learn("a", key(i) + owner, i, float(i), vector(i))
+    known.forget("a", 5.0)
+
+    hit = known.near("a", vector(number), 30.0, tenant)
+
+    assert (hit is not None) == (5 <= number < 20 and tenant != b"tenant-2")
+    assert hit is None or hit.key == key(number) + tenant
+
+
 def test_what_nobody_asks_about_goes_and_what_is_asked_about_stays() -> None:
     known = cache()
     for i in range(3):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference import grpc_service_pb2 as pb
-from services.router.adapters.predictor_client import prompt_of
+from services.router.adapters.predictor_client import prompt_of, was_truncated
 
 Tensor = pb.ModelInferRequest.InferInputTensor
 
@@ -19,7 +19,8 @@ def tensor(name: str = "text_input", datatype: str = "BYTES", *contents: bytes) 
 
 def found(tensors: list[Tensor], *raw: bytes) -> bytes | None:
     request = pb.ModelInferRequest(model_name="m", inputs=tensors, raw_input_contents=raw)
-    return prompt_of(request.SerializeToString())
+    prompt = prompt_of(request.SerializeToString())
+    return None if prompt is None else prompt.text
 
 
 def sized(text: bytes) -> bytes:
@@ -51,4 +52,34 @@ def test_where_there_is_none_none_is_found(tensors: list[Tensor], raw: list[byte
 
 @given(st.binary(max_size=200))
 def test_any_bytes_have_a_prompt_or_none(body: bytes) -> None:
-    assert prompt_of(body) is None or isinstance(prompt_of(body), bytes)
+    prompt = prompt_of(body)
+    assert prompt is None or isinstance(prompt.text, bytes)
+    assert was_truncated(body) in {True, False}
+
+
+@pytest.mark.parametrize(
+    ("parameter", "expected"),
+    [
+        (None, 0),
+        (pb.InferParameter(int64_param=60), 60),
+        (pb.InferParameter(uint64_param=60), 60),
+        (pb.InferParameter(int64_param=-1), 0),
+        (pb.InferParameter(uint64_param=2**63), 0),
+        (pb.InferParameter(string_param="60"), 0),
+    ],
+)
+def test_the_limit_is_read_and_an_invalid_one_is_none(
+    parameter: pb.InferParameter | None, expected: int
+) -> None:
+    given = {} if parameter is None else {"max_tokens": parameter}
+    request = pb.ModelInferRequest(inputs=[tensor("prompt", "BYTES", b"x")], parameters=given)
+    prompt = prompt_of(request.SerializeToString())
+    assert prompt is not None
+    assert prompt.max_tokens == expected
+
+
+@pytest.mark.parametrize(("reason", "cut"), [("length", True), ("stop", False), ("", False)])
+def test_an_answer_that_ended_by_its_limit_is_truncated(reason: str, cut: bool) -> None:
+    given = {"finish_reason": pb.InferParameter(string_param=reason)} if reason else {}
+    response = pb.ModelInferResponse(parameters=given).SerializeToString()
+    assert was_truncated(response) == cut
