@@ -1,10 +1,10 @@
 """How good is the carbon forecast? Rolling origin on the recorded intensities of real grids.
 
 At equal distances through each record, the service's own forecaster sees what was known then, up to
-112 days of it, and forecasts 48 hours. Baselines: the same hour of the last day and last week
-(seasonal naive), and the present value (persistence). Where the official forecast of Great Britain
-is recorded, the service gets it as a provider's, hour by hour, and is judged against it; how long
-before the hour it was made, its record does not say.
+112 days of it, and forecasts 48 hours. Rivals: the same hour of the last day and last week
+(seasonal naive), its mean over the last seven days, and the present value (persistence). Where the
+official forecast of Great Britain is recorded, the service gets it as a provider's, hour by hour,
+and is judged against it; how long before the hour it was made, its record does not say.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ HISTORIES = (0.5, 1, 2, 3, 5, 7, 14, 28, 56, 112)
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 NAIVE = ("yesterday", "last_week")
+RIVALS = (*NAIVE, "seven_day_mean", "persistence")
 OFFICIAL = "official/UK-ESO_2021"
 
 
@@ -93,7 +94,7 @@ def _document(rows: Sequence[Mapping[str, Any]], told: Sequence[Mapping[str, Any
         figures = {
             "mae": row["mae"],
             "naive_mae": min(row[name] for name in NAIVE),
-            **{f"{name}_mae": row[name] for name in ("yesterday", "last_week", "persistence")},
+            **{f"{name}_mae": row[name] for name in RIVALS},
             "inside_percent": row["inside_percent"],
         }
         if "official" in row:
@@ -131,9 +132,12 @@ def _baselines(grid: Grid, origin: int, ahead: int) -> dict[str, float]:
         whole = -(-ahead // steps) * steps
         return grid.samples[origin + ahead - whole].intensity_gco2e_per_kwh
 
+    same_time = origin + ahead + -(-ahead // day) * -day
+    week = range(same_time - 6 * day, same_time + 1, day)
     return {
         "yesterday": back(day),
         "last_week": back(7 * day),
+        "seven_day_mean": fmean(grid.samples[at].intensity_gco2e_per_kwh for at in week),
         "persistence": grid.samples[origin].intensity_gco2e_per_kwh,
     }
 

@@ -1,25 +1,30 @@
 """The semantic cache on real prompts: how often it hits, how right it is, how long it takes.
 
 Prompts arrive one after the other, and each one's true length is observed before the next arrives.
-Beside each hit stands what the proxy model said of the same prompt.
+Beside each hit stands what the proxy model said of the same prompt. It is trained on the other half
+of the set's distinct prompts, with all answers to them: of those that arrive it has seen none.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean, median
-from typing import Any, Final, NamedTuple, TypeVar
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
 
 from benchmarks.harness import Figures, Report, Skipped
+from services.predictor.adapters.proxy_model import ProxyModel
 from services.predictor.core.cache.semantic_cache import Bounds, SemanticCache
 from services.predictor.core.source_selector import SourceSelector
 from services.predictor.embedding.minilm import SIZE, MiniLm
 from services.predictor.runtime.length_models import LengthModels
+from services.predictor.training.core.fit import fit
+from services.predictor.training.core.rows import Row, read, split
+from services.predictor.training.export import to_onnx
 
 DATA: Final = Path(__file__).parents[3] / "shared" / "data" / "prompts"
 SETS: Final = ("gpteacher", "oasst_eval", "sharegpt_first_turn")
@@ -28,18 +33,10 @@ _NOTE: Final = (
     "right: share of right classes among hits; model: the proxy model's share of the same prompts; "
     "chosen: of the one that was right more often before, which the service returns"
 )
-_PROMPTS, _QUICK, _SEED = 3000, 300, 1
+_ANSWERS, _QUICK, _SEED = 3000, 300, 1
 _WEEK_S: Final = 604_800.0
 
 T = TypeVar("T")
-
-
-class Asked(NamedTuple):
-    """A prompt that a model answered, and how long the answer was."""
-
-    model: str
-    prompt: str
-    tokens: int
 
 
 def measure(*, quick: bool = False) -> Report:
@@ -52,9 +49,12 @@ def measure(*, quick: bool = False) -> Report:
         raise Skipped(f"no prompts in {DATA}")
     found: dict[str, dict[str, Any]] = {}
     for name in SETS:
-        asked = _read(DATA / f"{name}.jsonl", _QUICK if quick else _PROMPTS)
         embedder = _Remembering(MiniLm())
-        found[name] = {f"{each:g}": _Day(asked, each, embedder).run() for each in THRESHOLDS}
+        training, testing = split(read(DATA / f"{name}.jsonl"), 0.5, seed=_SEED)
+        random.Random(_SEED).shuffle(testing)
+        asked = testing[: _QUICK if quick else _ANSWERS]
+        proxy = _trained(training, embedder)
+        found[name] = {f"{each:g}": _Day(asked, each, embedder, proxy).run() for each in THRESHOLDS}
     rows = [
         {"set": name, "threshold": threshold, **figures}
         for name, by_threshold in found.items()
@@ -63,11 +63,11 @@ def measure(*, quick: bool = False) -> Report:
     return Report([Figures("Semantic cache", rows, _NOTE)], {"cache": found})
 
 
-def _read(path: Path, count: int) -> list[Asked]:
-    with path.open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    random.Random(_SEED).shuffle(rows)
-    return [Asked(row["model"], row["prompt"], row["output_tokens"]) for row in rows[:count]]
+def _trained(rows: Sequence[Row], embedder: _Remembering) -> ProxyModel:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "predictor.onnx"
+        file.write_bytes(to_onnx(fit(rows, embedder.embed)))
+        return ProxyModel(file)
 
 
 class _Remembering:
@@ -87,11 +87,13 @@ class _Remembering:
 class _Day:
     """One run over a set's prompts."""
 
-    def __init__(self, asked: Sequence[Asked], threshold: float, embedder: _Remembering) -> None:
+    def __init__(
+        self, asked: Sequence[Row], threshold: float, embedder: _Remembering, proxy: ProxyModel
+    ) -> None:
         models = sorted({each.model for each in asked})
         self._asked, self._embedder = asked, embedder
         self._cache = SemanticCache(models, Bounds(10_000, 2**30, _WEEK_S, threshold), SIZE)
-        self._knowledge = LengthModels.of(None, models)
+        self._knowledge = LengthModels(proxy, models)
         self._selectors: dict[str, SourceSelector] = defaultdict(SourceSelector)
         self._right: dict[str, list[bool]] = defaultdict(list)
         self._exact_s: list[float] = []
@@ -114,8 +116,8 @@ class _Day:
             "embed_ms": 1e3 * median(self._embedder.took_s),
         }
 
-    def _ask(self, asked: Asked, now_s: float) -> None:
-        model, prompt, tokens = asked
+    def _ask(self, asked: Row, now_s: float) -> None:
+        model, prompt, tokens = asked.model, asked.prompt, asked.tokens
         cache, knowledge, key = self._cache, self._knowledge, prompt.encode(errors="replace")
         vector, kind = self._embedder.embed(prompt), "exact"
         hit = _timed(self._exact_s, lambda: cache.exact(model, key, now_s))

@@ -83,7 +83,10 @@ def measure(*, quick: bool = False) -> Report:
         name: _rows(name, _judged(SETS[name], 1 if quick else SETS[name].splits, embed))
         for name in names
     }
-    document: dict[str, Any] = {name: _entry(rows) for name, rows in found.items()}
+    document: dict[str, Any] = {
+        name: _entry(rows) | {"held_out": _held_out(1 if quick else SETS[name].splits)}
+        for name, rows in found.items()
+    }
     document |= _latencies(read(DATA / SETS[names[-1]].file)[:TIMED])
     note = (
         "Other prompts as test; accuracy_spread: standard deviation over splits. Latency of the "
@@ -135,7 +138,7 @@ def _rows(name: str, splits: Sequence[dict[str, Measures]]) -> list[dict[str, An
     return found
 
 
-def _entry(rows: Sequence[Figure]) -> dict[str, float]:
+def _entry(rows: Sequence[Figure]) -> dict[str, Any]:
     """Return the figures of the predictor, and the better baseline's for each."""
     by_name = {row["predictor"]: row for row in rows}
     ours = by_name[OURS]
@@ -145,6 +148,14 @@ def _entry(rows: Sequence[Figure]) -> dict[str, float]:
         "baseline_accuracy": max(each["accuracy"] for each in baseline_rows),
         "baseline_pair_order": max(each["pair_order"] for each in baseline_rows),
     }
+
+
+def _held_out(splits: int) -> str:
+    """Return how tested prompts were kept apart."""
+    return (
+        f"{TEST_SHARE:.0%} of the distinct prompts, drawn {splits} times (seeds 0..{splits - 1});"
+        " a prompt and all answers to it are on one side"
+    )
 
 
 def _latencies(rows: Sequence[Row]) -> dict[str, float]:

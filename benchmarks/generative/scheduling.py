@@ -18,10 +18,11 @@ from rich.progress import Progress
 from scipy.optimize import brentq
 
 from benchmarks.generative.serving import Jobs, Seconds, ranked, routed
-from benchmarks.generative.traces import Trace, artifact, imitated, ours, perfect, sampled
+from benchmarks.generative.traces import Trace, artifact, imitated, ours, perfect, recorded, sampled
 from benchmarks.harness import Figures, Report, Row
 
 LOADS = (0.5, 0.7, 0.9, 0.95)
+SLOTS = (1, 2, 4, 8)
 JOBS, SEEDS = 20_000, 20
 SLO_S = 20.0
 OVERTAKING_S = 10 * SLO_S
@@ -42,7 +43,7 @@ TRUE_THETA = 0.6
 _FCFS = "FCFS"
 _SSJF = "SSJF (router)"
 
-Arrivals = Literal["Poisson", "bursty", "peaks"]
+Arrivals = Literal["Poisson", "bursty", "peaks", "recorded"]
 
 _UNSTEADY: Sequence[tuple[float, Arrivals]] = ((0.7, "bursty"), (0.92, "peaks"))
 
@@ -55,7 +56,8 @@ class Setting:
         trace: Whose answers.
         load: Mean work that comes in over what can be done, 0..1.
         arrivals: "Poisson"; "bursty": with gaps as `BURSTY` says; "peaks": Poisson in peaks of
-            `PEAK_ANSWERS`, the load is that of the peaks.
+            `PEAK_ANSWERS`, the load is that of the peaks; "recorded": the trace's own, as fast as
+            the load requires.
         slots: Answers at a time; each as fast as if it was alone.
         others: Compare with other orders, too.
         seeds: Streams of `JOBS` jobs.
@@ -82,15 +84,15 @@ def measure(*, quick: bool = False) -> Report:
     ):
         done = progress.track(pool.map(rows_of, settings), len(settings), description="orders")
         rows = [row for found in done for row in found]
-    headline = {
-        f"rho_{row['load']:g}": {
-            key: row[key] for key in ("mean_cut_pct", "p99_ratio", "p999_ratio", "max_ratio")
-        }
-        for row in rows
-        if (row["order"], row["arrivals"], row["slots"]) == (_SSJF, "Poisson", 1)
-        and row["answers"] == settings[0].trace.answers
-        and row["foretold_by"] == settings[0].trace.foretold_by
-    }
+    headline: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if (row["order"], row["arrivals"]) == (_SSJF, "Poisson") and (
+            (row["answers"], row["foretold_by"])
+            == (settings[0].trace.answers, settings[0].trace.foretold_by)
+        ):
+            figures = ("mean_cut_pct", "p99_ratio", "p999_ratio", "max_ratio")
+            by_load = headline.setdefault(f"slots_{row['slots']}", {})
+            by_load[f"rho_{row['load']:g}"] = {key: row[key] for key in figures}
     note = (
         f"{settings[0].seeds} streams of {JOBS} jobs; statistics of each, then their means, over"
         f" FCFS's. Bursty: gaps deviate by {BURSTY:g} times their mean; peaks: of {PEAK_ANSWERS}"
@@ -110,8 +112,13 @@ def _settings(*, quick: bool) -> list[Setting]:
     return [
         *(Setting(theirs, load, others=True) for load in LOADS),
         *(Setting(theirs, *each, others=True) for each in _UNSTEADY),
-        *(Setting(theirs, load, slots=8) for load in LOADS),
-        Setting(theirs, *_UNSTEADY[0], slots=8),
+        *(Setting(theirs, load, slots=slots) for slots in SLOTS[1:] for load in LOADS),
+        *(
+            Setting(trace, load, "recorded", slots)
+            for trace in recorded(theirs)
+            for slots in SLOTS
+            for load in LOADS
+        ),
         *(Setting(trace, load) for trace in compared for load in LOADS),
         *(Setting(trace, *each) for trace in compared for each in _UNSTEADY),
         *(Setting(trace, 0.9) for trace in (*ideal, *sampled(), imitated(theirs, theirs))),
@@ -154,6 +161,9 @@ def stream(setting: Setting, seed: int) -> tuple[Jobs, Jobs]:
     service_s = trace.services_s.mean() / setting.slots
     shape = BURSTY**-2 if setting.arrivals == "bursty" else 1.0
     arrivals_s = np.cumsum(rng.gamma(shape, service_s / setting.load / shape, JOBS))
+    if setting.arrivals == "recorded":
+        gaps = np.resize(np.roll(trace.gaps_s, rng.integers(len(trace.gaps_s))), JOBS)
+        arrivals_s = np.cumsum(gaps / gaps.mean() * service_s / setting.load)
     if setting.arrivals == "peaks":
         peak_s = PEAK_ANSWERS * service_s
         arrivals_s += 2 * peak_s * np.floor(arrivals_s / peak_s)

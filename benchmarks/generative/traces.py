@@ -6,11 +6,12 @@ Lengths come from `../shared/data`, beside the repository.
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import polars as pl
 
 from benchmarks.generative.repeats import others_told
 from benchmarks.generative.serving import Classes, Seconds
@@ -56,6 +57,12 @@ class _Set:
         return DATA / "prompts" / self.file
 
 
+_RECORDED = {
+    "Azure 2023": ("azure_llm_2023_conv.csv", "arrival_s", "output_tokens"),
+    "Mooncake": ("mooncake_conversation.jsonl", "timestamp", "output_length"),
+}
+"""Files of arrivals with lengths, and the columns of both, by name."""
+
 _SAMPLED = _Set("Pythia-12B (OASST)", "oasst_eval.jsonl", "dvruette/oasst-pythia-12b-6000-steps")
 _SETS = (
     _Set("GPT-4 (GPTeacher)", "gpteacher.jsonl", "gpt-4"),
@@ -74,6 +81,7 @@ class Trace:
         services_s: How long each takes, shape (answers,).
         predicted: The predicted class, 0..9, shape (answers,).
         true: The class it is of, 0..4, shape (answers,).
+        gaps_s: Times between recorded arrivals, shape (gaps,); empty: none are recorded.
     """
 
     answers: str
@@ -81,6 +89,7 @@ class Trace:
     services_s: Seconds
     predicted: Classes
     true: Classes
+    gaps_s: Seconds = field(default_factory=lambda: np.empty(0))
 
 
 def artifact() -> Trace:
@@ -120,6 +129,25 @@ def imitated(trace: Trace, other: Trace) -> Trace:
     drawn = np.random.default_rng(0).random((len(trace.true), 1))
     predicted = (drawn >= shares[trace.true, :-1]).sum(axis=1)
     return replace(trace, foretold_by=f"as by {other.foretold_by}", predicted=predicted)
+
+
+def recorded(other: Trace) -> list[Trace]:
+    """Return production's answers with their arrivals, predicted with another trace's errors.
+
+    Nothing of the rule for boosts was chosen while looking at one trace of these alone: the
+    decision page says how.
+    """
+    found = []
+    for name, (file, arrived, answered) in _RECORDED.items():
+        path = DATA / "requests" / file
+        if path.is_file():
+            table = pl.read_csv(path) if path.suffix == ".csv" else pl.read_ndjson(path)
+            arrivals_s = table[arrived].to_numpy().astype(np.float64)
+            tokens = table[answered].to_numpy()
+            edges = _edges(tokens)
+            trace = _trace((name, ""), tokens, np.zeros_like(tokens), edges)
+            found.append(replace(imitated(trace, other), gaps_s=np.diff(arrivals_s)))
+    return found
 
 
 def perfect(trace: Trace) -> Trace:
