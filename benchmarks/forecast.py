@@ -1,7 +1,7 @@
 """How good is the carbon forecast? Rolling origin on the recorded intensities of real grids.
 
 At equal distances through each record, the service's own forecaster sees what was known then, up to
-112 days of it, and forecasts 48 hours. Rivals: the same hour of the last day and last week
+112 days of it, and forecasts 48 hours. Baselines: the same hour of the last day and last week
 (seasonal naive), its mean over the last seven days, and the present value (persistence). Where the
 official forecast of Great Britain is recorded, the service gets it as a provider's, hour by hour,
 and is judged against it; how long before the hour it was made, its record does not say.

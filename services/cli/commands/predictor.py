@@ -19,7 +19,8 @@ Data = Annotated[
     typer.Option(
         "--data",
         metavar="FILE.jsonl",
-        help='One answer per line: {"model": "...", "prompt": "...", "output_tokens": 123}.',
+        help='One answer per line: {"model": "...", "prompt": "...", "output_tokens": 123}; '
+        '"finish_reason": "length" where it was cut off.',
     ),
 ]
 

@@ -16,10 +16,12 @@ from google.protobuf.duration_pb2 import Duration
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
+from services.kit.config import GenerativeRuntime
 from services.kit.config.loader import ConfigError
 from services.kit.net import free_port
 from services.kit.rpc import dial
-from services.predictor.app import run
+from services.predictor.app import answer_limits, run
+from services.predictor.core.estimate import AnswerLimits
 from tests.support.predictor.predictor_service import (
     CAKE,
     LIKE_CAKE,
@@ -167,6 +169,35 @@ async def test_a_batch_with_one_wrong_observation_counts_for_nothing(
     assert "observations[1]" in str(caught.value.details())
     (answer,) = await predict(stub, CAKE)
     assert answer.source not in CACHED
+
+
+async def test_a_length_beyond_the_models_context_is_refused(
+    stub: PredictorServiceAsyncStub,
+) -> None:
+    """And counts for nothing; of a model whose context is not known, a million tokens may come."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await observe(stub, CAKE, 5, 1_000_001)
+
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "observations[1].output_tokens: at most 1000000" in str(caught.value.details())
+    (answer,) = await predict(stub, CAKE)
+    assert answer.source not in CACHED
+
+
+def test_limits_are_those_of_the_runtime_that_allows_the_most(deployment: Deploy) -> None:
+    """Of a model that not only language models in our workers serve, nothing is known."""
+    model = deployment({}).models[MODEL]
+    (variant,) = list(model.variants.values())[:1]
+    assert answer_limits(model) == AnswerLimits()
+
+    runtimes = [
+        GenerativeRuntime(kind="generative", context_tokens=context, max_tokens=most)
+        for context, most in ((2048, 256), (4096, 128))
+    ]
+    variants = {str(n): variant.model_copy(update={"runtime": r}) for n, r in enumerate(runtimes)}
+    limits = answer_limits(model.model_copy(update={"variants": variants}))
+    assert limits == AnswerLimits(4096, 256)
+    assert [limits.of_request(each) for each in (0, 300, 9000)] == [256, 300, 4096]
 
 
 async def test_what_was_forgotten_is_told_no_more_and_learned_no_more(

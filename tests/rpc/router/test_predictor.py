@@ -66,6 +66,7 @@ class Oracle(PredictorServiceServicer):
     def __init__(self, answer: Answer | None = told) -> None:
         self.answer = answer
         self.asked = 0
+        self.limits: set[int] = set()
         self.observed: list[pb.Observation] = []
 
     async def Predict(
@@ -75,6 +76,7 @@ class Oracle(PredictorServiceServicer):
             await asyncio.Event().wait()
         async for question in requests:
             self.asked += 1
+            self.limits.add(question.max_tokens)
             for response in self.answer(question) if self.answer else ():
                 yield response
 
@@ -179,6 +181,7 @@ def infer_request(prompt: str) -> grpc_service_pb2.ModelInferRequest:
         model_name="digits",
         inputs=[tensor(name="text_input", datatype="BYTES", shape=[1])],
         raw_input_contents=[len(text).to_bytes(4, "little") + text],
+        parameters={"max_tokens": grpc_service_pb2.InferParameter(int64_param=TOKENS[LONG])},
     )
 
 
@@ -188,12 +191,15 @@ def prompt_of(work: worker_pb2.Work) -> str:
 
 
 def answered(work: worker_pb2.Work) -> worker_pb2.Result:
-    """Answer with the prompt itself."""
+    """Answer with the prompt itself; long answers end at their limit."""
     prompt = prompt_of(work)
-    response = grpc_service_pb2.ModelInferResponse(
-        model_name="digits", raw_output_contents=[prompt.encode()]
-    )
     tokens = TOKENS[int(prompt[:1])]
+    reason = "length" if tokens == TOKENS[LONG] else "stop"
+    response = grpc_service_pb2.ModelInferResponse(
+        model_name="digits",
+        raw_output_contents=[prompt.encode()],
+        parameters={"finish_reason": grpc_service_pb2.InferParameter(string_param=reason)},
+    )
     receipt = worker_pb2.Receipt(batch_size=1, input_tokens=5, output_tokens=tokens)
     return worker_pb2.Result(id=work.id, response=response.SerializeToString(), receipt=receipt)
 
@@ -217,6 +223,8 @@ async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -
         prompt = each.prompt or each.prompt_key.removeprefix(b"key of ")
         assert each.model == "digits"
         assert each.output_tokens == TOKENS[int(prompt[:1])]
+        assert each.truncated == (each.output_tokens == TOKENS[LONG])
+    assert found.oracle.limits == {TOKENS[LONG]}
 
 
 @pytest.mark.parametrize(

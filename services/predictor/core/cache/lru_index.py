@@ -94,7 +94,7 @@ class LruIndex:
     ) -> None:
         """Add one answer's length; evict entries beyond the capacity.
 
-        An answer that was cut off makes no entry: what there is of it is no length.
+        An answer that was cut off makes no entry: what there is of it is not a length.
         """
         known = self._entries.get(key)
         if known is not None:
