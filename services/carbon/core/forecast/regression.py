@@ -6,8 +6,9 @@ With `y` the intensity, `t` the present and `h` the hours ahead, the forecast is
 
 * `profile` is the mean of the same time of day over the last week, or over the days available:
   seasonal. The second term is decaying persistence: the present deviation will pass.
-* If the last day or the present value would have been closer in the past, the forecast is blended
-  with it, by weights that fall with the error of each. That is part of `correction_h`.
+* If the last day, the present value or the profile alone would have been closer in the past, the
+  forecast is blended with it, by weights that fall with the error of each. That is part of
+  `correction_h`.
 * The rest of `correction_h` is linear in a dozen differences (between the last hour, day, week and
   month), one ridge regression per hour ahead, fitted to the past errors. Its penalty is a number
   of days: with little history there is almost no correction. Outliers weigh less (rounds of
@@ -48,8 +49,13 @@ _PRIOR_WEIGHT = 6.0  # of the bounds' prior, in independent errors
 _SPREAD = 0.3  # std / mean of an unknown grid (real ones: 0.1 .. 0.6)
 _NORMAL_QUANTILE = 1.2816  # of 0.9
 _TINY = 1e-9
-_BLENDS = np.array([(1, 0, 0), (0.5, 0.5, 0), (0, 1, 0), (0.5, 0, 0.5), (0, 0, 1), (0, 0.5, 0.5)]).T
-"""Columns: shares of profile with decaying persistence, the last day, and the present."""
+_BLENDS = np.array(
+    [
+        *[(1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)],
+        *[(0.5, 0.5, 0, 0), (0.5, 0, 0.5, 0), (0.5, 0, 0, 0.5), (0, 0.5, 0.5, 0), (0, 0.5, 0, 0.5)],
+    ]
+).T
+"""Columns: shares of profile with decaying persistence, the last day, the present, the profile."""
 
 _SELECTIVITY = 10.0  # a blend with a tenth more error than the best has 1/e of its share
 _HALF_EVIDENCE_DAYS = 20.0  # for a day ahead, at which the selectivity is half
@@ -152,9 +158,9 @@ class _Evidence:
         return float(expected[0] - base[0, 0]), low, high
 
     def _known(self, origins: Indices, ahead: int) -> tuple[Array, Array]:
-        """Return the three base forecasts `ahead` steps after each origin, and the features.
+        """Return the four base forecasts `ahead` steps after each origin, and the features.
 
-        Shapes (origins, 3) and (origins, features). Where the past is too short for a lag, a
+        Shapes (origins, 4) and (origins, features). Where the past is too short for a lag, a
         shorter one is used.
         """
         y, hour, day, week = self._y, self._hour, self._day, self._day * WEEK
@@ -182,14 +188,15 @@ class _Evidence:
             self._month_mean[origins] - self._week_mean[origins],
         ]
         seasonal = profile + np.exp(-ahead / hour / FADE_H) * unusual
-        return np.stack([seasonal, y[same_time], now], axis=1), np.stack(features, axis=1)
+        bases = [seasonal, y[same_time], now, profile]
+        return np.stack(bases, axis=1), np.stack(features, axis=1)
 
 
 def _blend(bases: Array, came: Array, weights: Array, days: float) -> Array:
     """Return the weights of the base forecasts, by the past errors of each blend.
 
     Args:
-        bases: Base forecasts, shape (origins, 3).
+        bases: Base forecasts, shape (origins, 4).
         came: True values, shape (origins,).
         weights: Weight of each origin, days.
         days: Distance of the forecasts.

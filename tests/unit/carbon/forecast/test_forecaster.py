@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -193,3 +195,26 @@ def test_the_horizon_cuts_and_always_leaves_the_period_in_force() -> None:
         lengths[hours] = len(found.periods)
 
     assert lengths == {0: 1, 1: 2, 24: 25, 48: 49}
+
+
+def test_where_days_differ_by_chance_alone_the_mean_of_seven_days_is_nearly_reached() -> None:
+    """No forecast is better then; one that starts from the present value, or yesterday's, is worse.
+
+    Eight days of a daily curve with noise, two days ahead: within 5 % over sixty such grids.
+    """
+    ours, rival = [], []
+    for seed in range(60):
+        rng = Random(seed)
+        values = [
+            200 + 80 * math.sin(2 * math.pi * hour / 24) + rng.gauss(0, 30)
+            for hour in range(24 * 10 + 1)
+        ]
+        known = history(values[: 24 * 8 + 1])
+        periods = forecast(known, known[-1].since).periods
+        for ahead in (36, 42, 47, 48):
+            came = values[24 * 8 + ahead]
+            week = values[24 * 8 + ahead - 48 :: -24][:7]
+            ours.append(abs(periods[ahead].intensity_gco2e_per_kwh - came))
+            rival.append(abs(fmean(week) - came))
+
+    assert fmean(ours) < 1.05 * fmean(rival)
