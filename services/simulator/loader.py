@@ -116,9 +116,10 @@ def _refuse(
 def _unknown(found: schema.Scenario, deployment: Deployment) -> Iterator[Finding]:
     for section, names, known in (
         ("load", found.load, deployment.models),
+        ("slowdown", found.slowdown, deployment.models),
         ("carbon", found.carbon, deployment.carbon.zones),
     ):
-        what = "model" if section == "load" else "zone"
+        what = "zone" if section == "carbon" else "model"
         for name in names:
             if name not in known:
                 have = ", ".join(sorted(known))

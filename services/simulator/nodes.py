@@ -26,7 +26,7 @@ from services.planner.core.placement.actions import (
 from services.router.core.model import InstanceId
 from services.simulator.device import Device
 from services.simulator.router import Router
-from services.simulator.scenario import Timing
+from services.simulator.scenario import Scenario, Timing
 from services.simulator.stats.sampled_intervals import Meters
 from services.simulator.timeline import Timeline, Waiting
 from services.simulator.worker import Job, Worker
@@ -59,7 +59,7 @@ class Nodes:
         models: tuple[Model, ...],
         timeline: Timeline,
         router: Router,
-        link_s: float,
+        scenario: Scenario,
     ) -> None:
         parks = deployment.planner.objective.park_idle_gpus
         self.devices = {each.uuid: each for each in _devices(deployment.nodes, parks=parks)}
@@ -67,7 +67,8 @@ class Nodes:
         self._variants = {(m.name, v.name): v for m in models for v in m.variants}
         self._time = timeline
         self._router = router
-        self._link_s = link_s
+        self._link_s = scenario.timing.link_s
+        self._slowdown = scenario.slowdown
         self._segments: dict[str, Running] = {}
 
     # ---- what is -------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ class Nodes:
 
     def _start(self, spec: SegmentSpec, variant: Variant) -> None:
         device = self.devices[spec.gpu_uuid]
-        costs = _costs(spec, variant, device.type)
+        costs = _costs(spec, variant, device.type, self._slowdown.get(spec.model, 1.0))
         workers = tuple(
             Worker(
                 Job(instance, spec.model, spec.batch_size, costs),
@@ -200,6 +201,7 @@ def _instances(spec: SegmentSpec) -> Iterator[InstanceId]:
         yield InstanceId(f"{spec.segment_id}.{number}", spec.segment_id)
 
 
-def _costs(spec: SegmentSpec, variant: Variant, kind: GpuType) -> Costs:
+def _costs(spec: SegmentSpec, variant: Variant, kind: GpuType, slowdown: float) -> Costs:
     """Return what batches cost; agents draw the same table for their workers."""
-    return tabulate(variant.profile, kind.shape(kind.geometry.kind(spec.placement.profile)), spec)
+    shape = kind.shape(kind.geometry.kind(spec.placement.profile))
+    return tabulate(variant.profile, shape, spec).scaled(slowdown)

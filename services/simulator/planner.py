@@ -22,6 +22,7 @@ from services.planner.adapters.wire.convert import routing_to
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, NodeChange
 from services.planner.core.decide import Snapshot
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
@@ -118,6 +119,7 @@ class PlanLog:
         gpus: Mapping[tuple[str, str], str],
         snapshot: Snapshot | None = None,
         *,
+        fixed: FixedInputs | None = None,
         pin: bool = False,
     ) -> Plan:
         """Keep a new plan and return it with its version; other arguments are not needed again."""
@@ -133,6 +135,10 @@ class PlanLog:
         return self._plans[version - 1]
 
     async def gpus(self) -> dict[tuple[str, str], str]:
+        """Return nothing: no simulation begins with a plan."""
+        return {}
+
+    async def fixed(self) -> FixedInputs:
         """Return nothing: no simulation begins with a plan."""
         return {}
 

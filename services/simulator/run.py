@@ -118,9 +118,7 @@ class _Suite:
             timing.link_s,
             int(scenario.request_kib * 1024),
         )
-        self._nodes = nodes = Nodes(
-            deployment, setting.models, timeline, self.router, timing.link_s
-        )
+        self._nodes = nodes = Nodes(deployment, setting.models, timeline, self.router, scenario)
         self.recorder.measure(nodes.meters)
         clock = PlannerClock(env, setting.start)
         self._state = state = ClusterState.of(

@@ -233,6 +233,8 @@ class Scenario(Section):
         load: Load by model; a model without: constant, its `demand_rps`.
         arrivals: How requests follow one another; recorded ones as they were.
         request_kib: Size of each request, KiB: what the queues' bounds of bytes count.
+        slowdown: Time and energy of a batch over its profile's, by model; a model without: 1.
+            Plans are made from the profiles: what happens where they are wrong?
         timing: How long other things take.
         sampling: What is simulated request by request.
     """
@@ -249,6 +251,7 @@ class Scenario(Section):
     load: dict[Name, Load] = Field(default_factory=dict)
     arrivals: Arrivals = Arrivals()
     request_kib: NonNegative = 0.0
+    slowdown: dict[Name, Positive] = Field(default_factory=dict)
     timing: Timing = Timing()
     sampling: Sampling = Sampling()
 

@@ -30,6 +30,12 @@ class CostCurve:
         scale = items / (row + 1)
         return BatchCost(self.latency_s[row][column] * scale, self.energy_j[row][column] * scale)
 
+    def scaled(self, factor: float) -> CostCurve:
+        """Return the curve of a GPU on which every batch costs `factor` times as much."""
+        return CostCurve(
+            self.clock_ratio, _scaled(self.latency_s, factor), _scaled(self.energy_j, factor)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Costs:
@@ -41,6 +47,10 @@ class Costs:
         ratios = [curve.clock_ratio for curve in self.curves]
         if not ratios or ratios != sorted(set(ratios)):
             raise InvalidArgument(f"curves must be in order of clock_ratio, got {ratios}")
+
+    def scaled(self, factor: float) -> Costs:
+        """Return the costs where every batch takes `factor` times as long, and as much energy."""
+        return Costs(tuple(curve.scaled(factor) for curve in self.curves))
 
     def at(self, items: int, processes: int, clock_ratio: float) -> BatchCost:
         """Return the cost of one batch.
@@ -61,3 +71,7 @@ class Costs:
             one.latency_s + part * (other.latency_s - one.latency_s),
             one.energy_j + part * (other.energy_j - one.energy_j),
         )
+
+
+def _scaled(table: tuple[tuple[float, ...], ...], factor: float) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(factor * value for value in row) for row in table)

@@ -17,6 +17,7 @@ from services.kit.rpc.status import to_wire
 from services.kit.telemetry import logs, tracing
 
 _log = logs.get("rpc")
+_tracebacks = logs.Tracebacks()
 _UNREADABLE = "the request is not a valid protobuf message of this method"
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -86,7 +87,7 @@ async def _abort(method: _Method, context: Context, error: Exception) -> None:
         raise error
     meant = _meant(error, context)
     if meant is None:
-        _log.error("unhandled error", method=method.name, exc_info=error)
+        _log.error("unhandled error", method=method.name, **_tracebacks.details(error))
         await context.abort(grpc.StatusCode.INTERNAL, "internal error")
     else:
         await context.abort(*to_wire(meant))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
 
@@ -54,3 +58,32 @@ def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """Return a logger for one module."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
+
+
+class Tracebacks:
+    """Which bugs were logged with their traceback lately.
+
+    A bug is often met again and again: a cycle retries, a client polls. Its traceback goes to the
+    log the first time, and again after an hour; in between a line is enough.
+
+    Args:
+        clock: Returns seconds that never go back.
+    """
+
+    AGAIN_S: Final = 3600.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._logged_s: dict[tuple[object, ...], float] = {}
+
+    def details(self, error: BaseException) -> dict[str, Any]:
+        """Return what a log line says of an error: with its traceback, or only in words."""
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        where = None if frame is None else (frame.tb_frame.f_code.co_filename, frame.tb_lineno)
+        key, now_s = (type(error), where), self._clock()
+        if now_s - self._logged_s.get(key, -math.inf) < self.AGAIN_S:
+            return {"error": repr(error)}
+        self._logged_s[key] = now_s
+        return {"exc_info": error}

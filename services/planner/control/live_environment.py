@@ -21,6 +21,7 @@ from services.planner.core.plan import Plan, PlannedSegment
 from services.planner.core.triggers import Kind
 
 _log = logs.get("cycle")
+_tracebacks = logs.Tracebacks()
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class LiveEnvironment:
             raise
         except Exception as error:
             # The border to strategies: one that crashes must not take the routes down with it.
-            _log.exception("strategy crashed", strategy=strategy)
+            _log.error("strategy crashed", strategy=strategy, **_tracebacks.details(error))
             raise Unavailable(f"strategy {strategy} crashed: {error}") from error
 
     async def together(self, works: Iterable[Coroutine[Any, Any, T]]) -> Sequence[T]:

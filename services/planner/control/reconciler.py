@@ -138,7 +138,8 @@ class Reconciler:
         nodes = frozenset(segment.node for plan in plans for segment in plan.segments)
         self._state.fleet.expect(nodes, self._state.clock.monotonic())
         if standing.active is not None:
-            standing.wanted = remembered(standing.active, await self._store.gpus())
+            gpus, fixed = await self._store.gpus(), await self._store.fixed()
+            standing.wanted = remembered(standing.active, gpus, fixed)
 
     async def run(self) -> None:
         """Run the decision cycle until it is cancelled."""

@@ -11,6 +11,7 @@ from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
 from services.kit.segment import SegmentState
 from services.planner.core import feasibility
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
 from services.planner.core.model import (
@@ -58,6 +59,7 @@ class Snapshot:
             left out: it has not changed within.
         staleness_s: Age of what is known of each zone's intensity, grid time.
         load_forecast: What the load to provide for was chosen from, by model.
+        fixed: Settings that plans are made from; empty: not known.
     """
 
     gpus: tuple[Gpu, ...]
@@ -74,6 +76,7 @@ class Snapshot:
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
+    fixed: FixedInputs = field(default_factory=dict)
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:
@@ -219,13 +222,17 @@ def running(snapshot: Snapshot) -> tuple[Segment, ...]:
 
 
 def staying(snapshot: Snapshot) -> tuple[Segment, ...]:
-    """Return what runs and may go on: it neither drains nor was given up, nor is it to be moved."""
+    """Return what runs and may go on.
+
+    What drains or was given up, is to be moved, or is not in the deployment any more, may not: a
+    plan is made as if it did not run, and its rollout stops it.
+    """
     leaving = {each.spec.segment_id for each in snapshot.running if each.state in _LEAVING}
     gpus = {gpu.uuid for gpu in snapshot.gpus}
     return tuple(
         each
         for each in running(snapshot)
-        if each.segment_id not in leaving and each.gpu_uuid in gpus
+        if each.segment_id not in leaving and each.gpu_uuid in gpus and each.kind.throughput_rps > 0
     )
 
 

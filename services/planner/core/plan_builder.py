@@ -8,6 +8,7 @@ from datetime import datetime
 
 from services.kit.segment import SegmentSpec
 from services.planner.core.decide import Decision, Snapshot
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.model import Gpu
 from services.planner.core.plan import (
     Inputs,
@@ -99,8 +100,8 @@ def specs(plan: Plan) -> frozenset[SegmentSpec]:
     return frozenset(segment.spec for segment in plan.segments)
 
 
-def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str]) -> Observation:
-    """Return what was known, and wanted, when a plan was made for `gpus`."""
+def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str], fixed: FixedInputs) -> Observation:
+    """Return what was known, and wanted, when a plan was made for `gpus` from these settings."""
     return Observation(
         intensity_gco2e_per_kwh=plan.inputs.intensity_gco2e_per_kwh,
         demand_rps=plan.inputs.demand_rps,
@@ -108,4 +109,5 @@ def remembered(plan: Plan, gpus: Mapping[tuple[str, str], str]) -> Observation:
         segments=specs(plan),
         strategy=plan.strategy,
         carbon_weight=plan.inputs.carbon_weight,
+        fixed=fixed,
     )

@@ -13,6 +13,7 @@ from enum import StrEnum
 from services.kit.config import Triggers
 from services.kit.segment import SegmentSpec
 from services.planner.core.decide import Snapshot
+from services.planner.core.fixed_inputs import FixedInputs, differences
 from services.planner.core.service_level import Violation
 
 
@@ -45,6 +46,7 @@ class Observation:
         intensity_gco2e_per_kwh: By zone.
         steady_gco2e_per_kwh: Its lowest and highest within the settings' dwell, by zone; left
             out: it has not changed within.
+        fixed: What plans are made from beside all this; empty: not known.
         demand_rps: By model.
         gpus: GPU type by (node, GPU UUID).
         segments: What runs; of a plan: what it wants.
@@ -65,6 +67,7 @@ class Observation:
     late: tuple[Violation, ...] = ()
     inaccurate: tuple[Violation, ...] = ()
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    fixed: FixedInputs = field(default_factory=dict)
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -82,6 +85,7 @@ class Observation:
             late=now.late,
             inaccurate=now.inaccurate,
             steady_gco2e_per_kwh=now.steady_gco2e_per_kwh,
+            fixed=now.fixed,
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -147,6 +151,9 @@ def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
             Kind.OBJECTIVE,
             f"objective: carbon_weight {before.carbon_weight:g} -> {now.carbon_weight:g}",
         )
+    changed = differences(before.fixed, now.fixed)
+    if changed:
+        yield Trigger(Kind.OBJECTIVE, f"settings: {changed}")
 
 
 def _fleet(before: Observation, now: Observation) -> Iterator[Trigger]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from services.kit.config import Deployment
 from services.planner.core.decide import Decision
+from services.planner.core.placement.actions import CreateSlice, StartSegment
 from services.planner.core.plan import Plan
 from services.simulator.scenario import Policy
 from services.simulator.stats.sampled_intervals import SampledInterval
@@ -27,6 +28,7 @@ class PlanRecord:
         objective, gap: As decided; gap None: nothing is proven.
         latency_s: Predicted, by model.
         steps, slice_changes: Of its rollout.
+        starts, slices_created: Segments that its rollout starts, and slices that it creates.
         least_capacity: Least capacity over demand during its rollout, by model.
     """
 
@@ -42,6 +44,8 @@ class PlanRecord:
     latency_s: Mapping[str, float]
     steps: int
     slice_changes: int
+    starts: int
+    slices_created: int
     least_capacity: Mapping[str, float]
 
     @classmethod
@@ -67,6 +71,8 @@ class PlanRecord:
             latency_s=dict(plan.prediction.latency_s),
             steps=plan.steps,
             slice_changes=plan.slice_changes,
+            starts=decision.rollout.count(StartSegment),
+            slices_created=decision.rollout.count(CreateSlice),
             least_capacity=dict(decision.rollout.least_capacity),
         )
 

@@ -48,6 +48,32 @@ async def test_a_restarted_planner_serves_its_routes_at_once_and_goes_on_countin
     assert after.routing.revision > before.routing.revision
 
 
+async def test_a_restart_with_another_objective_or_without_a_variant_plans_again(
+    tmp_path: Path, grid: Grid
+) -> None:
+    """Each is the cause that the plan names; what was removed is stopped, and a dry run answers."""
+    first = deployment(tmp_path, grid.port, strategy="exact")
+    objective = first.planner.objective.model_copy(update={"max_utilisation": 0.05})
+    planning = first.planner.model_copy(update={"objective": objective})
+    roomy = first.model_copy(update={"planner": planning})
+    digits = first.models["digits"]
+    left = {name: each for name, each in digits.variants.items() if name != "large"}
+    models = {"digits": digits.model_copy(update={"variants": left})}
+    without = first.model_copy(update={"models": models})
+    agent = Agent("node-a", ("GPU-1", "GPU-2"))
+    reasons = []
+    for version, settings in enumerate((first, roomy, without), start=1):
+        async with planner(settings) as stub, living(agent, stub):
+            seen = await active(stub, version)
+            await stub.DryRun(planner_pb2.DryRunRequest())
+            await stub.Explain(planner_pb2.ExplainRequest(version=1))
+            reasons.append(seen.plan.reason)
+
+    assert reasons[1].startswith("settings: planner.objective.max_utilisation 0.7 -> 0.05")
+    assert "models.digits.variants.large removed" in reasons[2]
+    assert {segment.spec.variant for segment in seen.plan.segments} == {"small"}
+
+
 def place(spec: inventory_pb2.SegmentSpec) -> Placement:
     return Placement(spec.placement.profile, spec.placement.start)
 

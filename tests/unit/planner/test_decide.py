@@ -16,7 +16,9 @@ from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.mig import Placement
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
 from services.kit.segment import SegmentSpec, SegmentState
-from services.planner.core.decide import STRATEGIES, Snapshot
+from services.planner.core.decide import STRATEGIES, Snapshot, configuration_of
+from services.planner.core.decide import running as planner_running
+from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu
 from services.planner.core.placement.actions import StopSegment
@@ -198,3 +200,28 @@ class Measured:
         if shape.gpu != self.gpu:
             return None
         return self.inner.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+@pytest.mark.parametrize("gone", ["variant", "model"])
+def test_what_was_removed_from_the_deployment_is_stopped(strategy: str, gone: str) -> None:
+    """Neither a plan nor an explanation divides by what it could serve, which is nothing."""
+    before = snapshot(strategy, gpus=1)
+    running = decided(before)
+    served = done(before, running)
+    name = running.target[0].kind.variant
+    left = tuple(variant for variant in MODEL.variants if variant.name != name)
+    models = (
+        (replace(MODEL, variants=left),) if gone == "variant" else (replace(MODEL, name="other"),)
+    )
+    decision = decided(replace(served, models=models), "t")
+
+    actions = [a for stage in decision.rollout.stages for step in stage.actions for a in step]
+    stopped = {action.segment_id for action in actions if isinstance(action, StopSegment)}
+    assert stopped >= {
+        run.spec.segment_id for run in served.running if gone == "model" or run.spec.variant == name
+    }
+    assert {s.kind.model for s in decision.target} == {models[0].name}
+    old = configuration_of(planner_running(replace(served, models=models)), decision.problem)
+    for configuration in (decision.configuration, old):
+        assert explain(DecidedPlan(0, decision.problem, configuration, 0.0)).version == 0

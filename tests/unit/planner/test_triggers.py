@@ -144,3 +144,30 @@ def test_only_first_plans_retries_and_objectives_skip_the_interval(kind: Kind) -
     assert wait_s(kind, 10.0, SETTINGS) == (0.0 if kind in exempt else 20.0)
     assert wait_s(kind, 31.0, SETTINGS) == 0.0
     assert wait_s(kind, math.inf, SETTINGS) == 0.0
+
+
+FIXED = {
+    "planner.objective.max_utilisation": "0.7",
+    "models.digits.slo.latency_s": "0.4",
+    "models.digits.variants.old": "1f2e",
+    "models.digits.variants.small": "3d4c",
+}
+
+
+def test_other_settings_are_a_cause_that_names_them() -> None:
+    before = replace(SEEN, fixed=FIXED)
+    now = {**FIXED, "models.digits.slo.latency_s": "0.2", "models.digits.variants.small": "0000"}
+    del now["models.digits.variants.old"]
+    found = cause(before, replace(SEEN, fixed=now), SETTINGS)
+
+    assert found is not None
+    assert (found.kind, wait_s(found.kind, 0.0, SETTINGS)) == (Kind.OBJECTIVE, 0.0)
+    assert found.reason == (
+        "settings: models.digits.slo.latency_s 0.4 -> 0.2, models.digits.variants.small changed, "
+        "models.digits.variants.old removed"
+    )
+    assert disturbance(before, replace(SEEN, fixed=now), SETTINGS) is None
+
+
+def test_settings_of_a_plan_from_before_they_were_kept_are_no_cause() -> None:
+    assert cause(SEEN, replace(SEEN, fixed=FIXED), SETTINGS) is None

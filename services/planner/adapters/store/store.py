@@ -22,6 +22,7 @@ from services.planner.adapters.store.connection import SharedConnection, uncance
 from services.planner.adapters.store.tables import meta, outcomes, plans, put, put_outcome
 from services.planner.adapters.wire.convert import routing_from, routing_to
 from services.planner.core.decide import Snapshot
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import Outcome, Plan, PlanState
@@ -59,6 +60,7 @@ class Store:
         gpus: Mapping[tuple[str, str], str],
         snapshot: Snapshot | None = None,
         *,
+        fixed: FixedInputs | None = None,
         pin: bool = False,
     ) -> Plan:
         """Write a new plan and return it with its version.
@@ -67,6 +69,7 @@ class Store:
             plan: The plan; its version is ignored.
             gpus: GPU type by (node, GPU UUID): the fleet it was made for.
             snapshot: What it was made from, so that it can be explained later.
+            fixed: Settings that it was made from; None: they are not known.
             pin: Hold it from now on.
         """
         values = rows.plan_row(plan)
@@ -79,6 +82,7 @@ class Store:
                 plans.insert().values(version=version, snapshot=kept, **values)
             )
             await put(connection, "gpus", fleet)
+            await put(connection, "fixed", json.dumps(dict(fixed or {})).encode())
             if pin:
                 await put(connection, "pinned", json.dumps(version).encode())
         return replace(plan, version=version)
@@ -166,6 +170,11 @@ class Store:
         """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
         found = json.loads(await self._get("gpus") or "[]")
         return {(node, gpu_uuid): kind for node, gpu_uuid, kind in found}
+
+    async def fixed(self) -> FixedInputs:
+        """Return the settings that the newest plan was made from; empty: they are not known."""
+        found: dict[str, str] = json.loads(await self._get("fixed") or "{}")
+        return found
 
     @uncancellable
     async def save_routing(self, table: RoutingTable) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from services.kit.config import Deployment, Objective
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
+from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
 from services.planner.core.fleet import Fleet
 from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
@@ -39,6 +40,7 @@ class ClusterState:
         forecast: Intensity in the periods to come, by zone, by the carbon service.
         blocklist: Variants that agents gave up on.
         readings: Work done, as counted by agents and routers.
+        fixed: Settings that plans are made from.
     """
 
     clock: Clock
@@ -54,6 +56,7 @@ class ClusterState:
     forecast: tuple[Period, ...] = ()
     blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
     readings: CounterReadings = field(default_factory=CounterReadings)
+    fixed: FixedInputs = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -79,6 +82,7 @@ class ClusterState:
             planner.objective,
             planner.strategy,
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
+            fixed=fixed_inputs(models, planner, planner.objective),
         )
 
     # ---- reports -------------------------------------------------------------------------------
@@ -184,6 +188,7 @@ class ClusterState:
                 model: LoadForecast(each.expected_rps, each.low_rps, each.high_rps)
                 for model, each in self.demand.forecasts().items()
             },
+            fixed=self.fixed,
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:

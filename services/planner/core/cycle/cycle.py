@@ -178,7 +178,8 @@ class DecisionCycle:
             failure = f"the planner stopped during its rollout, which cannot go on: {error.message}"
             await self.lifecycle.fail(plan, failure)
             return
-        self.standing.wanted = remembered(plan, await self._environment.store.gpus())
+        store = self._environment.store
+        self.standing.wanted = remembered(plan, await store.gpus(), await store.fixed())
         self._environment.log.info("rollout goes on", version=plan.version, steps=draft.plan.steps)
         self._environment.count_resumed()
         await self.lifecycle.roll_out(plan, draft)

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from services.planner.core.decide import Decision, Snapshot
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.placement.actions import Action
 from services.planner.core.plan import Plan, PlannedSegment, PlanState
@@ -99,6 +100,7 @@ class PlanStore(Protocol):
         gpus: Mapping[tuple[str, str], str],
         snapshot: Snapshot | None = None,
         *,
+        fixed: FixedInputs | None = None,
         pin: bool = False,
     ) -> Plan:
         """Write a new plan and return it with its version."""
@@ -114,6 +116,10 @@ class PlanStore(Protocol):
 
     async def gpus(self) -> dict[tuple[str, str], str]:
         """Return the fleet that the newest plan was made for: type by (node, GPU UUID)."""
+        ...
+
+    async def fixed(self) -> FixedInputs:
+        """Return the settings that the newest plan was made from; empty: they are not known."""
         ...
 
     async def beliefs(self) -> Beliefs:

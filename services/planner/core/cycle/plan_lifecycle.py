@@ -95,7 +95,8 @@ class PlanLifecycle:
             pin: Hold it from now on.
         """
         store = self._environment.store
-        plan = await store.add(draft.plan, draft.seen.gpus, draft.snapshot, pin=pin)
+        seen = draft.seen
+        plan = await store.add(draft.plan, seen.gpus, draft.snapshot, fixed=seen.fixed, pin=pin)
         self.note(draft)
         self._environment.announce(plan)
         self._environment.log.info(

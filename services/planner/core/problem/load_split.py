@@ -151,6 +151,8 @@ def _overflow(
         serving_paths({kind: count * kind.throughput_rps for kind, count in segments.items()})
     )
     total_rps = sum(path.capacity_rps for path in found)
+    if total_rps <= 0:
+        return dict(load_rps)  # what can serve nothing gets nothing
     late = {
         kind: rps
         for path in found

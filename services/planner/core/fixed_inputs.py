@@ -1,0 +1,73 @@
+"""What plans are made from beside the cluster's state: settings, until somebody changes them.
+
+A restart, or an operator, may bring other ones; a plan of before is then not the plan of now. So
+they are remembered with the newest plan, by the names of the deployment file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from services.kit.config import Objective
+from services.kit.config import Planner as Settings
+from services.planner.core.model import Model
+
+_OWN_TRIGGERS = frozenset({"carbon_weight"})
+_SHOWN = 3
+
+FixedInputs = Mapping[str, str]
+"""Values by name, for example {"models.digits.slo.latency_s": "0.4"}; a variant's is a digest."""
+
+
+def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objective) -> FixedInputs:
+    """Return the fixed inputs of plans; the strategy and CLOVER's lambda are triggers of their own.
+
+    Args:
+        models: The deployment's, with their profiles.
+        settings: The planner's.
+        objective: In force; it may have been changed since the start.
+    """
+    found = {
+        f"planner.objective.{name}": value
+        for name, value in _leaves(objective.model_dump(mode="json"))
+        if name not in _OWN_TRIGGERS
+    }
+    for name in ("batch_sizes", "max_processes", "clock_ratios", "placement"):
+        found[f"planner.{name}"] = str(getattr(settings, name))
+    found["planner.horizon"] = f"{settings.horizon.length_s:g} s by {settings.horizon.step_s:g} s"
+    for model in models:
+        at = f"models.{model.name}"
+        found[f"{at}.slo.latency_s"] = f"{model.slo_latency_s:g}"
+        found[f"{at}.slo.percentile"] = f"{model.slo_percentile:g}"
+        for variant in model.variants:
+            text = repr(variant).encode()
+            found[f"{at}.variants.{variant.name}"] = hashlib.sha256(text).hexdigest()[:12]
+    return found
+
+
+def differences(before: FixedInputs, now: FixedInputs) -> str:
+    """Return in words what differs; "": nothing, or it is not known what there was before."""
+    if not before or before == now:
+        return ""
+    names = [*now, *(name for name in before if name not in now)]
+    said = [_words(name, before, now) for name in names if before.get(name) != now.get(name)]
+    more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return ", ".join(said[:_SHOWN]) + more
+
+
+def _words(name: str, before: FixedInputs, now: FixedInputs) -> str:
+    if name not in now:
+        return f"{name} removed"
+    if name not in before:
+        return f"{name} new"
+    return f"{name} changed" if ".variants." in name else f"{name} {before[name]} -> {now[name]}"
+
+
+def _leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", f"{value:g}" if isinstance(value, float) else str(value)
