@@ -130,7 +130,6 @@ class _Planner:
             account_reader=AccountReader(store, self.account_writer, clock),
             queries=Queries(
                 settings,
-                models,
                 state=state,
                 store=store,
                 account_writer=self.account_writer,

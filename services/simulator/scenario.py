@@ -234,7 +234,7 @@ class Scenario(Section):
         arrivals: How requests follow one another; recorded ones as they were.
         request_kib: Size of each request, KiB: what the queues' bounds of bytes count.
         slowdown: Time and energy of a batch over its profile's, by model; a model without: 1.
-            Plans are made from the profiles: what happens where they are wrong?
+            Plans are made from the profiles, so that they are wrong by so much.
         timing: How long other things take.
         sampling: What is simulated request by request.
     """

@@ -55,7 +55,9 @@ def deployment(
     folder: Path, carbon_port: int, nodes: tuple[str, ...] = ("node-a",), **planner: Any
 ) -> config.Deployment:
     """Return a deployment of `nodes`, one model of two variants, and quick triggers."""
-    triggers = config.Triggers(min_interval_s=0.0, settle_s=0.3, intensity_dwell_s=0.0)
+    triggers = config.Triggers(
+        min_interval_s=0.0, settle_s=0.3, intensity_dwell_s=0.0, scale_down_s=0.0, plans_per_hour=0
+    )
     forecast = config.LoadForecast(interval_s=1)  # so that a load which ends is soon forgotten
     slo = config.Slo(latency_s=0.2)
     variants = {

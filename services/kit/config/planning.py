@@ -134,8 +134,8 @@ class Objective(Section):
     accuracy_floor: Fraction = 0.0
     latency_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     max_utilisation: Annotated[float, Field(gt=0, le=1)] = 0.7
-    switch_price: Annotated[float, Field(ge=0)] = 0.0
-    layout_price: Annotated[float, Field(ge=0)] = 0.0
+    switch_price: Annotated[float, Field(ge=0)] = 0.02
+    layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False
 
 
@@ -147,6 +147,11 @@ class Triggers(Section):
         intensity_dwell_s: Time for which the intensity must differ without a break, s of grid time
             (`carbon.replay.speedup`), so that noise causes no plan. 0: each change counts.
         demand_change: Relative change of a model's demand since the last plan.
+        scale_down_s: Time for which a model's demand must be lower before it counts, s, as in
+            Kubernetes' HorizontalPodAutoscaler; an increase counts at once. 0: both do.
+        plans_per_hour: Plans within an hour that may change what runs. Beyond, only plans that keep
+            the objective are carried out (new demand, late requests, lost GPUs, other settings);
+            those that would merely gain carbon, accuracy or GPUs wait. 0: no limit.
         min_interval_s: Minimum time between plans, s; changes in between are combined.
         settle_s: Time to wait for nodes before the first plan, s.
     """
@@ -154,6 +159,8 @@ class Triggers(Section):
     intensity_change: Positive = 0.05
     intensity_dwell_s: NonNegative = 900.0
     demand_change: Positive = 0.2
+    scale_down_s: NonNegative = 300.0
+    plans_per_hour: Annotated[int, Field(ge=0)] = 6
     min_interval_s: Annotated[float, Field(ge=0)] = 30.0
     settle_s: Annotated[float, Field(ge=0)] = 2.0
 
@@ -190,7 +197,7 @@ class Online(Section):
 
     With a search strategy (annealing, random), each configuration serves for a while, and its
     measurements correct the profiles; the best one stays. The corrections are kept for later
-    searches; other strategies, dry runs and explanations use the profiles.
+    searches; other strategies use them where a model is slower than its profile says.
 
     Attributes:
         enabled: Whether to search online.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from services.kit.config import Planner as Settings
@@ -18,7 +17,6 @@ from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Explanation, PlanDiff
 from services.planner.core.explain.plan_diff import diff
-from services.planner.core.model import Model
 from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
 from services.planner.core.what_if import Changes
@@ -44,10 +42,9 @@ class Answer:
 class Queries:
     """Answers them. Nothing here changes what runs, but `apply`; solving runs in a thread."""
 
-    def __init__(  # noqa: PLR0913  # one argument per collaborator, all made in app.py
+    def __init__(  # one argument per collaborator, all made in app.py
         self,
         settings: Settings,
-        models: Sequence[Model],
         *,
         state: ClusterState,
         store: Store,
@@ -55,7 +52,6 @@ class Queries:
         reconciler: Reconciler,
     ) -> None:
         self._settings = settings
-        self._models = tuple(models)
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -92,7 +88,7 @@ class Queries:
             NotFound: There is no such plan, or what it was made from was not kept.
         """
         plan = await self._store.plan(version)
-        snapshot = await self._store.snapshot(plan.version, self._models)
+        snapshot = await self._store.snapshot(plan.version, self._state.models)
         async with self._thinking:
             return await asyncio.to_thread(_explain, plan, snapshot, self._settings)
 

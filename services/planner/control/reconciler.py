@@ -124,6 +124,7 @@ class Reconciler:
         standing = self._standing
         standing.active = await self._store.active()
         standing.pinned = await self._store.pin()
+        self._state.believe(await self._store.beliefs())
         await self._account_writer.restore(standing.active)
         found = await self._store.newest_first(1)
         if not found:

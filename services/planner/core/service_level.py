@@ -8,7 +8,7 @@ raises the requirements on the next plan, for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -17,8 +17,13 @@ _MIN_ANSWERS = 50.0
 _SIGMAS = 3.0  # by chance alone, one window in 700 is as bad
 _HEADROOM_STEP = 1.25
 _MAX_HEADROOM = 2.0
-_WEARS_OFF_S = 900.0
+_LIFT_WEARS_OFF_S = 900.0
+_HEADROOM_WEARS_OFF_S = 86_400.0
+"""What a load needs is not forgotten while it lasts: each time would cost two plans."""
 _TOLERANCE = 0.002  # of accuracy, relative
+SETTLE_S = 60.0
+"""Time after a change of plan in which late answers may be those of requests that waited before."""
+
 _FIRST_DELAY_S = 60.0
 _MAX_DELAY_S = 3600.0
 
@@ -82,6 +87,7 @@ class ServiceLevel:
     aims: Mapping[str, ServiceTarget]
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _seen_s: float = 0.0
+    _settles_s: float = -math.inf
     _short: dict[str, str] = field(default_factory=dict)
     _headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lift: tuple[float, float] = (0.0, 0.0)
@@ -105,6 +111,8 @@ class ServiceLevel:
         """
         keep = math.exp(-max(now_s - self._seen_s, 0.0) / _TIME_CONSTANT_S)
         self._seen_s = now_s
+        if now_s < self._settles_s:
+            return
         for seen in self._seen.values():
             seen.fade(keep)
         for model in answered.keys() | refused.keys():
@@ -122,8 +130,13 @@ class ServiceLevel:
         """Take in that an agent's GPU cannot serve these models any faster."""
         self._short.update((model, why) for model in models if model in self.aims)
 
-    def forget(self) -> None:
-        """Discard what was observed: another plan is active."""
+    def forget(self, settles_s: float = -math.inf) -> None:
+        """Discard what was observed: another plan is active.
+
+        Args:
+            settles_s: Until then, answers are to requests that waited under the plan before.
+        """
+        self._settles_s = max(self._settles_s, settles_s)
         self._seen.clear()
         self._short.clear()
 
@@ -158,30 +171,39 @@ class ServiceLevel:
             < floor - _TOLERANCE
         )
 
-    def decided(self, *, inaccurate: bool, changed: bool, now_s: float) -> None:
+    def decided(self, *, broken: bool, changed: bool, now_s: float) -> None:
         """Learn what came of a decision.
 
-        Where inaccurate answers were the reason and nothing changed, they trigger no further
-        decision for a while, each time for twice as long: some strategies ignore the floor.
+        Where late or inaccurate answers were the reason and nothing changed, they trigger no
+        further decision for a while, each time for twice as long: the fleet may be too small, and
+        some strategies ignore the floor.
 
         Args:
-            inaccurate: Whether inaccurate answers were the reason; any other ends the delay.
+            broken: Whether such answers were the reason; any other ends the delay.
             changed: Another plan came of it.
             now_s: Now.
         """
-        if not inaccurate:
+        if not broken:
             self._patience = (0.0, 0.0)
         elif not changed:
             length_s = min(max(2 * self._patience[0], _FIRST_DELAY_S), _MAX_DELAY_S)
             self._patience = (length_s, now_s + length_s)
 
     def bears(self, now_s: float) -> bool:
-        """Return whether inaccurate answers trigger no decision for now."""
+        """Return whether late or inaccurate answers trigger no decision for now."""
         return now_s < self._patience[1]
 
-    def demand_more(self, floor: float, now_s: float) -> None:
-        """Raise the requirements on the next plan where an SLO or the floor is violated now."""
+    def demand_more(self, floor: float, now_s: float, learned: Container[str] = ()) -> None:
+        """Raise the requirements on the next plan where an SLO or the floor is violated now.
+
+        Args:
+            floor: The accuracy floor.
+            now_s: Now.
+            learned: Models of which the reason is known by now: the load is not to be blamed.
+        """
         for violation in self.late():
+            if violation.model in learned:
+                continue
             raised = self._factor(violation.model, now_s) * _HEADROOM_STEP
             self._headroom[violation.model] = (min(raised, _MAX_HEADROOM), now_s)
         missing = [each.promised - each.seen for each in self.inaccurate(floor)]
@@ -195,11 +217,11 @@ class ServiceLevel:
     def floor_lift(self, now_s: float) -> float:
         """Return what a plan's accuracy floor shall be above the objective's."""
         lift, since_s = self._lift
-        return lift * _left(now_s - since_s)
+        return lift * _left(now_s - since_s, _LIFT_WEARS_OFF_S)
 
     def _factor(self, model: str, now_s: float) -> float:
         factor, since_s = self._headroom.get(model, (1.0, now_s))
-        return 1.0 + (factor - 1.0) * _left(now_s - since_s)
+        return 1.0 + (factor - 1.0) * _left(now_s - since_s, _HEADROOM_WEARS_OFF_S)
 
 
 def _why(seen: _Seen, asked: float, model: str) -> str:
@@ -210,7 +232,7 @@ def _why(seen: _Seen, asked: float, model: str) -> str:
     return f"{model} is overloaded: {refused:.1f} % refused, {late:.1f} % late"
 
 
-def _left(since_s: float) -> float:
+def _left(since_s: float, wears_off_s: float) -> float:
     """Return which share of a correction is left after `since_s`; little ones are dropped."""
-    left = math.exp(-since_s / _WEARS_OFF_S)
+    left = math.exp(-since_s / wears_off_s)
     return left if left > 0.05 else 0.0

@@ -6,12 +6,13 @@ Pure: compares what was known at the last decision with what is known now.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from services.kit.config import Triggers
 from services.kit.segment import SegmentSpec
+from services.kit.units import S_PER_H
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, differences
 from services.planner.core.service_level import Violation
@@ -32,10 +33,17 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A cause. Attributes: kind, reason (a sentence for people)."""
+    """A cause.
+
+    Attributes:
+        kind: What it is.
+        reason: A sentence for people.
+        needed: The objective may be missed without another plan; else there is only to gain.
+    """
 
     kind: Kind
     reason: str
+    needed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +124,11 @@ def cause(before: Observation | None, now: Observation, settings: Triggers) -> T
     ]
     if not found:
         return None
-    return Trigger(found[0].kind, "; ".join(trigger.reason for trigger in found))
+    return Trigger(
+        found[0].kind,
+        "; ".join(trigger.reason for trigger in found),
+        needed=any(trigger.needed for trigger in found),
+    )
 
 
 def disturbance(before: Observation | None, now: Observation, settings: Triggers) -> Trigger | None:
@@ -129,18 +141,25 @@ def disturbance(before: Observation | None, now: Observation, settings: Triggers
     return cause(before, replace(before, gpus=now.gpus, segments=now.segments), settings)
 
 
-def wait_s(kind: Kind, since_last_s: float, settings: Triggers) -> float:
+def wait_s(
+    trigger: Trigger, since_last_s: float, settings: Triggers, ages_s: Sequence[float] = ()
+) -> float:
     """Return how long a cause must still wait, s; 0: plan now.
 
     Args:
-        kind: The cause.
+        trigger: The cause.
         since_last_s: Time since the last decision, s; infinite where there was none.
         settings: `min_interval_s` binds all but first plans, new objectives and retries (which
-            have a backoff of their own).
+            have a backoff of their own); `plans_per_hour` what is not needed.
+        ages_s: How long ago plans changed what runs, s, the latest last.
     """
-    if kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
+    if trigger.kind in (Kind.FIRST, Kind.OBJECTIVE, Kind.RETRY):
         return 0.0
-    return max(0.0, settings.min_interval_s - since_last_s)
+    wait = max(0.0, settings.min_interval_s - since_last_s)
+    limit = settings.plans_per_hour
+    if trigger.needed or not limit or len(ages_s) < limit:
+        return wait
+    return max(wait, S_PER_H - ages_s[-limit])
 
 
 def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
@@ -197,12 +216,14 @@ def _relative(
     for name in sorted(now):
         old, new = before.get(name), now[name]
         if old is None or abs(_change(old, new)) > limit:
+            needed = kind is Kind.DEMAND and new > (old or 0.0)
             if old is None:
-                yield Trigger(kind, f"{kind}: {name} {new:.1f} {unit} (new)")
+                yield Trigger(kind, f"{kind}: {name} {new:.1f} {unit} (new)", needed)
             else:
                 change = _change(old, new)
                 share = f"{change:+.1%}".replace("%", " %") if math.isfinite(change) else "new"
-                yield Trigger(kind, f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})")
+                text = f"{kind}: {name} {old:.1f} -> {new:.1f} {unit} ({share})"
+                yield Trigger(kind, text, needed)
 
 
 def _carbon(before: Observation, now: Observation, limit: float) -> Iterator[Trigger]:

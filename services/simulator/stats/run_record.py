@@ -30,6 +30,7 @@ class PlanRecord:
         steps, slice_changes: Of its rollout.
         starts, slices_created: Segments that its rollout starts, and slices that it creates.
         least_capacity: Least capacity over demand during its rollout, by model.
+        demand_rps: Load that it provides for, by model.
     """
 
     version: int
@@ -47,6 +48,7 @@ class PlanRecord:
     starts: int
     slices_created: int
     least_capacity: Mapping[str, float]
+    demand_rps: Mapping[str, float]
 
     @classmethod
     def of(cls, plan: Plan, decision: Decision, now_s: float) -> PlanRecord:
@@ -74,6 +76,7 @@ class PlanRecord:
             starts=decision.rollout.count(StartSegment),
             slices_created=decision.rollout.count(CreateSlice),
             least_capacity=dict(decision.rollout.least_capacity),
+            demand_rps=dict(plan.inputs.demand_rps),
         )
 
 

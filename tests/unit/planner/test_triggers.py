@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core.service_level import Violation
-from services.planner.core.triggers import Kind, Observation, cause, disturbance, wait_s
+from services.planner.core.triggers import Kind, Observation, Trigger, cause, disturbance, wait_s
 
 SETTINGS = Triggers(intensity_change=0.05, demand_change=0.2, min_interval_s=30)
 
@@ -141,9 +142,9 @@ def test_a_pinned_plan_is_disturbed_by_its_fleet_alone() -> None:
 def test_only_first_plans_retries_and_objectives_skip_the_interval(kind: Kind) -> None:
     exempt = {Kind.FIRST, Kind.RETRY, Kind.OBJECTIVE}
 
-    assert wait_s(kind, 10.0, SETTINGS) == (0.0 if kind in exempt else 20.0)
-    assert wait_s(kind, 31.0, SETTINGS) == 0.0
-    assert wait_s(kind, math.inf, SETTINGS) == 0.0
+    assert wait_s(Trigger(kind, ""), 10.0, SETTINGS) == (0.0 if kind in exempt else 20.0)
+    assert wait_s(Trigger(kind, ""), 31.0, SETTINGS) == 0.0
+    assert wait_s(Trigger(kind, ""), math.inf, SETTINGS) == 0.0
 
 
 FIXED = {
@@ -161,7 +162,7 @@ def test_other_settings_are_a_cause_that_names_them() -> None:
     found = cause(before, replace(SEEN, fixed=now), SETTINGS)
 
     assert found is not None
-    assert (found.kind, wait_s(found.kind, 0.0, SETTINGS)) == (Kind.OBJECTIVE, 0.0)
+    assert (found.kind, wait_s(found, 0.0, SETTINGS)) == (Kind.OBJECTIVE, 0.0)
     assert found.reason == (
         "settings: models.digits.slo.latency_s 0.4 -> 0.2, models.digits.variants.small changed, "
         "models.digits.variants.old removed"
@@ -171,3 +172,28 @@ def test_other_settings_are_a_cause_that_names_them() -> None:
 
 def test_settings_of_a_plan_from_before_they_were_kept_are_no_cause() -> None:
     assert cause(SEEN, replace(SEEN, fixed=FIXED), SETTINGS) is None
+
+
+@pytest.mark.parametrize(
+    ("now", "needed"),
+    [
+        ({"demand_rps": {"digits": 90.0}}, True),
+        ({"demand_rps": {"digits": 30.0}}, False),
+        ({"intensity_gco2e_per_kwh": {"US-CAL": 100.0}}, False),
+        ({"gpus": {}}, True),
+        ({"late": (Violation("digits", 0.5, 0.05),)}, True),
+    ],
+)
+def test_plans_beyond_the_hours_budget_wait_unless_the_objective_needs_them(
+    now: dict[str, Any], needed: bool
+) -> None:
+    """Until the first of the hour's plans is an hour old; without a limit there is no wait."""
+    found = cause(SEEN, replace(SEEN, **now), SETTINGS)
+    budget = SETTINGS.model_copy(update={"plans_per_hour": 2})
+
+    assert found is not None
+    assert found.needed is needed
+    assert wait_s(found, 100.0, budget, [3000.0, 100.0]) == (0.0 if needed else 600.0)
+    assert wait_s(found, 100.0, budget, [100.0]) == 0.0
+    unlimited = SETTINGS.model_copy(update={"plans_per_hour": 0})
+    assert wait_s(found, 100.0, unlimited, [3000.0, 100.0]) == 0.0

@@ -87,6 +87,8 @@ SIMULATED = [
     "planner.triggers.intensity_change",
     "planner.triggers.intensity_dwell_s",
     "planner.triggers.demand_change",
+    "planner.triggers.scale_down_s",
+    "planner.triggers.plans_per_hour",
     "planner.triggers.min_interval_s",
     "planner.triggers.settle_s",
     "router.report_interval_s",

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.config import Deployment, Objective
+from services.planner.core import feasibility
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, fixed_inputs
@@ -15,7 +16,9 @@ from services.planner.core.forecast.demand import Demand
 from services.planner.core.grid_signal import GridSignal
 from services.planner.core.load_report import LoadReport
 from services.planner.core.model import Model, Period
+from services.planner.core.online_search.corrected_profile import corrected
 from services.planner.core.online_search.counter_readings import CounterReadings, Reading
+from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import LoadForecast
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 from services.planner.core.triggers import Kind, Trigger
@@ -29,7 +32,7 @@ class ClusterState:
     Attributes:
         clock: Time.
         changed: Wakes what waits for news.
-        models: The deployment's models.
+        models: The deployment's models, their profiles corrected by what was learned.
         fleet: Nodes, by their agents' reports.
         demand: Load, by the routers' reports.
         level: Latency and accuracy of the answers, by the routers' reports.
@@ -41,6 +44,8 @@ class ClusterState:
         blocklist: Variants that agents gave up on.
         readings: Work done, as counted by agents and routers.
         fixed: Settings that plans are made from.
+        beliefs: What live measurements taught about the profiles.
+        profiled: The models with the profiles as they are; empty: `models`.
     """
 
     clock: Clock
@@ -57,6 +62,11 @@ class ClusterState:
     blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
     readings: CounterReadings = field(default_factory=CounterReadings)
     fixed: FixedInputs = field(default_factory=dict)
+    beliefs: Beliefs = field(default_factory=Beliefs)
+    profiled: tuple[Model, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.profiled = self.profiled or self.models
 
     @classmethod
     def of(
@@ -77,7 +87,12 @@ class ClusterState:
             changed,
             models,
             Fleet(deployment.nodes, planner.triggers.settle_s),
-            Demand(configured_rps, planner.load_forecast, lambda: clock.now().timestamp()),
+            Demand(
+                configured_rps,
+                planner.load_forecast,
+                lambda: clock.now().timestamp(),
+                planner.triggers.scale_down_s,
+            ),
             ServiceLevel(aims(deployment)),
             planner.objective,
             planner.strategy,
@@ -165,6 +180,7 @@ class ClusterState:
         self.blocklist.learn(running, now_s)
         blocked = self.blocklist.names(now_s)
         demand_rps = self.demand_rps()
+        borne = self.level.bears(now_s)
         return Snapshot(
             gpus=gpus,
             leaving=self.fleet.leaving(known, now_s),
@@ -178,10 +194,8 @@ class ClusterState:
             strategy=self.strategy,
             forecast=self._forecast({node.zone for node in nodes}),
             blocked=blocked,
-            late=self.level.late(),
-            inaccurate=()
-            if self.level.bears(now_s)
-            else self.level.inaccurate(self.objective.accuracy_floor),
+            late=() if borne else self.level.late(),
+            inaccurate=() if borne else self.level.inaccurate(self.objective.accuracy_floor),
             steady_gco2e_per_kwh=self.signal.ranges(now_s),
             staleness_s=self.signal.staleness_s(now_s),
             load_forecast={
@@ -215,10 +229,36 @@ class ClusterState:
             period for period in self.forecast if zones <= period.intensity_gco2e_per_kwh.keys()
         )
 
+    def with_profiles(self, now: Snapshot) -> Snapshot:
+        """Return a snapshot whose models have their profiles as they are, without corrections."""
+        profiled = feasibility.variants(self.profiled)
+        return replace(
+            now,
+            models=tuple(
+                replace(
+                    model,
+                    variants=tuple(profiled[model.name, each.name] for each in model.variants),
+                )
+                for model in now.models
+            ),
+        )
+
     # ---- what follows from decisions -----------------------------------------------------------
 
-    def raise_requirements(self, trigger: Trigger, now: Snapshot) -> tuple[Trigger, Snapshot]:
+    def believe(self, beliefs: Beliefs) -> None:
+        """Take in what live measurements taught: plans are made from corrected profiles."""
+        self.beliefs = beliefs
+        self.models = corrected(self.profiled, beliefs)
+
+    def raise_requirements(
+        self, trigger: Trigger, now: Snapshot, learned: Mapping[str, str]
+    ) -> tuple[Trigger, Snapshot]:
         """Raise the requirements on the next plan where an SLO is violated, lest it be the same.
+
+        Args:
+            trigger: What causes the plan.
+            now: The cluster.
+            learned: Models whose profile was just corrected, which is enough, and how.
 
         Returns:
             The trigger, and the snapshot with the raised requirements.
@@ -226,10 +266,13 @@ class ClusterState:
         if not (now.late or now.inaccurate):
             return trigger, now
         now_s = self.clock.monotonic()
-        self.level.demand_more(self.objective.accuracy_floor, now_s)
+        self.level.demand_more(self.objective.accuracy_floor, now_s, learned)
         demand_rps = self.demand_rps()
         models = tuple(replace(each, demand_rps=demand_rps[each.name]) for each in now.models)
-        more = (f"provides for {demand_rps[m.model]:.1f} req/s of {m.model}" for m in now.late)
+        more = (
+            learned.get(m.model, f"provides for {demand_rps[m.model]:.1f} req/s of {m.model}")
+            for m in now.late
+        )
         return (
             replace(trigger, reason="; ".join((trigger.reason, *more))),
             replace(now, models=models, objective=self._objective(now_s)),
@@ -238,7 +281,7 @@ class ClusterState:
     def decided(self, trigger: Trigger, *, changed: bool) -> None:
         """Take in whether another plan came of a decision, and what had caused it."""
         self.level.decided(
-            inaccurate=trigger.kind is Kind.ACCURACY,
+            broken=trigger.kind in (Kind.SLA, Kind.ACCURACY),
             changed=changed,
             now_s=self.clock.monotonic(),
         )

@@ -8,7 +8,7 @@ difference to the plan; it never replays old steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -22,7 +22,8 @@ from services.planner.core.cycle.online_search_loop import OnlineSearchLoop, is_
 from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
-from services.planner.core.decide import Snapshot
+from services.planner.core.decide import Snapshot, pose, staying
+from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.plan import Plan
 from services.planner.core.plan_builder import remembered
 from services.planner.core.triggers import (
@@ -83,6 +84,7 @@ class DecisionCycle:
         self.planning = Planning(settings, state, environment)
         self.lifecycle = PlanLifecycle(state, environment)
         self.standing = self.lifecycle.standing
+        self._settings = settings
         self._triggers = settings.triggers
         self._state = state
         self._environment = environment
@@ -150,8 +152,9 @@ class DecisionCycle:
         return trigger
 
     def _wait_s(self, trigger: Trigger) -> float:
-        since_s = self._state.clock.monotonic() - self.standing.decided_s
-        return wait_s(trigger.kind, since_s, self._triggers)
+        now_s = self._state.clock.monotonic()
+        ages_s = [now_s - at_s for at_s in self.standing.changes_s]
+        return wait_s(trigger, now_s - self.standing.decided_s, self._triggers, ages_s)
 
     def _interrupted(self) -> bool:
         """Return whether a search must end: for a command, or for another reason to plan.
@@ -205,8 +208,49 @@ class DecisionCycle:
         if self.standing.pinned is None and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
             return False  # it keeps the accuracy floor where it can: to search again is no use
-        trigger, now = self._state.raise_requirements(trigger, now)
+        learned = await self._learned(now)
+        if learned:
+            now = self._state.snapshot(self._environment.shares) or now
+        trigger, now = self._state.raise_requirements(trigger, now, learned)
         return await self.lifecycle.carry_out(trigger.kind, await self._decided(trigger, now))
+
+    async def _learned(self, now: Snapshot) -> Mapping[str, str]:
+        """Correct the profiles of models whose requests are late by what their batches took.
+
+        What was corrected before is measured again whenever something is decided.
+
+        Returns:
+            The models whose batches turn out to take longer than was believed, and what did.
+        """
+        state = self._state
+        measurement = self.standing.ran(state, staying(now))
+        if measurement is None:
+            return {}
+        suspected = {violation.model for violation in now.late}
+        beliefs = learned(state.beliefs, measurement, state.profiled, suspected)
+        if beliefs is state.beliefs:
+            return {}
+        before = state.beliefs
+        state.believe(beliefs)
+        found = dict(slower(before, beliefs, measurement))
+        for model in await self._unservable(found.keys()):
+            # As corrected, nothing keeps the latency rule; more segments serve better than none.
+            state.believe(state.beliefs.without(model))
+            text = found.pop(model)
+            self._environment.log.warning("the SLO cannot be kept", model=model, measured=text)
+        await self._environment.store.save_beliefs(state.beliefs)
+        for model, text in found.items():
+            self._environment.log.warning("the profile is too fast", model=model, measured=text)
+        return found
+
+    async def _unservable(self, models: Iterable[str]) -> list[str]:
+        """Return those of `models` that no segment can serve in time, as the profiles are now."""
+        now = self._state.snapshot(self._environment.shares)
+        if now is None or not models:
+            return []
+        problem = await self._environment.think(now.strategy, lambda: pose(now, self._settings))
+        servable = {kind.model for kind in problem.catalog}
+        return [model for model in models if model not in servable]
 
     async def _decided(self, trigger: Trigger, now: Snapshot) -> Draft:
         if self.standing.pinned is None:

@@ -101,9 +101,9 @@ class OnlineSearchLoop:
 
     async def _begun(self, now: Snapshot) -> OnlineSearch:
         """Return a search that knows what was learned before, and what runs."""
-        problem = without_pipelines(await self._planning.posed(now))
-        beliefs = await self._environment.store.beliefs()
-        search = OnlineSearch(problem, beliefs, propose=PROPOSE[now.strategy])
+        profiled = self._state.with_profiles(now)
+        problem = without_pipelines(await self._planning.posed(profiled))
+        search = OnlineSearch(problem, self._state.beliefs, propose=PROPOSE[now.strategy])
         measurement = self._ran(problem.running, now)
         if measurement is not None:
             await self._learn(search, measurement)
@@ -111,19 +111,13 @@ class OnlineSearchLoop:
 
     def _ran(self, running: Iterable[Segment], now: Snapshot) -> Measurement | None:
         """Return what the active plan did since it was last measured, if that says something."""
-        running, standing = tuple(running), self._lifecycle.standing
-        if standing.active is None or standing.since is None:
-            return None
-        if {each.segment_id for each in running} != {
-            s.spec.segment_id for s in standing.active.segments
-        }:
-            return None
-        before, standing.since = standing.since, self._state.reading()
-        measurement = measured(before, standing.since, running)
-        if measurement.span_s < _MIN_SPAN * self._settings.online.evaluate_s:
+        standing = self._lifecycle.standing
+        measurement, active = standing.ran(self._state, running), standing.active
+        span_s = _MIN_SPAN * self._settings.online.evaluate_s
+        if measurement is None or active is None or measurement.span_s < span_s:
             return None
         # How long requests waited under another demand says nothing of this one.
-        limit, then_rps = self._settings.triggers.demand_change, standing.active.inputs.demand_rps
+        limit, then_rps = self._settings.triggers.demand_change, active.inputs.demand_rps
         now_rps = {each.name: each.demand_rps for each in now.models}
         return replace(
             measurement,
@@ -169,6 +163,7 @@ class OnlineSearchLoop:
 
     async def _learn(self, search: OnlineSearch, measurement: Measurement) -> None:
         await self._environment.think("online", partial(search.learn, measurement))
+        self._state.believe(search.beliefs)
         await self._environment.store.save_beliefs(search.beliefs)
         self._environment.log.info(
             "measured", span_s=round(measurement.span_s, 1), latency_s=measurement.latency_s

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
@@ -13,11 +15,14 @@ from services.planner.core.cycle.rollout_executor import (
     StepFailed,
     stops,
 )
-from services.planner.core.online_search.counter_readings import Reading
+from services.planner.core.model import Segment
+from services.planner.core.online_search.counter_readings import Reading, measured
+from services.planner.core.online_search.measurement import Measurement
 from services.planner.core.placement.actions import Rollout
 from services.planner.core.plan import Plan, PlanState
 from services.planner.core.plan_builder import specs, unchanged
 from services.planner.core.routing_table import by_capacity
+from services.planner.core.service_level import SETTLE_S
 from services.planner.core.triggers import Kind, Observation
 
 _REPORT_S = 5.0
@@ -35,6 +40,7 @@ class Standing:
         failed: The newest plan, where its rollout failed.
         unfinished: The newest plan, where a restart cut its rollout.
         pinned: Version of the plan that operators hold; None: none.
+        changes_s: When plans changed what runs, monotonic, s; those of the last hours.
     """
 
     wanted: Observation | None = None
@@ -44,6 +50,23 @@ class Standing:
     failed: Plan | None = None
     unfinished: Plan | None = None
     pinned: int | None = None
+    changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
+
+    def ran(self, state: ClusterState, running: Iterable[Segment]) -> Measurement | None:
+        """Return what the active plan did since it was last measured; None: it is not what runs.
+
+        Args:
+            state: The cluster's.
+            running: What runs.
+        """
+        running = tuple(running)
+        if self.active is None or self.since is None:
+            return None
+        planned = {segment.spec.segment_id for segment in self.active.segments}
+        if {segment.segment_id for segment in running} != planned:
+            return None
+        before, self.since = self.since, state.reading()
+        return measured(before, self.since, running)
 
 
 class PlanLifecycle:
@@ -84,6 +107,8 @@ class PlanLifecycle:
             now.wanted = draft.seen
             return False
         self._environment.count_plan(kind)
+        if plan.steps:
+            now.changes_s.append(self._state.clock.monotonic())
         await self.roll_out(await self.publish(draft), draft)
         return True
 
@@ -133,7 +158,7 @@ class PlanLifecycle:
             raise
         await self._reported(draft.decision.rollout)
         await environment.activate(plan.version)
-        self._state.level.forget()
+        self._state.level.forget(self._state.clock.monotonic() + SETTLE_S * (plan.steps > 0))
         self.standing.failed = None
         self.standing.active = await environment.store.plan(plan.version)
         self.standing.since = self._state.reading()

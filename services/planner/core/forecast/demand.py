@@ -2,14 +2,21 @@
 
 Routers' reports are added up second by second, seconds make intervals, and each interval that has
 passed teaches the model's forecaster (`load_forecast`). A load that is already above its forecast
-counts at once.
+counts at once; one that falls counts when it has been lower for a while, as with the stabilisation
+window of Kubernetes' HorizontalPodAutoscaler.
+
+The busiest second of a slow model is noise: at 0.2 req/s the second with a request in it is five
+times the mean. So a load is the busiest window with at least `MIN_REQUESTS` requests in it, and of
+at least a second: of a Poisson process, such a window seems to be more than 1 + 3 / sqrt(100) = 1.3
+times the mean only by chance (3 sigma), however slow the model is.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from services.kit.config import LoadForecast
@@ -21,8 +28,57 @@ LATE_S = 2.0
 END = 1 / 6
 """Part of an interval that counts as its end."""
 
+MIN_REQUESTS = 100.0
+"""Requests in a window from which its load is taken to be the model's."""
+
+STEADY_REQUESTS = 10 * MIN_REQUESTS
+"""Requests over which a load must be lower before it counts; as time, for slow models."""
+
 MIN_SEEN = 0.5
 """Part of an interval that must have been reported; less is a hole in the record."""
+
+
+class _Arrivals:
+    """The last requests of a model, by second: as many as a window needs.
+
+    Args:
+        first: The first second that was reported.
+        min_span_s: Time over which too few requests are spread at least.
+    """
+
+    def __init__(self, first: int, min_span_s: float) -> None:
+        self._first = first
+        self._min_span_s = min_span_s
+        self._counts: deque[tuple[int, float]] = deque()
+
+    def add(self, second: int, count: float) -> None:
+        """Add what arrived in a second, or in a part of it; it may be a little late."""
+        later = []
+        while self._counts and self._counts[-1][0] >= second:
+            later.append(self._counts.pop())
+        if later and later[-1][0] == second:
+            count += later.pop()[1]
+        self._counts.append((second, count))
+        self._counts.extend(reversed(later))
+
+    def rate_rps(self, end: int) -> float:
+        """Return the load of the shortest window that ends with a second, and says something."""
+        total = 0.0
+        for second, count in reversed(self._counts):
+            total += count if second <= end else 0.0
+            if total >= MIN_REQUESTS:
+                return total / (end - second + 1)
+        return total / max(end - self._first + 1, self._min_span_s)
+
+    def forget(self, before: int) -> None:
+        """Drop what no window that ends at `before` or later needs."""
+        needed = 0.0
+        for index, (second, count) in enumerate(reversed(self._counts)):
+            needed += count if second <= before else 0.0
+            if needed >= MIN_REQUESTS:
+                for _ in range(len(self._counts) - index - 1):
+                    self._counts.popleft()
+                return
 
 
 @dataclass(slots=True)
@@ -32,32 +88,46 @@ class _Record:
     Attributes:
         seconds: Those that some router has reported.
         arrivals: Requests by model and second.
-        busiest: Most requests of a second, by model.
+        busiest: Load of the busiest window that ends within, by model, req/s.
     """
 
     seconds: set[int] = field(default_factory=set)
     arrivals: dict[str, dict[int, float]] = field(default_factory=dict)
     busiest: dict[str, float] = field(default_factory=dict)
 
-    def add(self, second: int, arrivals: Iterable[tuple[str, float]]) -> None:
-        """Add what arrived in a second, or in a part of it."""
-        self.seconds.add(second)
-        for model, count in arrivals:
-            own = self.arrivals.setdefault(model, {})
-            own[second] = own.get(second, 0.0) + count
-            self.busiest[model] = max(self.busiest.get(model, 0.0), own[second])
+    def add(self, second: int, model: str, count: float, rate_rps: float) -> None:
+        """Add what arrived in a second, or in a part of it; the window that ends there is known."""
+        own = self.arrivals.setdefault(model, {})
+        own[second] = own.get(second, 0.0) + count
+        self.busiest[model] = max(self.busiest.get(model, 0.0), rate_rps)
 
-    def interval(self, model: str, start_s: float, interval_s: float) -> Interval:
-        """Return what a forecaster learns of a model."""
+    def interval(self, model: str, start_s: float, interval_s: float, last_rps: float) -> Interval:
+        """Return what a forecaster learns of a model; `last_rps`: of the window at the end."""
         own = self.arrivals.get(model, {})
         late = start_s + (1 - END) * interval_s
         end = [own.get(second, 0.0) for second in self.seconds if second >= late]
         return Interval(
             start_s=start_s,
             mean_rps=sum(own.values()) / len(self.seconds),
-            max_rps=self.busiest.get(model, 0.0),
+            max_rps=max(self.busiest.get(model, 0.0), last_rps),
             end_rps=sum(end) / len(end) if end else None,
         )
+
+
+@dataclass(slots=True)
+class _Held:
+    """The largest of the last values: those that a later one is not above, oldest first."""
+
+    values: deque[tuple[float, float]] = field(default_factory=deque)
+
+    def most(self, value: float, now_s: float, hold_s: float) -> float:
+        """Take a value in; return the largest of the last `hold_s`."""
+        while self.values and self.values[-1][1] <= value:
+            self.values.pop()
+        self.values.append((now_s, value))
+        while self.values[0][0] < now_s - hold_s:
+            self.values.popleft()
+        return self.values[0][1]
 
 
 class Demand:
@@ -68,6 +138,7 @@ class Demand:
         configured_rps: Mapping[str, float],
         settings: LoadForecast | None = None,
         now_s: Callable[[], float] = time.time,
+        scale_down_s: float = 0.0,
     ) -> None:
         """Start without history.
 
@@ -75,6 +146,8 @@ class Demand:
             configured_rps: Least load to provide for, by model; other models are not ours.
             settings: Interval and coverage; None: the defaults.
             now_s: Returns the Unix time, s.
+            scale_down_s: How long a load must be lower before it counts, s; slow models take
+                longer, until so many requests have arrived that it cannot be chance.
         """
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
@@ -84,6 +157,9 @@ class Demand:
             model: Forecaster(settings.interval_s, settings.coverage) for model in configured_rps
         }
         self._reported_until_s: dict[str, float] = {}
+        self._scale_down_s = scale_down_s
+        self._arrivals: dict[str, _Arrivals] = {}
+        self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
         self._open = 0  # earlier intervals are closed; what is reported of them comes too late
 
@@ -107,8 +183,16 @@ class Demand:
         ]
         for second, part_s in _seconds(max(end_s - window_s, self._open * self._interval_s), end_s):
             record = self._records.setdefault(self._index(second), _Record())
-            record.add(second, ((model, rate * part_s) for model, rate in rates_rps))
+            record.seconds.add(second)
+            for model, rate_rps in rates_rps:
+                self._add(record, second, model, rate_rps * part_s)
         self._close()
+
+    def _add(self, record: _Record, second: int, model: str, count: float) -> None:
+        known = self._arrivals.setdefault(model, _Arrivals(second, self._interval_s))
+        if count > 0:
+            known.add(second, count)
+            record.add(second, model, count, known.rate_rps(second))
 
     def forget(self, router_id: str) -> None:
         """Drop the reports of a router that has disconnected."""
@@ -117,17 +201,20 @@ class Demand:
     def rates_rps(self) -> dict[str, float]:
         """Return the load to provide for, req/s by model.
 
-        The largest of: the configured load, the forecast's upper bound, and the busiest second
-        since the forecast was made. Before the first forecast that second gets a margin.
+        The largest of: the configured load, the forecast's upper bound, and the busiest window
+        since the forecast was made (before the first forecast, with a margin); and of what this
+        was a while ago.
         """
-        forecasts = self.forecasts()
+        forecasts, now_s = self.forecasts(), self._now_s()
         records = self._records.values()
         rates_rps = {}
         for model, configured in self._configured_rps.items():
             seen = max((each.busiest.get(model, 0.0) for each in records), default=0.0)
             forecast = forecasts.get(model)
             expected = forecast.high_rps if forecast else MARGIN * seen
-            rates_rps[model] = max(configured, expected, seen)
+            wanted = max(configured, expected, seen)
+            hold_s = self._scale_down_s and max(self._scale_down_s, STEADY_REQUESTS / wanted)
+            rates_rps[model] = self._held[model].most(wanted, now_s, hold_s)
         return rates_rps
 
     def forecasts(self) -> dict[str, Forecast]:
@@ -158,9 +245,14 @@ class Demand:
         for index in sorted(index for index in self._records if index < self._open):
             record = self._records.pop(index)
             if len(record.seconds) >= MIN_SEEN * self._interval_s:
+                start_s = index * self._interval_s
+                last = math.ceil(start_s + self._interval_s) - 1
                 for model, forecaster in self._forecasters.items():
-                    start_s = index * self._interval_s
-                    forecaster.observe(record.interval(model, start_s, self._interval_s))
+                    known = self._arrivals.get(model)
+                    last_rps = known.rate_rps(last) if known else 0.0
+                    forecaster.observe(record.interval(model, start_s, self._interval_s, last_rps))
+                    if known:
+                        known.forget(last)
 
 
 def _seconds(begin_s: float, end_s: float) -> Iterator[tuple[int, float]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from services.kit.profiles.core.profile import BatchCost, Profile, SliceShape
-from services.planner.core.model import Problem, SegmentKind
+from services.planner.core.model import Model, SegmentKind
 
 MIN_BATCHES = 20
 """Fewer say nothing."""
@@ -53,7 +53,7 @@ class Measurement:
 
 
 def ratios(
-    problem: Problem, kind: SegmentKind, observed: Observed, span_s: float
+    models: Iterable[Model], kind: SegmentKind, observed: Observed, span_s: float
 ) -> tuple[float, float] | None:
     """Return measured over profiled time and energy of a batch; None: nothing was learned.
 
@@ -61,7 +61,7 @@ def ratios(
     batch size and the number of busy processes that were met on average.
 
     Args:
-        problem: Where the profile is found.
+        models: Where the profile is found.
         kind: The segments' kind, as its profile has it.
         observed: What they did.
         span_s: In how long, s.
@@ -69,7 +69,7 @@ def ratios(
     profile = next(
         (
             variant.profile
-            for model in problem.models
+            for model in models
             for variant in model.variants
             if (model.name, variant.name) == (kind.model, kind.variant)
         ),

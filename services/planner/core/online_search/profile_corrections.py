@@ -29,6 +29,9 @@ cell's own; as logarithms, so that 0.1 is about 10 %."""
 NOISE = 0.02
 """Standard deviation of one measurement, as a logarithm."""
 
+MEMORY = 8.0
+"""Measurements of a cell that count: a GPU that was slow for a day may be mended."""
+
 FORGET = 0.5
 """Weight that earlier latencies keep when a new one comes."""
 
@@ -62,8 +65,8 @@ class Evidence:
     log_energy: float
 
     def plus(self, time_ratio: float, energy_ratio: float) -> Evidence:
-        """Return the evidence with one more measurement."""
-        weight = self.weight + 1.0
+        """Return the evidence with one more measurement; the oldest fade (`MEMORY`)."""
+        weight = min(self.weight + 1.0, MEMORY)
         return Evidence(
             weight,
             self.log_time + (math.log(time_ratio) - self.log_time) / weight,
@@ -118,6 +121,11 @@ class Beliefs:
         """Return the beliefs after one measurement of a cell; ratios are measured over profile."""
         grown = self.evidence.get(cell, Evidence(0.0, 0.0, 0.0)).plus(time_ratio, energy_ratio)
         return replace(self, evidence={**self.evidence, cell: grown})
+
+    def without(self, model: str) -> Beliefs:
+        """Return the beliefs without the measurements of a model."""
+        kept = {cell: found for cell, found in self.evidence.items() if cell.model != model}
+        return replace(self, evidence=kept)
 
     def waited(self, model: str, ratio: float) -> Beliefs:
         """Return the beliefs after a model's latency was seen; measured over predicted."""

@@ -152,7 +152,7 @@ class OnlineSearch:
         before = self.best
         for kind, observed in measurement.observed.items():
             profiled = self._profiled[_key(kind)]
-            found = ratios(self._problem, profiled, observed, measurement.span_s)
+            found = ratios(self._problem.models, profiled, observed, measurement.span_s)
             if found is not None:
                 self._beliefs = self._beliefs.measured(Cell.of(profiled), *found)
         self._learn_waits(measurement)

@@ -229,8 +229,10 @@ def test_time_binds_where_the_gap_is_open(gap: float, binds: bool) -> None:
 def test_the_price_of_reconfiguring_binds_where_it_alone_keeps_the_better_plan_away() -> None:
     cheap = vision(carbon_weight=1.0)
     running = placed(cheap, exact(cheap))
-    held = replace(vision(carbon_weight=0.1, switch_price=1000.0), running=running)
-    free = replace(vision(carbon_weight=0.1), running=running)
+    held, free = (
+        replace(vision(carbon_weight=0.1, switch_price=price, layout_price=0.0), running=running)
+        for price in (1000.0, 0.0)
+    )
     stays = configuration_of(running, held)
     found = bound(explained(held, stays))["reconfiguration_price", ""]
     gain = score(free, exact(free)).objective - score(free, stays).objective

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,3 +200,56 @@ def test_unknown_models_and_empty_windows_say_nothing(time: Time) -> None:
     demand.observe("r-1", {"other": 1000}, 10.0)
 
     assert demand.rates_rps() == {"digits": 1.0}
+
+
+@pytest.mark.parametrize("rate_rps", [0.2, 2.0, 10.0])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_slow_model_is_provided_for_by_its_mean_not_by_its_busiest_second(
+    rate_rps: float, seed: int
+) -> None:
+    """At most 2.5 times the mean, and hardly ever another load; what is added up a day long."""
+    time, draw = Time(), np.random.default_rng(seed)
+    demand = Demand({"digits": rate_rps}, LoadForecast(), time, scale_down_s=300.0)
+    provided: list[float] = []
+    for _ in range(8640):
+        time.pass_(10.0)
+        demand.observe("r-1", {"digits": int(draw.poisson(10 * rate_rps))}, 10.0)
+        now_rps = demand.rates_rps()["digits"]
+        assert now_rps <= 2.5 * rate_rps
+        if not provided or abs(now_rps / provided[-1] - 1) > 0.2:
+            provided.append(now_rps)
+
+    assert len(provided) <= 10
+
+
+def test_a_load_that_rises_counts_at_once_and_one_that_falls_when_it_has_been_lower(
+    time: Time,
+) -> None:
+    demand = Demand({"digits": 1.0}, LoadForecast(), time, scale_down_s=300.0)
+    report(demand, time, lambda _: 200, 600)
+    calm_rps = demand.rates_rps()["digits"]
+    report(demand, time, lambda _: 500, 1)
+    assert demand.rates_rps()["digits"] == pytest.approx(500)
+    for _ in range(299):
+        report(demand, time, lambda _: 200, 1)
+        assert demand.rates_rps()["digits"] >= 500
+    report(demand, time, lambda _: 200, 300)
+
+    assert demand.rates_rps()["digits"] == pytest.approx(calm_rps, rel=0.2)
+
+
+@pytest.mark.parametrize("rate_rps", [0.2, 5.0])
+def test_a_slow_model_whose_load_leaps_is_provided_for_within_seconds(
+    time: Time, rate_rps: float
+) -> None:
+    """The window is as long as its requests are rare: the new ones make it short."""
+    demand = Demand({"digits": 0.1}, LoadForecast(), time, scale_down_s=300.0)
+    report(
+        demand,
+        time,
+        lambda second: float(second % round(1 / rate_rps) == 0) if rate_rps < 1 else rate_rps,
+        900,
+    )
+    report(demand, time, lambda _: 150, 2)
+
+    assert demand.rates_rps()["digits"] >= 140

@@ -67,7 +67,7 @@ def test_partial_batches_and_idle_processes_do_not_look_like_a_wrong_profile(
     load_rps = utilisation * count * kind.throughput_rps / time
     world = World.behind(PROBLEM, lambda _variant, _slice: (time, energy))
     told = world.measure(Configuration({kind: count}, {kind: load_rps}))
-    found = ratios(PROBLEM, kind, told.observed[kind], told.span_s)
+    found = ratios(PROBLEM.models, kind, told.observed[kind], told.span_s)
     assert found is not None
     assert found == pytest.approx((time, energy), rel=0.4 if kind.processes > 1 else 0.02)
 
@@ -75,4 +75,4 @@ def test_partial_batches_and_idle_processes_do_not_look_like_a_wrong_profile(
 def test_a_few_batches_say_nothing() -> None:
     kind = PROBLEM.catalog[0]
     seen = Observed(1, MIN_BATCHES - 1, MIN_BATCHES - 1, 1.0, 1.0)
-    assert ratios(PROBLEM, kind, seen, 60.0) is None
+    assert ratios(PROBLEM.models, kind, seen, 60.0) is None
