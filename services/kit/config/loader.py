@@ -84,6 +84,20 @@ def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
     Raises:
         ConfigError: The file is missing, is not YAML, or is no mapping.
     """
+    data, tree = read_yaml(path)
+    if not isinstance(data, dict):
+        raise ConfigError(
+            path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
+        )
+    return {str(key): value for key, value in data.items()}, tree
+
+
+def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
+    """Return what a YAML file holds, and its nodes for `line_of`.
+
+    Raises:
+        ConfigError: The file is missing, is not YAML, or has a key twice.
+    """
     try:
         text = path.read_text(encoding="utf-8")
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -99,14 +113,10 @@ def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:
         raise ConfigError(path, [Mistake("yaml", line, str(error.problem))]) from error
     except yaml.YAMLError as error:
         raise ConfigError(path, [Mistake("yaml", 0, " ".join(str(error).split()))]) from error
-    if not isinstance(data, dict):
-        raise ConfigError(
-            path, [Mistake("file", 1, "must be a mapping that starts with version: v1")]
-        )
     twice = list(_given_twice(tree))
     if twice:
         raise ConfigError(path, twice)
-    return {str(key): value for key, value in data.items()}, tree
+    return data, tree
 
 
 def _given_twice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
@@ -13,6 +14,9 @@ Schema = Mapping[str, Any]
 
 _LONGEST: Final = 60
 """Characters of a wrong value that are repeated."""
+
+_OUGHT: Final = re.compile(r"^\w+ should ")
+"""How pydantic's messages begin."""
 
 _SHAPES: Final = {
     "tuple_type": "must be a list, as in [a, b]",
@@ -50,7 +54,7 @@ def worded(item: ErrorDetails, schema: Schema) -> tuple[Loc, str]:
         case "string_pattern_mismatch" if item["loc"][-1] == "[key]":
             message = f"cannot be a name, which matches {item['ctx']['pattern']}"
         case other:
-            message = _SHAPES.get(other, item["msg"])
+            message = _SHAPES.get(other, _OUGHT.sub("must ", item["msg"]))
     given = repr(item["input"])
     return loc, f"{message}; got {given if len(given) <= _LONGEST else f'{given[:_LONGEST]}...'}"
 

@@ -20,9 +20,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from services.kit.config.loader import ConfigError, read_yaml
+from services.kit.config.validation_messages import worded
 from services.kit.errors import InvalidArgument
 from services.kit.profiles.table import TableProfile
 from services.planner.capacity.fleet_sizing import Service
@@ -115,7 +116,7 @@ def read_scenario(
 
 
 def _scenario(path: Path, scenario: int, models: Sequence[str]) -> dict[str, float]:
-    rows = list(csv.reader(_text(path).splitlines()))
+    rows = _cells(path)
     if not 1 <= scenario <= len(rows):
         there_are = f"there are 1 to {len(rows)}" if rows else "the file is empty"
         raise InvalidArgument(f"{path}: no scenario {scenario}; {there_are}", field="scenario")
@@ -126,10 +127,9 @@ def _scenario(path: Path, scenario: int, models: Sequence[str]) -> dict[str, flo
             f"({', '.join(models)})",
             field="scenario",
         )
-    cells = zip(models, map(str.strip, row), strict=True)
     return {
         model: _number(f"{path}: row {scenario}: {model}", model, cell)
-        for model, cell in cells
+        for model, cell in zip(models, row, strict=True)
         if cell.upper() != ABSENT
     }
 
@@ -147,33 +147,59 @@ def _number(where: str, model: str, cell: str) -> float:
 
 
 def _csv(path: Path) -> dict[int, Mapping[str, Any]]:
-    return dict(enumerate(csv.DictReader(_text(path).splitlines()), start=2))
+    header, *rows = _cells(path) or [[]]
+    if twice := {name for name in header if header.count(name) > 1}:
+        raise InvalidArgument(
+            f"{path}: row 1: more than once: {', '.join(sorted(twice))}", field="services"
+        )
+    if missing := [name for name in _Row.model_fields if name not in header]:
+        raise InvalidArgument(
+            f"{path}: row 1 is the header and lacks {', '.join(missing)}", field="services"
+        )
+    for number, row in enumerate(rows, start=2):
+        if row and len(row) != len(header):
+            raise InvalidArgument(
+                f"{path}: row {number}: {len(row)} cells for {len(header)} columns "
+                f"({', '.join(header)})",
+                field="services",
+            )
+    return {
+        number: dict(zip(header, row, strict=True))
+        for number, row in enumerate(rows, start=2)
+        if row
+    }
 
 
-def _yaml(path: Path) -> dict[int, Mapping[str, Any]]:
+def _cells(path: Path) -> list[list[str]]:
+    """Return the rows of a CSV file; a byte order mark, as spreadsheets write it, is no text."""
     try:
-        rows = yaml.safe_load(_text(path))
-    except yaml.YAMLError as error:
-        raise InvalidArgument(f"{path}: {error}", field="services") from error
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except OSError as error:
+        raise InvalidArgument(f"{path}: cannot be read: {error.strerror}", field="path") from error
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{path}: is not text (UTF-8)", field="path") from error
+    except csv.Error as error:
+        raise InvalidArgument(f"{path}: is not CSV: {error}", field="path") from error
+
+
+def _yaml(path: Path) -> dict[int, Any]:
+    try:
+        rows, _ = read_yaml(path)
+    except ConfigError as error:
+        raise InvalidArgument(str(error), field="services") from error
     if not isinstance(rows, list):
         raise InvalidArgument(f"{path}: must be a list of services", field="services")
     return dict(enumerate(rows, start=1))
 
 
-def _service(path: Path, number: int, row: Mapping[str, Any]) -> Service:
+def _service(path: Path, number: int, row: Any) -> Service:
     try:
         checked = _Row.model_validate(row)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
+        loc, message = worded(error.errors(include_url=False)[0], _Row.model_json_schema())
+        place = "".join(f"{part}: " for part in loc)
         raise InvalidArgument(
-            f"{path}: row {number}: {field}: {first['msg']}", field=field
+            f"{path}: row {number}: {place}{message}", field=".".join(map(str, loc)) or "services"
         ) from error
     return Service(checked.model, checked.rate_rps, checked.latency_s)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path}: {error}", field="path") from error

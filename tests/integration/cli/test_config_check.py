@@ -65,7 +65,7 @@ def test_a_good_file_is_fine(tmp_path: Path) -> None:
         (
             "latency_s: 0.2",
             "latency_s: -1",
-            "line 11: models.digits.slo.latency_s: Input should be",
+            "line 11: models.digits.slo.latency_s: must be",
         ),
         (
             "zone: US-CAL",

@@ -86,12 +86,12 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         (
             "demand_rps: 10",
             "demand_rps: 0",
-            "line 12: models.digits.demand_rps: Input should be greater than 0; got 0",
+            "line 12: models.digits.demand_rps: must be greater than 0; got 0",
         ),
         (
             "demand_rps: 10",
             "demand_rps: .inf",
-            "line 12: models.digits.demand_rps: Input should be a finite number; got inf",
+            "line 12: models.digits.demand_rps: must be a finite number; got inf",
         ),
         ("    demand_rps: 10\n", "", "line 10: models.digits.demand_rps: required, but missing"),
         (
@@ -99,7 +99,7 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
             "zone: MARS",
             "line 8: nodes.node-0.zone: no zone 'MARS'; carbon.zones has US-CAL",
         ),
-        ("version: v1", "version: v2", "line 1: version: Input should be 'v1'; got 'v2'"),
+        ("version: v1", "version: v2", "line 1: version: must be 'v1'; got 'v2'"),
         ("kind: synthetic", "kind: guess", "line 5: carbon.zones.US-CAL.source"),
         (
             "synthetic}",
@@ -114,7 +114,7 @@ def test_others_dial_the_address_where_one_is_given(deployment: Deploy) -> None:
         (
             "    zone: US-CAL",
             "    zone: US-CAL\n    cpu: {cores: 0}",
-            "line 9: nodes.node-0.cpu.cores: Input should be greater than or equal to 1; got 0",
+            "line 9: nodes.node-0.cpu.cores: must be greater than or equal to 1; got 0",
         ),
         ("  digits:", "  a/b:", "line 10: models.a/b: cannot be a name"),
         ("{kind: synthetic}", "[]", "line 5: carbon.zones.US-CAL.source: needs at least 1; got []"),
@@ -175,7 +175,7 @@ def test_off_needs_no_quotes(path: Path) -> None:
 
 def test_a_batch_size_is_at_least_one(path: Path) -> None:
     assert mistakes(path, f"{TEXT}planner: {{batch_sizes: [0]}}\n") == [
-        "line 18: planner.batch_sizes.0: Input should be greater than or equal to 1; got 0"
+        "line 18: planner.batch_sizes.0: must be greater than or equal to 1; got 0"
     ]
 
 

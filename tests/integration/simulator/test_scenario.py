@@ -35,7 +35,7 @@ def test_examples_can_be_read(path: Path) -> None:
     [
         ({"durations": 5}, "durations", "unknown key"),
         ({"duration_s": -1}, "duration_s", "greater than 0"),
-        ({"policies": ["bset"]}, "bset", "Input should be 'annealing'"),
+        ({"policies": ["bset"]}, "bset", "must be 'annealing'"),
         ({"load": {"n": {"kind": "constant", "rate_rps": 1}}}, "n", "no model 'n'; it has m"),
         ({"load": {"m": {"kind": "constant", "rate_rps": 1, "rps": 1}}}, "rps", "unknown key"),
         (
