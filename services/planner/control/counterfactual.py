@@ -53,7 +53,8 @@ class Counterfactual:
 
     async def _find(self, problem: Problem) -> None:
         try:
-            found = await asyncio.to_thread(baseline_rates, problem)
+            arriving_rps = self._state.demand.arriving_rps()
+            found = await asyncio.to_thread(baseline_rates, problem, arriving_rps)
         except ServiceError as error:
             _log.warning("BASE cannot be computed", why=error.message)
             found = {}

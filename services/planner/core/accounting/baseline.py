@@ -2,8 +2,10 @@
 
 BASE is CLOVER's reference (SC'23, section 5.1): each model's most accurate variant on whole GPUs of
 the same fleet, blind to carbon. It is posed with the same demand, as `plan explain` does; the
-account then multiplies its active energy per request by the requests that were answered. GPUs,
-and so idle energy, are the same: nothing is saved by what the fleet does not decide.
+account then multiplies its active energy per request by the requests that were answered. Its
+batches are as full as the load that arrives makes them (`partial_batches`): a plan that is BASE
+saves nothing. GPUs, and so idle energy, are the same: nothing is saved by what the fleet does not
+decide.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from services.kit.profiles.core.profile import BatchCost
 from services.planner.core.accounting.entries import EntryKey, Figures
+from services.planner.core.accounting.partial_batches import mean_energy_j
 from services.planner.core.accounting.site import Site
-from services.planner.core.model import Model, Problem, SegmentKind
+from services.planner.core.model import Configuration, Model, Problem, SegmentKind
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.strategies.base import base
 
@@ -40,11 +44,15 @@ BaselineRates = Mapping[str, tuple[BaselineRate, ...]]
 """By model; none: BASE has no place for it."""
 
 
-def baseline_rates(problem: Problem) -> BaselineRates:
+def baseline_rates(
+    problem: Problem, arriving_rps: Mapping[str, float] | None = None
+) -> BaselineRates:
     """Return what a request of each model would have drawn, and where.
 
     Args:
-        problem: Fleet, models with their demand, and objective; catalog and what runs play no part.
+        problem: Fleet, models with the demand to provide for, and objective; catalog and what runs
+            play no part.
+        arriving_rps: Load by model that batches fill with, req/s; a model left out: its demand.
     """
     problem = replace(
         problem,
@@ -54,11 +62,18 @@ def baseline_rates(problem: Problem) -> BaselineRates:
         catalog=(),
         running=(),
     )
-    load_rps = base(problem).load_rps if problem.gpus else {}
+    hosted = base(problem) if problem.gpus else Configuration({}, {})
     found = {}
     for model in problem.models:
-        own = {kind: rps for kind, rps in load_rps.items() if kind.model == model.name and rps > 0}
-        found[model.name] = tuple(_rates(problem, own or _alone(problem, model)))
+        load_rps = {
+            kind: rps for kind, rps in hosted.load_rps.items() if kind.model == model.name and rps
+        } or dict.fromkeys(_alone(problem, model), model.demand_rps)
+        arriving = (arriving_rps or {}).get(model.name, model.demand_rps) / model.demand_rps
+        energy_j = {
+            kind: _energy_j(model, kind, hosted.segments.get(kind, 1), rps * arriving)
+            for kind, rps in load_rps.items()
+        }
+        found[model.name] = tuple(_rates(problem, load_rps, energy_j))
     return found
 
 
@@ -88,18 +103,32 @@ def baseline_entries(
         yield EntryKey(key.hour, where.zone, where.node, key.model), entry
 
 
-def _alone(problem: Problem, model: Model) -> dict[SegmentKind, float]:
-    """Return the model's most accurate variant that fits on a GPU, whether one is left or not."""
+def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
+    """Yield the model's most accurate variant that fits on a GPU, whether one is left or not."""
     pools = sorted(problem.pools.items(), key=lambda item: (-item[1], item[0].type.name))
     for variant in sorted(model.variants, key=lambda each: -each.accuracy):
         for pool, _ in pools:
             kind = dedicated(problem, Place(model, variant, pool, whole(pool)))
             if kind is not None:
-                return {kind: model.demand_rps}
-    return {}
+                yield kind
+                return
 
 
-def _rates(problem: Problem, load_rps: Mapping[SegmentKind, float]) -> Iterator[BaselineRate]:
+def _energy_j(model: Model, kind: SegmentKind, segments: int, load_rps: float) -> float:
+    """Return the active energy per request where batches are as full as a load makes them, J."""
+    variant = next(each for each in model.variants if each.name == kind.variant)
+    shape = kind.pool.type.shape(whole(kind.pool))
+    costs = [variant.profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
+    full = BatchCost(kind.latency_s, kind.energy_j * kind.batch_size)
+    known = [cost or full for cost in costs]  # a size that was not measured counts as a full batch
+    return mean_energy_j(load_rps, segments * kind.processes, known)
+
+
+def _rates(
+    problem: Problem,
+    load_rps: Mapping[SegmentKind, float],
+    energy_j: Mapping[SegmentKind, float],
+) -> Iterator[BaselineRate]:
     """Yield a rate per node; of the GPUs of a pool, BASE prefers none."""
     total_rps = sum(load_rps.values())
     found: dict[str, BaselineRate] = {}
@@ -108,6 +137,6 @@ def _rates(problem: Problem, load_rps: Mapping[SegmentKind, float]) -> Iterator[
         for gpu in own:
             share = rps / total_rps / len(own)
             known = found.get(gpu.node, BaselineRate(gpu.node, 0.0, 0.0))
-            energy_j = known.energy_j + kind.energy_j * share
-            found[gpu.node] = BaselineRate(gpu.node, energy_j, known.share + share)
+            drawn_j = known.energy_j + energy_j[kind] * share
+            found[gpu.node] = BaselineRate(gpu.node, drawn_j, known.share + share)
     yield from found.values()

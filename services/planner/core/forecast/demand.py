@@ -161,6 +161,7 @@ class Demand:
         self._arrivals: dict[str, _Arrivals] = {}
         self._held = {model: _Held() for model in configured_rps}
         self._records: dict[int, _Record] = {}
+        self._last: _Record | None = None  # the interval that was closed last
         self._open = 0  # earlier intervals are closed; what is reported of them comes too late
 
     def observe(self, router_id: str, arrivals: Mapping[str, int], window_s: float) -> None:
@@ -217,6 +218,19 @@ class Demand:
             rates_rps[model] = self._held[model].most(wanted, now_s, hold_s)
         return rates_rps
 
+    def arriving_rps(self) -> dict[str, float]:
+        """Return the mean load of the last interval and the present one, req/s by model.
+
+        Empty until something was reported.
+        """
+        records = [*([self._last] if self._last else []), *self._records.values()]
+        seconds = sum(len(record.seconds) for record in records)
+        return {
+            model: sum(sum(each.arrivals.get(model, {}).values()) for each in records) / seconds
+            for model in self._configured_rps
+            if seconds
+        }
+
     def forecasts(self) -> dict[str, Forecast]:
         """Return the forecasts in force, by model: none at first, and none after a silence."""
         self._close()
@@ -243,7 +257,7 @@ class Demand:
         reported_s = min(self._reported_until_s.values(), default=now_s - LATE_S)
         self._open = max(self._open, self._index(min(now_s, max(reported_s, now_s - LATE_S))))
         for index in sorted(index for index in self._records if index < self._open):
-            record = self._records.pop(index)
+            record = self._last = self._records.pop(index)
             if len(record.seconds) >= MIN_SEEN * self._interval_s:
                 start_s = index * self._interval_s
                 last = math.ceil(start_s + self._interval_s) - 1

@@ -8,6 +8,7 @@ from services.kit.mig import Placement
 from services.planner.core.accounting.baseline import baseline_rates
 from services.planner.core.accounting.embodied import PUBLISHED_KGCO2E, ManufacturingCarbon
 from services.planner.core.model import Problem
+from services.planner.core.problem.catalog import whole
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.base import base
 from tests.support.planner.fleets import fleet, gpu_type, model, pool, problem
@@ -15,16 +16,29 @@ from tests.support.planner.fleets import fleet, gpu_type, model, pool, problem
 YEAR_S = 365.25 * 86_400
 
 
-def test_it_is_what_the_planner_says_that_base_draws() -> None:
+def test_with_full_batches_it_is_what_the_planner_says_that_base_draws() -> None:
     """Requests times rates are the active power of BASE's own score."""
     posed = problem(fleet((pool(), 4), (pool("v100"), 2)), [model(demand_rps=40.0)])
     told = score(posed, base(posed))
 
-    (name, found) = next(iter(baseline_rates(posed).items()))
+    (name, found) = next(iter(baseline_rates(posed, {"vision": 1e6}).items()))
 
     assert name == "vision"
     assert sum(rate.share for rate in found) == pytest.approx(1)
     assert sum(rate.energy_j for rate in found) * 40.0 == pytest.approx(told.active_power_w)
+
+
+def test_the_fewer_arrive_the_emptier_are_bases_batches_too() -> None:
+    """What is provided for decides where requests go; what arrives, how full batches are."""
+    posed = problem(fleet((pool(), 4)), [model(demand_rps=400.0)])
+    found = [baseline_rates(posed, {"vision": rps})["vision"][0] for rps in (0.0, 5.0, 50.0, 400.0)]
+    alone = model().best.profile.batch(pool().type.shape(whole(pool())), 1, 1)
+
+    energies_j = [rate.energy_j for rate in found]
+    assert alone is not None
+    assert energies_j[0] == pytest.approx(alone.energy_j)
+    assert energies_j == sorted(energies_j, reverse=True)
+    assert energies_j[3] == baseline_rates(posed)["vision"][0].energy_j < 0.9 * energies_j[0]
 
 
 def test_requests_go_where_base_hosts_the_model() -> None:
@@ -40,7 +54,7 @@ def test_requests_go_where_base_hosts_the_model() -> None:
 
 def test_a_model_for_which_base_has_no_gpu_left_is_hosted_alone() -> None:
     models = [model(name, demand_rps=rps) for name, rps in (("big", 50.0), ("small", 0.0))]
-    found = baseline_rates(problem(fleet((pool(), 1)), models))
+    found = baseline_rates(problem(fleet((pool(), 1)), models), {"big": 0.0})
 
     assert found["small"][0].energy_j == pytest.approx(found["big"][0].energy_j)
 

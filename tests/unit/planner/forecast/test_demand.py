@@ -89,6 +89,17 @@ def test_a_load_above_its_forecast_counts_at_once(time: Time) -> None:
     assert demand.rates_rps()["digits"] == pytest.approx(500)
 
 
+def test_what_arrives_is_the_mean_of_the_last_interval_and_the_present_one(time: Time) -> None:
+    """Not the busiest second, which is what is provided for."""
+    demand = demand_of(time, digits=500.0)
+    assert demand.arriving_rps() == {}
+    report(demand, time, lambda second: 300 if second == 20 else 100, 60)
+    assert demand.arriving_rps() == pytest.approx({"digits": 6200 / 60})
+    report(demand, time, lambda _: 10, 60)
+    report(demand, time, lambda _: 40, 30)
+    assert demand.arriving_rps()["digits"] == pytest.approx((60 * 10 + 30 * 40) / 90)
+
+
 def test_routers_add_up_second_by_second(time: Time) -> None:
     """Not their maxima, which need not come at the same time."""
     demand = demand_of(time)
