@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -46,7 +47,7 @@ def test_a_request_costs_less_the_more_arrive(costs: list[BatchCost], processes:
 
     assert drawn_j[0] == costs[0].energy_j
     assert drawn_j[-1] == pytest.approx(costs[-1].energy_j / len(costs))
-    assert all(more <= less * 1.001 for less, more in zip(drawn_j, drawn_j[1:], strict=False))
+    assert all(more <= less * 1.001 for less, more in pairwise(drawn_j))
 
 
 @pytest.mark.parametrize("processes", [1, 3, 12])
