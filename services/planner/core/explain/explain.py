@@ -5,7 +5,7 @@ Pure, and bounded: a handful of short solves (`alternatives`), whatever the plan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from services.planner.core.explain.alternatives import (
@@ -16,6 +16,7 @@ from services.planner.core.explain.alternatives import (
     quick,
 )
 from services.planner.core.explain.binding_constraints import bindings
+from services.planner.core.explain.break_even import break_even_points
 from services.planner.core.explain.explanation import Alternative, Binding, Explanation
 from services.planner.core.explain.sentences import ExplainedCase, sentences
 from services.planner.core.model import Configuration, Problem
@@ -25,6 +26,7 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies import REGISTRY
 
 _WORTH_TELLING = 1e-6
+_ROUNDING = 1e-6
 _TINY = 1e-9  # keeps a relative gap finite where the objective is 0, points
 
 
@@ -62,10 +64,11 @@ def explain(decided: DecidedPlan) -> Explanation:
     case = ExplainedCase(
         problem=problem,
         chosen=chosen,
-        gap=_gap(chosen, optimum),
+        gap=_gap(chosen, optimum, others),
         base=base if base is not None and base.configuration.segments else None,
         runner_up=max(others, key=lambda each: each.score.worth, default=None),
         others=tuple(others),
+        turning_points=tuple(break_even_points(problem, chosen, others, solve)),
     )
     binding = (
         *bindings(problem, configuration, chosen.score, decided.solve_s),
@@ -82,16 +85,24 @@ def explain(decided: DecidedPlan) -> Explanation:
     )
 
 
-def _gap(chosen: Judged, optimum: Judged | None) -> float | None:
-    """Return what is proven of a plan; where its strategy proves nothing, what a solve now does."""
-    if chosen.configuration.gap is not None:
-        return chosen.configuration.gap
+def _gap(chosen: Judged, optimum: Judged | None, others: Sequence[Judged]) -> float | None:
+    """Return what is proven of a plan; where its strategy proves nothing, what a solve now does.
+
+    What a strategy claims to have proven holds only while none of the others is better than that.
+    """
+    ours = chosen.score.objective
+    best = max((each.score for each in others), key=lambda each: each.worth, default=chosen.score)
+    claimed = chosen.configuration.gap
+    if best.shortage < chosen.score.shortage:
+        return None
+    if claimed is not None and best.objective <= ours + max(claimed, _ROUNDING) * abs(ours):
+        return claimed
     if optimum is None or optimum.configuration.gap is None:
         return None
     if optimum.score.shortage != chosen.score.shortage:
         return None
-    best, ours = optimum.score.objective, chosen.score.objective
-    bound = best + optimum.configuration.gap * abs(best)
+    bound = max(best.objective, optimum.score.objective)
+    bound += optimum.configuration.gap * abs(optimum.score.objective)
     return max(0.0, bound - ours) / max(abs(ours), _TINY)
 
 

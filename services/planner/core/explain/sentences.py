@@ -2,67 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from services.planner.core.explain.alternatives import Judged, difference
+from services.planner.core.explain.break_even import BreakEven
 from services.planner.core.explain.explanation import percent
 from services.planner.core.model import Problem, Score
-from services.planner.core.problem.pricing import Prices, prices
-from services.planner.core.problem.score import score
-
-_WORTH_TELLING = 5e-3
-"""Points that the other one must gain at the far end of the scale: less is rounding."""
-
-
-@dataclass(frozen=True, slots=True)
-class BreakEven:
-    """A carbon weight (CLOVER's lambda) at which `other` is worth as much as what was chosen."""
-
-    carbon_weight: float
-    other: Judged
-
-
-def break_even_points(
-    problem: Problem, chosen: Judged, others: Sequence[Judged]
-) -> Iterator[BreakEven]:
-    """Yield the nearest break-even point below the present carbon weight and the nearest above.
-
-    The objective is linear in the carbon weight, so that its values at 0 and at 1 determine where
-    two configurations with given loads are equal. Only those that serve as much as the chosen one
-    count.
-    """
-    if not problem.objective.goals.clover:
-        return
-    ends = [_with_weight(problem, weight) for weight in (0.0, 1.0)]
-    mine = [_objective(known, chosen) for known in ends]
-    turns: list[BreakEven] = []
-    for other in others:
-        low, high = (_objective(known, other) - own for known, own in zip(ends, mine, strict=True))
-        turns_over = min(low, high) < 0 and max(low, high) > _WORTH_TELLING
-        if turns_over and other.score.shortage == chosen.score.shortage:
-            turns.append(BreakEven(low / (low - high), other))
-    now = problem.objective.carbon_weight
-    below = [turn for turn in turns if turn.carbon_weight < now]
-    above = [turn for turn in turns if turn.carbon_weight > now]
-    if below:
-        yield max(below, key=_weight)
-    if above:
-        yield min(above, key=_weight)
-
-
-def _weight(turn: BreakEven) -> float:
-    return turn.carbon_weight
-
-
-def _with_weight(problem: Problem, carbon_weight: float) -> Prices:
-    objective = problem.objective.model_copy(update={"carbon_weight": carbon_weight})
-    return prices(replace(problem, objective=objective))
-
-
-def _objective(known: Prices, judged: Judged) -> float:
-    return score(known.problem, judged.configuration, known).objective
-
 
 _OPTIMAL_GAP = 1e-6
 _MAX_MODELS = 5
@@ -80,6 +26,7 @@ class ExplainedCase:
         base: Each model's best variant on whole GPUs, if the fleet holds it.
         runner_up: The best of `others`.
         others: Configurations that differ from the chosen one.
+        turning_points: Carbon weights from which on another configuration would be better.
     """
 
     problem: Problem
@@ -88,6 +35,7 @@ class ExplainedCase:
     base: Judged | None
     runner_up: Judged | None
     others: tuple[Judged, ...]
+    turning_points: tuple[BreakEven, ...]
 
 
 def sentences(case: ExplainedCase) -> Iterator[str]:
@@ -178,11 +126,10 @@ def _verdict(case: ExplainedCase, other: Judged) -> str:
 
 def _turning_points(case: ExplainedCase) -> Iterator[str]:
     now = case.problem.objective.carbon_weight
-    for turn in break_even_points(case.problem, case.chosen, case.others):
-        side = "below" if turn.carbon_weight < now else "above"
+    for turn in case.turning_points:
         yield (
-            f"With a carbon weight {side} {turn.carbon_weight:.2f} (now {now:g}), better would be "
-            f"{difference(case.chosen, turn.other)}."
+            f"With a carbon weight {'above' if turn.above else 'below'} {turn.carbon_weight:.3g} "
+            f"(now {now:g}), better would be {difference(case.chosen, turn.other)}."
         )
 
 

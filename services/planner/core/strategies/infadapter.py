@@ -22,9 +22,11 @@ EQUATION_1 = Goals(clover=0.0, fewest_gpus=0.0, infadapter=1.0)
 def infadapter(problem: Problem) -> Configuration:
     """Solve InfAdapter's Eq. 1 over segments; shares fill the most accurate first.
 
-    Weights are the deployment's `objective.infadapter`; the gap is proven for Eq. 1.
+    Weights are the deployment's `objective.infadapter`. The proof is Eq. 1's, and a gap is stated
+    only where the deployment's own goal is Eq. 1.
     """
     objective = problem.objective.model_copy(update={"goals": EQUATION_1})
     aimed = replace(problem, objective=objective)
     found = exact(aimed)
-    return replace(with_load(prices(aimed), found.segments), gap=found.gap)
+    gap = found.gap if prices(problem).goals == EQUATION_1 else None
+    return replace(with_load(prices(aimed), found.segments), gap=gap)

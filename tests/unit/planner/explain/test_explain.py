@@ -258,18 +258,24 @@ def test_bindings_come_most_binding_first_and_never_exceed_their_limit(
 
 
 @examples(0.16)
-@given(st.floats(100, 1500), st.floats(0.05, 0.95))
+@given(
+    st.floats(100, 1500),
+    st.floats(0.05, 0.95),
+    st.sampled_from(["exact", "annealing", "base", "co2opt"]),
+)
 def test_at_a_turning_point_the_other_one_becomes_better(
-    demand_rps: float, carbon_weight: float
+    demand_rps: float, carbon_weight: float, strategy: str
 ) -> None:
+    """Whatever decided: also where the plan is not the best even now."""
     posed = vision(demand_rps, carbon_weight=carbon_weight)
-    known, chosen = prices(posed), exact(posed)
+    known, chosen = prices(posed), REGISTRY[strategy](posed)
     mine = judge(known, chosen)
     assert mine is not None
     others = list(alternatives(posed, chosen, exact))
 
-    for turn in break_even_points(posed, mine, others):
-        away = 1 if turn.carbon_weight > carbon_weight else -1
+    for turn in break_even_points(posed, mine, others, exact):
+        away = 1 if turn.above else -1
+        assert away * (turn.carbon_weight - carbon_weight) >= 0
         assert advantage(posed, turn.carbon_weight, turn.other.configuration, chosen) == (
             pytest.approx(0.0, abs=1e-6)
         )
@@ -278,11 +284,68 @@ def test_at_a_turning_point_the_other_one_becomes_better(
             assert advantage(posed, beyond, turn.other.configuration, chosen) > 0
 
 
+@examples(0.16)
+@given(st.floats(100, 1500), st.floats(0.05, 0.95))
+def test_on_the_two_sides_of_a_turning_point_dry_runs_differ_as_said(
+    demand_rps: float, carbon_weight: float
+) -> None:
+    """Up to it the plan stays the best there is; beyond it another one is."""
+    posed = vision(demand_rps, carbon_weight=carbon_weight)
+    chosen = exact(posed)
+    mine = judge(prices(posed), chosen)
+    assert mine is not None
+
+    for turn in break_even_points(posed, mine, list(alternatives(posed, chosen, exact)), exact):
+        step = min(0.01, abs(turn.carbon_weight - carbon_weight) / 2)
+        before, beyond = (
+            turn.carbon_weight + (side if turn.above else -side) * step for side in (-1, 1)
+        )
+        if step < 1e-4 or not 0 <= beyond <= 1:
+            continue
+        stays = exact(with_weight(posed, before))
+        changes = exact(with_weight(posed, beyond))
+        assert advantage(posed, before, stays, chosen) == pytest.approx(0.0, abs=1e-5)
+        assert graph(changes.segments) != graph(chosen.segments)
+        assert advantage(posed, beyond, changes, chosen) > 0
+
+
+def with_weight(posed: Problem, carbon_weight: float) -> Problem:
+    objective = posed.objective.model_copy(update={"carbon_weight": carbon_weight})
+    return replace(posed, objective=objective)
+
+
+@examples(0.16)
+@given(
+    st.sampled_from(sorted(REGISTRY)),
+    st.sampled_from([{}, {"clover": 0.0, "fewest_gpus": 1.0}, {"clover": 0.0, "infadapter": 1.0}]),
+    st.floats(50, 60_000),
+    st.floats(0, 1),
+)
+def test_every_strategy_is_explained_by_the_deployments_objective(
+    strategy: str, goals: Mapping[str, float], demand_rps: float, carbon_weight: float
+) -> None:
+    """No plan is proven to be the best while the runner-up gains, or serves more."""
+    posed = vision(demand_rps, carbon_weight=carbon_weight, goals=goals)
+    explanation = asked(posed, strategy)
+    gained = [
+        each
+        for each in explanation.sentences
+        if "which gains" in each or "which serves more" in each
+    ]
+
+    if "It is proven to be the best there is." in explanation.sentences:
+        assert not gained
+    if explanation.gap is not None and explanation.runner_up is not None:
+        worse = explanation.runner_up.outlook
+        if sum(worse.unserved_rps.values()) == sum(explanation.plan.unserved_rps.values()):
+            limit = max(explanation.gap, 1e-6) * abs(explanation.plan.objective) + 1e-6
+            assert -explanation.runner_up.loses <= limit
+
+
 def advantage(
     posed: Problem, carbon_weight: float, other: Configuration, chosen: Configuration
 ) -> float:
-    objective = posed.objective.model_copy(update={"carbon_weight": carbon_weight})
-    there = replace(posed, objective=objective)
+    there = with_weight(posed, carbon_weight)
     return score(there, other).objective - score(there, chosen).objective
 
 
@@ -291,7 +354,7 @@ def test_without_clovers_goal_there_is_no_carbon_weight_to_turn() -> None:
     chosen = judge(prices(posed), exact(posed))
     assert chosen is not None
 
-    assert list(break_even_points(posed, chosen, [chosen])) == []
+    assert list(break_even_points(posed, chosen, [chosen], exact)) == []
 
 
 # ---- what cannot be ----------------------------------------------------------------------------
