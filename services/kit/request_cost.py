@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+ENERGY_ERRORS: Final[Mapping[str, float]] = {
+    "counter": 0.05,
+    "rapl": 0.05,
+    "integrated": 0.4,
+    "model": 0.25,
+}
+"""Half-width of energy's 95 % interval by method, as a share; all that one meter says errs alike,
+so that the sum of its receipts has the same share.
+
+counter: NVML states 5 %, which Yang, Adamek and Armour ("Accurate and Convenient Energy
+Measurements for GPUs", SC'24) found on most boards; rapl: taken to be as good. integrated: the
+worst that was reported (ml-energy/zeus, issue 181). model: the analytic profile against published
+batches (docs/measurements/analytic-profile.md).
+"""
 
 
 class Usage(NamedTuple):

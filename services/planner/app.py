@@ -97,7 +97,11 @@ class _Planner:
         self.state = state = ClusterState.of(deployment, models, clock, changed)
         accounting = settings.accounting
         sites = FleetSites(
-            deployment.nodes, state.fleet, state.intensity_gco2e_per_kwh, accounting.embodied
+            deployment.nodes,
+            state.fleet,
+            state.intensity_gco2e_per_kwh,
+            accounting.embodied,
+            state.provenance,
         )
         retention = timedelta(days=accounting.retention_d)
         self.account_writer = AccountingWriter(store, clock, sites, aims(deployment), retention)

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from cinquefoil.planner.v1.planner_pb2 import AccountEntry
+from services.cli.account.report import rows
 from services.cli.console.charts import PLAIN
 from services.cli.console.quantities import carbon, percent
 
@@ -86,7 +87,7 @@ def draw(entries: Iterable[AccountEntry], by: str, path: Path) -> None:
         if entries:
             found = bars(entries, by)
             _bars(upper, found)
-            _sums(lower, found)
+            _sums(lower, found, rows(entries, by)[-1].saved_error_gco2e)
             _time(lower)
         else:
             upper.text(0.5, 0.5, "nothing was drawn", ha="center", transform=upper.transAxes)
@@ -139,12 +140,13 @@ def _beside(
     axis.bar(edges[:-1] + at * width_d, values, 0.4 * width_d, align="edge", **look)
 
 
-def _sums(axis: Any, found: Bars) -> None:
+def _sums(axis: Any, found: Bars, error_gco2e: float) -> None:
     """Draw both since the beginning, with what was saved between them."""
     spent = np.concatenate(([0.0], np.cumsum(np.sum(list(found.parts_gco2e.values()), axis=0))))
     base = np.concatenate(([0.0], np.cumsum(found.base_gco2e)))
     saved = base[-1] - spent[-1]
-    ratio = f" ({percent(saved / base[-1])})" if base[-1] > 0 else ""
+    error = f" \u00b1 {percent(error_gco2e / base[-1])}" if base[-1] > 0 else ""
+    ratio = f" ({percent(saved / base[-1])}{error})" if base[-1] > 0 else ""
     axis.plot(found.ends, base, color=_BASE, linestyle="--", linewidth=1.2, label="BASE")
     axis.plot(found.ends, spent, color=_COLOURS[0], linewidth=1.6, label="emitted")
     label = f"saved: {carbon(saved)}{ratio}"

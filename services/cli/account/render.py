@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from services.cli.account.report import FIGURES, TOTAL, Row
+from services.cli.account.report import ERRORS, FIGURES, TOTAL, Row
 from services.cli.console.quantities import carbon, energy, percent
 from services.cli.console.tables import table
 
@@ -63,12 +63,20 @@ def _note(total: Row) -> str:
     if ratio is None:
         return _NOTE
     word = "saved" if total.saved_gco2e >= 0 else "spent more than BASE"
-    return f"{carbon(abs(total.saved_gco2e))} {word} ({percent(abs(ratio))}). {_NOTE}"
+    base_gco2e = total.base_carbon_gco2e
+    parts = {name: abs(getattr(total, error)) / base_gco2e for name, error in ERRORS.items()}
+    sources = ", ".join(f"{name} {percent(part)}" for name, part in parts.items() if part)
+    within = f"{percent(abs(ratio))} \u00b1 {percent(total.saved_error_gco2e / base_gco2e)}"
+    because = f"; of it {sources}" if sources else ""
+    return f"{carbon(abs(total.saved_gco2e))} {word} ({within}{because}). {_NOTE}"
 
 
 def _saved(row: Row) -> str:
     ratio = row.saved_ratio
-    return "-" if ratio is None or row.name.startswith("(") else percent(ratio)
+    if ratio is None or row.name.startswith("("):
+        return "-"
+    error = row.saved_error_gco2e / row.base_carbon_gco2e
+    return f"{percent(ratio)} \u00b1 {100 * error:.0f}" if error else percent(ratio)
 
 
 def _mass(gco2e: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
@@ -15,6 +16,13 @@ FIGURES: Final = tuple(name for name in AccountEntry.DESCRIPTOR.fields_by_name i
 Row = SimpleNamespace
 Figures = Mapping[str, float]
 """By field of AccountEntry."""
+
+ERRORS: Final = {
+    "profiles": "profile_error_gco2e",
+    "meters": "meter_error_gco2e",
+    "intensities": "intensity_error_gco2e",
+}
+"""What the uncertainty of savings comes of, and how much of it."""
 
 IDLE: Final = "(idle)"
 UNATTRIBUTED: Final = "(other)"
@@ -68,7 +76,8 @@ def _row(name: str, figures: Figures) -> Row:
     """Return figures with what follows from them; None where there is nothing to divide by.
 
     `saved_gco2e` is what BASE would have emitted more for the same requests, gCO2e; `saved_ratio`
-    is its share of what BASE would have emitted. Per request and per generated token: the Software
+    is its share of what BASE would have emitted; `saved_error_gco2e` is the half-width of the 95 %
+    interval around it. Per request and per generated token: the Software
     Carbon Intensity (ISO/IEC 21031), which is operational and embodied carbon, with the charged
     share of idle energy, gCO2e.
     """
@@ -79,6 +88,7 @@ def _row(name: str, figures: Figures) -> Row:
         name=name,
         **figures,
         saved_gco2e=base_gco2e - spent_gco2e,
+        saved_error_gco2e=math.hypot(*(figures[error] for error in ERRORS.values())),
         saved_ratio=(base_gco2e - spent_gco2e) / base_gco2e if base_gco2e > 0 else None,
         gco2e_per_request=sci_gco2e / requests if requests else None,
         gco2e_per_token=sci_gco2e / tokens if tokens else None,

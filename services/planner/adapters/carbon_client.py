@@ -21,9 +21,13 @@ class IntensityListener(Protocol):
     """Who wants to know."""
 
     def update_intensity(
-        self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float], /
+        self,
+        intensity_gco2e_per_kwh: dict[str, float],
+        staleness_s: dict[str, float],
+        provenance: dict[str, str],
+        /,
     ) -> None:
-        """Take in new intensities, by zone, and how old they are, grid time."""
+        """Take in new intensities, by zone, how old they are, grid time, and how they are known."""
         ...
 
     def update_forecast(self, periods: tuple[Period, ...], /) -> None:
@@ -61,6 +65,7 @@ async def follow(
             listener.update_intensity(
                 {each.zone: each.intensity_gco2e_per_kwh for each in response.intensities},
                 {each.zone: each.staleness.ToNanoseconds() / 1e9 for each in response.intensities},
+                {each.zone: _provenance(each) for each in response.intensities},
             )
 
     await connection.run(watch)
@@ -71,6 +76,11 @@ def _request(zones: frozenset[str], horizon: Horizon) -> carbon_pb2.WatchRequest
     if horizon.length_s:
         request.horizon.FromTimedelta(timedelta(seconds=horizon.length_s))
     return request
+
+
+def _provenance(intensity: carbon_pb2.Intensity) -> str:
+    name = carbon_pb2.Provenance.Name(intensity.provenance)
+    return name.removeprefix("PROVENANCE_").lower()
 
 
 def _forecasts(

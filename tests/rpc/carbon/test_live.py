@@ -124,8 +124,13 @@ class Planner:
         self.intensity: dict[str, float] = {}
 
     def update_intensity(
-        self, intensity: dict[str, float], staleness_s: dict[str, float], /
+        self,
+        intensity: dict[str, float],
+        staleness_s: dict[str, float],
+        provenance: dict[str, str],
+        /,
     ) -> None:
+        self.provenance = provenance
         self.intensity |= intensity
         self.signal.hear(intensity, staleness_s, time.monotonic())
 

@@ -36,7 +36,10 @@ class Recorder:
         self.heard = asyncio.Event()
 
     def update_intensity(
-        self, intensity_gco2e_per_kwh: dict[str, float], staleness_s: dict[str, float]
+        self,
+        intensity_gco2e_per_kwh: dict[str, float],
+        staleness_s: dict[str, float],
+        provenance: dict[str, str],
     ) -> None:
         self.told.append(intensity_gco2e_per_kwh)
         self.heard.set()

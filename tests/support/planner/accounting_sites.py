@@ -13,4 +13,4 @@ SITES = {
     "b": Site("b", "Z", 1.0, 200.0),
     "c": Site("c", "Y", 1.2, 50.0),
 }
-RATES = {"m": (BaselineRate("a", 6.0, 0.75), BaselineRate("c", 2.0, 0.25))}
+RATES = {"m": (BaselineRate("a", 6.0, 0.75, 0.1), BaselineRate("c", 2.0, 0.25, 0.1))}

@@ -80,11 +80,28 @@ def test_what_was_saved_is_told_and_so_is_what_was_not() -> None:
     assert (digits.saved_gco2e, digits.saved_ratio) == (-1.0, -1.0)
 
 
+def test_what_was_saved_is_told_with_how_sure_it_is_and_why() -> None:
+    """Errors of one source are common to all entries, sources are independent of one another."""
+    errors = {"profile_error_gco2e": 1.5, "meter_error_gco2e": -1.0}
+    entries = [
+        entry(hour, "chat", carbon_gco2e=5.0, base_carbon_gco2e=10.0, **errors) for hour in range(2)
+    ]
+    total = rows(entries, "model")[-1]
+    console = Console(width=80, file=StringIO(), record=True)
+    console.print(render(rows(entries, "model"), "model", "2026-03-01 to 2026-03-02 UTC"))
+
+    assert total.saved_error_gco2e == pytest.approx(13**0.5)
+    assert "50.0 % ± 18" in console.export_text(clear=False)
+    words = " ".join(console.export_text().split())
+    assert "saved (50.0 % ± 18.0 %; of it profiles 15.0 %, meters 10.0 %)." in words
+
+
 def test_a_table_fits_eighty_columns() -> None:
     """With all columns but idle shares, which few deployments have."""
     entries = [AccountEntry.FromString(each.SerializeToString()) for each in ENTRIES]
     for each in entries:
         each.ClearField("idle_share_gco2e")
+        each.profile_error_gco2e = 0.1 * each.base_carbon_gco2e
     console = Console(width=80, file=StringIO(), record=True)
     console.print(render(rows(entries, "model"), "model", "2026-03-01 to 2026-03-02 UTC"))
     text = console.export_text()
@@ -92,7 +109,7 @@ def test_a_table_fits_eighty_columns() -> None:
     assert "chat" in text
     assert "50.0 %" in text
     assert "550 mg" in text
-    assert "9 gCO2e saved (34.6 %)" in text
+    assert "9 gCO2e saved (34.6 % ± 8.1 %" in text
     assert "…" not in text
 
 

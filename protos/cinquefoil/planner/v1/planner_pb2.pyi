@@ -855,6 +855,9 @@ class AccountEntry(_message.Message):
     REQUESTS_FIELD_NUMBER: _builtins.int
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    PROFILE_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
+    METER_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
+    INTENSITY_ERROR_GCO2E_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     """Electricity zone. Empty: all zones."""
     node: _builtins.str
@@ -893,6 +896,17 @@ class AccountEntry(_message.Message):
     """Tokens of prompts, as routers counted them; not known by zone or node."""
     output_tokens: _builtins.int
     """Tokens generated; as input_tokens."""
+    profile_error_gco2e: _builtins.float
+    """By how much base_carbon_gco2e - carbon_gco2e, which is what was saved, changes where the
+    profiles that BASE is modelled by err by their half-width (95 %). Signed, so that entries add
+    up; the 95 % interval of a sum is saved +- the root of the three sums' squares. Unit: gCO2e.
+    """
+    meter_error_gco2e: _builtins.float
+    """The same of the meters: counters, integrated power; 0 where energy was not metered but comes of
+    the profiles. Unit: gCO2e.
+    """
+    intensity_error_gco2e: _builtins.float
+    """The same of carbon intensities that were estimated, forecast, held or assumed. Unit: gCO2e."""
     @_builtins.property
     def hour(self) -> _timestamp_pb2.Timestamp:
         """When the hour began, UTC."""
@@ -918,10 +932,13 @@ class AccountEntry(_message.Message):
         requests: _builtins.int = ...,
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        profile_error_gco2e: _builtins.float = ...,
+        meter_error_gco2e: _builtins.float = ...,
+        intensity_error_gco2e: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hour", b"hour"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_carbon_gco2e", b"base_carbon_gco2e", "base_energy_j", b"base_energy_j", "carbon_gco2e", b"carbon_gco2e", "embodied_gco2e", b"embodied_gco2e", "energy_j", b"energy_j", "hour", b"hour", "idle_gco2e", b"idle_gco2e", "idle_j", b"idle_j", "idle_share_gco2e", b"idle_share_gco2e", "idle_share_j", b"idle_share_j", "input_tokens", b"input_tokens", "intensity_error_gco2e", b"intensity_error_gco2e", "meter_error_gco2e", b"meter_error_gco2e", "model", b"model", "node", b"node", "output_tokens", b"output_tokens", "profile_error_gco2e", b"profile_error_gco2e", "requests", b"requests", "unattributed_gco2e", b"unattributed_gco2e", "unattributed_j", b"unattributed_j", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

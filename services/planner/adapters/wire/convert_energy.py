@@ -88,7 +88,9 @@ def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> EnergyCounters
         used = ModelEnergy(each.active_j, each.idle_share_j, requests)
         models[each.model] = models.get(each.model, ModelEnergy()) + used
     since_s = message.since.ToNanoseconds() / 1e9
-    found = EnergyCounters(since_s, now.timestamp(), message.total_j, message.idle_j, models)
+    found = EnergyCounters(
+        since_s, now.timestamp(), message.total_j, message.idle_j, models, message.method
+    )
     reported = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
     if not all(math.isfinite(joules) and joules >= 0 for joules in reported):
         raise InvalidArgument.at(

@@ -17,7 +17,8 @@ from services.kit.profiles.core.profile import BatchCost
 from services.planner.core.accounting.entries import EntryKey, Figures
 from services.planner.core.accounting.partial_batches import mean_energy_j
 from services.planner.core.accounting.site import Site
-from services.planner.core.model import Configuration, Model, Problem, SegmentKind
+from services.planner.core.accounting.uncertainty import PROFILE
+from services.planner.core.model import Configuration, Model, Problem, SegmentKind, Variant
 from services.planner.core.problem.catalog import Place, dedicated, whole
 from services.planner.core.strategies.base import base
 
@@ -33,11 +34,13 @@ class BaselineRate:
         node: Name.
         energy_j: On average over all of the model's requests, J.
         share: Share of those requests that would have gone there.
+        error: Half-width of the energy's 95 % interval, as a share.
     """
 
     node: str
     energy_j: float
     share: float
+    error: float = 0.0
 
 
 BaselineRates = Mapping[str, tuple[BaselineRate, ...]]
@@ -73,7 +76,8 @@ def baseline_rates(
             kind: _energy_j(model, kind, hosted.segments.get(kind, 1), rps * arriving)
             for kind, rps in load_rps.items()
         }
-        found[model.name] = tuple(_rates(problem, load_rps, energy_j))
+        error = max((PROFILE[_variant(model, kind).profile.method] for kind in load_rps), default=0)
+        found[model.name] = tuple(_rates(problem, load_rps, energy_j, error))
     return found
 
 
@@ -93,14 +97,31 @@ def baseline_entries(
     """
     places = [(rate, where) for rate in known.get(key.model, ()) if (where := site(rate.node))]
     if not places:
-        same = Figures(base_energy_j=figures.energy_j, base_carbon_gco2e=figures.carbon_gco2e)
-        yield key, same
+        yield key, _same(figures)
         return
+    if not figures.meter_error_gco2e:  # the same profiles made what ran
+        yield key, Figures(profile_error_gco2e=-places[0][0].error * figures.carbon_gco2e)
     reached = sum(rate.share for rate, _ in places)
     for rate, where in places:
         energy_j = figures.requests * rate.energy_j / reached
-        entry = Figures(base_energy_j=energy_j, base_carbon_gco2e=where.carbon_gco2e(energy_j))
+        carbon_gco2e = where.carbon_gco2e(energy_j)
+        entry = Figures(
+            base_energy_j=energy_j,
+            base_carbon_gco2e=carbon_gco2e,
+            profile_error_gco2e=rate.error * carbon_gco2e,
+            intensity_error_gco2e=where.intensity_error * carbon_gco2e,
+        )
         yield EntryKey(key.hour, where.zone, where.node, key.model), entry
+
+
+def _same(figures: Figures) -> Figures:
+    """Return what is said of BASE where it draws what was drawn: nothing saved, and that surely."""
+    return Figures(
+        base_energy_j=figures.energy_j,
+        base_carbon_gco2e=figures.carbon_gco2e,
+        meter_error_gco2e=-figures.meter_error_gco2e,
+        intensity_error_gco2e=-figures.intensity_error_gco2e,
+    )
 
 
 def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
@@ -116,7 +137,7 @@ def _alone(problem: Problem, model: Model) -> Iterator[SegmentKind]:
 
 def _energy_j(model: Model, kind: SegmentKind, segments: int, load_rps: float) -> float:
     """Return the active energy per request where batches are as full as a load makes them, J."""
-    variant = next(each for each in model.variants if each.name == kind.variant)
+    variant = _variant(model, kind)
     shape = kind.pool.type.shape(whole(kind.pool))
     costs = [variant.profile.batch(shape, size, 1) for size in range(1, kind.batch_size + 1)]
     full = BatchCost(kind.latency_s, kind.energy_j * kind.batch_size)
@@ -124,10 +145,15 @@ def _energy_j(model: Model, kind: SegmentKind, segments: int, load_rps: float) -
     return mean_energy_j(load_rps, segments * kind.processes, known)
 
 
+def _variant(model: Model, kind: SegmentKind) -> Variant:
+    return next(each for each in model.variants if each.name == kind.variant)
+
+
 def _rates(
     problem: Problem,
     load_rps: Mapping[SegmentKind, float],
     energy_j: Mapping[SegmentKind, float],
+    error: float,
 ) -> Iterator[BaselineRate]:
     """Yield a rate per node; of the GPUs of a pool, BASE prefers none."""
     total_rps = sum(load_rps.values())
@@ -138,5 +164,5 @@ def _rates(
             share = rps / total_rps / len(own)
             known = found.get(gpu.node, BaselineRate(gpu.node, 0.0, 0.0))
             drawn_j = known.energy_j + energy_j[kind] * share
-            found[gpu.node] = BaselineRate(gpu.node, drawn_j, known.share + share)
+            found[gpu.node] = BaselineRate(gpu.node, drawn_j, known.share + share, error)
     yield from found.values()

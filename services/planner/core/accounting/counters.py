@@ -50,6 +50,7 @@ class EnergyCounters:
         total_j: Metered, J.
         idle_j: Of it: idle energy, J.
         models: Of it: what each model used; None: not known (an older planner kept totals only).
+        method: How total_j was obtained; "": not known.
     """
 
     since_s: float
@@ -57,6 +58,7 @@ class EnergyCounters:
     total_j: float
     idle_j: float = 0.0
     models: Mapping[str, ModelEnergy] | None = field(default_factory=dict)
+    method: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class EnergyDrawn:
         total_j: All of it, J.
         idle_j: Of it: idle energy, J.
         models: Of it: what each model used.
+        method: How total_j was obtained; "": not known.
     """
 
     start_s: float
@@ -75,6 +78,7 @@ class EnergyDrawn:
     total_j: float
     idle_j: float
     models: Mapping[str, ModelEnergy]
+    method: str = ""
 
     @property
     def unattributed_j(self) -> float:
@@ -119,6 +123,7 @@ def advance(
         total_j=max(reported.total_j - last.total_j, 0.0),
         idle_j=max(reported.idle_j - last.idle_j, 0.0),
         models={model: used for model, used in models.items() if used != unused},
+        method=reported.method,
     )
     grown = {model: last.models.get(model, unused) + used for model, used in models.items()}
     return (

@@ -44,6 +44,8 @@ class Figures:
         idle_share_j, idle_share_gco2e: A model's share of idle energy, not part of energy_j.
         embodied_gco2e: Of the GPUs' making.
         base_energy_j, base_carbon_gco2e: What BASE would have drawn for the same requests.
+        profile_error_gco2e, meter_error_gco2e, intensity_error_gco2e: By how much base_carbon_gco2e
+            - carbon_gco2e changes where that source errs by its half-width (`uncertainty`).
         requests, input_tokens, output_tokens: Answered, and what went in and out.
     """
 
@@ -58,6 +60,9 @@ class Figures:
     embodied_gco2e: float = 0.0
     base_energy_j: float = 0.0
     base_carbon_gco2e: float = 0.0
+    profile_error_gco2e: float = 0.0
+    meter_error_gco2e: float = 0.0
+    intensity_error_gco2e: float = 0.0
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from services.kit import config
 from services.planner.core.accounting.embodied import ManufacturingCarbon
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
+from services.planner.core.accounting.uncertainty import INTENSITY
 from services.planner.core.fleet import Fleet
 
 
@@ -18,6 +19,7 @@ class FleetSites:
         fleet: What their agents report.
         intensity_gco2e_per_kwh: By zone; grows, and changes.
         embodied: How embodied carbon is counted; None: it is not.
+        provenance: How each zone's intensity is known; left out: measured.
     """
 
     def __init__(
@@ -26,10 +28,12 @@ class FleetSites:
         fleet: Fleet,
         intensity_gco2e_per_kwh: Mapping[str, float],
         embodied: config.Embodied | None = None,
+        provenance: Mapping[str, str] | None = None,
     ) -> None:
         self._nodes = nodes
         self._fleet = fleet
         self._intensity = intensity_gco2e_per_kwh
+        self._provenance = {} if provenance is None else provenance
         self._making = (
             embodied
             if embodied is None
@@ -42,7 +46,14 @@ class FleetSites:
         intensity = None if settings is None else self._intensity.get(settings.zone)
         if settings is None or intensity is None:
             return None
-        return Site(node, settings.zone, self._fleet.pue(node), intensity, self._boards(node))
+        return Site(
+            node,
+            settings.zone,
+            self._fleet.pue(node),
+            intensity,
+            self._boards(node),
+            INTENSITY.get(self._provenance.get(settings.zone, "measured"), 0.0),
+        )
 
     def _boards(self, name: str) -> dict[str, EmbodiedCarbon]:
         node = self._fleet.node(name)

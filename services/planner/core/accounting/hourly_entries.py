@@ -8,6 +8,7 @@ from datetime import datetime
 from services.planner.core.accounting.counters import EnergyDrawn, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures, hours
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
+from services.planner.core.accounting.uncertainty import meter_error
 
 NO_MODEL = ""
 """Model of the entries of idle and unattributed energy."""
@@ -49,15 +50,18 @@ def energy_entries(
         )
         for model in drawn.models.keys() | board.held.keys():
             used = drawn.models.get(model, ModelEnergy())
+            spent_gco2e = site.carbon_gco2e(used.active_j * share)
             held_gco2e = embodied_gco2e * board.held.get(model, 0.0)
             yield (
                 EntryKey(hour, site.zone, site.node, model),
                 Figures(
                     energy_j=used.active_j * share,
-                    carbon_gco2e=site.carbon_gco2e(used.active_j * share),
+                    carbon_gco2e=spent_gco2e,
                     idle_share_j=used.idle_share_j * share,
                     idle_share_gco2e=site.carbon_gco2e(used.idle_share_j * share),
                     embodied_gco2e=held_gco2e,
+                    meter_error_gco2e=-meter_error(drawn.method) * spent_gco2e,
+                    intensity_error_gco2e=-site.intensity_error * spent_gco2e,
                     # Whole requests in each hour, and all of them in the end.
                     requests=round(used.requests * passed) - round(used.requests * before),
                 ),

@@ -30,6 +30,7 @@ class Site:
         pue: Wall energy per device energy, >= 1.
         intensity_gco2e_per_kwh: In force now.
         boards: Its GPUs, by UUID; those left out have no embodied carbon.
+        intensity_error: Half-width of the intensity's 95 % interval, as a share.
     """
 
     node: str
@@ -37,6 +38,7 @@ class Site:
     pue: float
     intensity_gco2e_per_kwh: float
     boards: Mapping[str, EmbodiedCarbon] = field(default_factory=dict)
+    intensity_error: float = 0.0
 
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the operational carbon of device energy drawn here."""

@@ -39,6 +39,7 @@ class ClusterState:
         objective: What a good plan is.
         strategy: Name of the strategy that looks for it.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
+        provenance: How that is known, by zone.
         signal: How old that is, and how steady.
         forecast: Intensity in the periods to come, by zone, by the carbon service.
         blocklist: Variants that agents gave up on.
@@ -57,6 +58,7 @@ class ClusterState:
     objective: Objective
     strategy: str
     intensity_gco2e_per_kwh: dict[str, float] = field(default_factory=dict)
+    provenance: dict[str, str] = field(default_factory=dict)
     signal: GridSignal = field(default_factory=GridSignal)
     forecast: tuple[Period, ...] = ()
     blocklist: VariantBlocklist = field(default_factory=VariantBlocklist)
@@ -114,8 +116,10 @@ class ClusterState:
         self,
         intensity_gco2e_per_kwh: Mapping[str, float],
         staleness_s: Mapping[str, float] | None = None,
+        provenance: Mapping[str, str] | None = None,
     ) -> None:
-        """Take in new intensities, by zone, and their age in grid time."""
+        """Take in new intensities, by zone, their age in grid time, and how they are known."""
+        self.provenance.update(provenance or {})
         self.intensity_gco2e_per_kwh.update(intensity_gco2e_per_kwh)
         self.signal.hear(intensity_gco2e_per_kwh, staleness_s or {}, self.clock.monotonic())
         self.changed.notify()

@@ -151,6 +151,51 @@ def test_requests_answered_before_base_is_known_are_compared_once_it_is() -> Non
     assert (before.base_energy_j, booked(accountant).base_energy_j) == (0.0, 80.0)
 
 
+def saved(energy_j: float, method: str, site: Site) -> Figures:
+    """Ten requests for which BASE draws 60 J on node a and 20 J on node c."""
+    accountant = Accountant({**SITES, "b": site}.get)
+    accountant.rate(RATES)
+    accountant.read("b", told(0.0))
+    used = {"m": ModelEnergy(energy_j, 0.0, 10)}
+    counters = EnergyCounters(1.0, START_S, energy_j, 0.0, used, method)
+    accountant.read("b", {"GPU-a": counters})
+    return booked(accountant)
+
+
+def test_what_was_saved_is_as_uncertain_as_profiles_meters_and_intensities_are() -> None:
+    """BASE is modelled by profiles, what ran is metered; both emit at their node's intensity."""
+    held = replace(SITES["b"], intensity_error=0.34)
+    found = saved(20.0, "counter", held)
+
+    assert found.profile_error_gco2e == pytest.approx(0.1 * found.base_carbon_gco2e)
+    assert abs(found.meter_error_gco2e) == pytest.approx(0.05 * found.carbon_gco2e)
+    assert abs(found.intensity_error_gco2e) == pytest.approx(0.34 * found.carbon_gco2e)
+
+
+def test_where_the_profiles_made_both_their_error_touches_the_difference_only() -> None:
+    found = saved(20.0, "model", SITES["b"])
+    difference = found.base_carbon_gco2e - found.carbon_gco2e
+
+    assert found.meter_error_gco2e == found.intensity_error_gco2e == 0
+    assert found.profile_error_gco2e == pytest.approx(0.1 * difference)
+
+
+@given(st.floats(0, 1e6), st.sampled_from(["counter", "integrated", "rapl", "model", ""]))
+def test_where_nothing_is_claimed_there_is_nothing_to_be_wrong_about(
+    energy_j: float, method: str
+) -> None:
+    accountant = Accountant({"b": replace(SITES["b"], intensity_error=0.34)}.get)
+    accountant.rate({})
+    accountant.read("b", told(0.0))
+    used = {"m": ModelEnergy(energy_j, 0.0, 10)}
+    accountant.read("b", {"GPU-a": EnergyCounters(1.0, START_S, energy_j, 0.0, used, method)})
+    found = booked(accountant)
+
+    assert found.base_carbon_gco2e == found.carbon_gco2e
+    errors = (found.profile_error_gco2e, found.meter_error_gco2e, found.intensity_error_gco2e)
+    assert errors == (0.0, 0.0, 0.0)
+
+
 def test_where_base_has_no_place_for_a_model_nothing_is_claimed_to_be_saved() -> None:
     accountant = Accountant(SITES.get)
     accountant.rate({})

@@ -1,0 +1,18 @@
+"""By how much what was saved may be off, by source; of hours before, nothing is known."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+ERRORS = ("profile_error_gco2e", "meter_error_gco2e", "intensity_error_gco2e")
+
+
+def upgrade() -> None:
+    """Add the columns."""
+    with op.batch_alter_table("account_hours") as table:
+        for name in ERRORS:
+            table.add_column(sa.Column(name, sa.Double, nullable=False, server_default="0"))
