@@ -6,10 +6,13 @@ Two opinions about how the largest load will change, both taken from what follow
     season  the same, of those at the same place in the hour: jobs start on the minute
 
 Each is a sample of outcomes. They are mixed by how well their medians did lately at this place in
-the hour (exponential weights), and the mixture's quantiles are the forecast. Outcomes are changes
-of the logarithm, so that a load twice as large is no news.
+the hour (exponential weights). Outcomes are changes of the logarithm, so that a load twice as large
+is no news.
 
-The outer quantiles are then moved, a little after each interval, until they cover what they
+Where a record is short, bursty or sparse, what was alike says little: the median is therefore a
+mixture of the three samples' medians, the last value and exponentially weighted means, by their
+own errors so far (`expert_aggregation`), and the mixture's quantiles lie around it. They are then
+moved, a little after each interval, until they cover what they
 promise: the quantile tracker of Angelopoulos, Candes and Tibshirani, "Conformal PID Control for
 Time Series Prediction" (NeurIPS 2023), which assumes nothing about the load.
 
@@ -27,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.kit.errors import InvalidArgument
+from services.planner.core.forecast.expert_aggregation import ExpertAggregation
 from services.planner.core.forecast.load_forecast_analogues import (
     Analogues,
     Likeness,
@@ -45,9 +49,15 @@ MIN_KNOWN = 30
 
 SEASON_S = 3600.0
 
+EWMA_KEEP = np.array([0.0, 0.3, 0.5, 0.7, 0.9])
+"""What the exponentially weighted means keep at each interval; 0: the last value."""
+
 STATE = Likeness(np.array([0.2, 1.0, 0.5, 0.7, 0.3, 1.0]), softness=1e-3)
 SEASON = Likeness(np.array([0.5, 0.5, 0.2, 0.0, 0.0, 0.0]), softness=1e-2)
 """In the features of `_situation`; tuned on days 0-6 of the Twitter trace."""
+
+ANALOGUE_EXPERTS = 3
+"""The mixture, the state, the season."""
 
 FORGET = 0.95
 TRUST = 5.0
@@ -106,12 +116,14 @@ class _View:
     Attributes:
         last: The interval before.
         forecast: What was said.
+        opinions: Logarithms of the medians that `forecast` was combined of.
         situation, slot: What it was said for.
         medians: Of the two opinions; empty where there were none yet.
     """
 
     last: Interval
     forecast: Forecast
+    opinions: Vector
     situation: Vector
     slot: int
     medians: tuple[float, ...] = ()
@@ -141,6 +153,8 @@ class Forecaster:
         self._recent: deque[Interval] = deque(maxlen=3)
         self._errors = np.zeros((max(1, round(SEASON_S / interval_s)), 2))
         self._low_shift, self._high_shift = 0.0, 0.0
+        self._levels_rps = np.zeros(0)
+        self._experts = ExpertAggregation(len(EWMA_KEEP) + ANALOGUE_EXPERTS)
         self._view: _View | None = None
 
     def observe(self, interval: Interval) -> None:
@@ -160,7 +174,10 @@ class Forecaster:
                 self._learn(self._view, interval)
             else:
                 self._recent.clear()
+                self._levels_rps = np.zeros(0)
         self._recent.append(interval)
+        before = self._levels_rps if self._levels_rps.size else interval.max_rps
+        self._levels_rps = EWMA_KEEP * before + (1.0 - EWMA_KEEP) * interval.max_rps
         self._view = self._look(interval)
 
     def forecast(self) -> Forecast | None:
@@ -169,6 +186,7 @@ class Forecaster:
 
     def _learn(self, view: _View, interval: Interval) -> None:
         outcome = math.log1p(interval.max_rps) - math.log1p(view.last.max_rps)
+        self._experts.learn(view.opinions, math.log1p(interval.max_rps))
         if view.medians:
             missed = np.abs(outcome - np.array(view.medians))
             self._errors[view.slot] = FORGET * self._errors[view.slot] + missed
@@ -182,15 +200,23 @@ class Forecaster:
         slot = int(start_s % SEASON_S // self._interval_s) % len(self._errors)
         situation = _situation(self._recent)
         if len(self._known) < MIN_KNOWN:
-            most_rps = last.max_rps
+            opinions = self._opinions(last, (0.0,) * ANALOGUE_EXPERTS)
+            expected_rps = math.expm1(self._experts.combine(opinions))
             guess = Forecast(
-                start_s, most_rps, most_rps / MARGIN, most_rps * MARGIN, self._coverage
+                start_s,
+                expected_rps,
+                min(expected_rps, last.max_rps) / MARGIN,
+                max(expected_rps, last.max_rps) * MARGIN,
+                self._coverage,
             )
-            return _View(last, guess, situation, slot)
+            return _View(last, guess, opinions, situation, slot)
         by_state = self._known.near(situation, STATE)
         by_season = self._known.near(situation, SEASON, slot) or by_state
         belief = mixture(by_state, by_season, self._trust(slot))
+        medians = (by_state.quantile(0.5), by_season.quantile(0.5))
         middle = belief.quantile(0.5)
+        opinions = self._opinions(last, (middle, *medians))
+        centre = self._experts.combine(opinions) - math.log1p(last.max_rps)
         low, high = belief.quantile(1.0 - self._coverage), belief.quantile(self._coverage)
         # No bound crosses the median, and no shift grows where it cannot act: after a long calm it
         # would take as long to come back.
@@ -198,13 +224,17 @@ class Forecaster:
         self._high_shift = max(self._high_shift, middle - high)
         forecast = Forecast(
             start_s,
-            _changed(last.max_rps, middle),
-            _changed(last.max_rps, low + self._low_shift),
-            _changed(last.max_rps, high + self._high_shift),
+            _changed(last.max_rps, centre),
+            _changed(last.max_rps, centre + (low - middle + self._low_shift)),
+            _changed(last.max_rps, centre + (high - middle + self._high_shift)),
             self._coverage,
         )
-        medians = (by_state.quantile(0.5), by_season.quantile(0.5))
-        return _View(last, forecast, situation, slot, medians)
+        return _View(last, forecast, opinions, situation, slot, medians)
+
+    def _opinions(self, last: Interval, changes: Sequence[float]) -> Vector:
+        """Return the experts' medians, in logarithms: the analogues' changes, then the means."""
+        analogues = math.log1p(last.max_rps) + np.array(changes)
+        return np.concatenate([analogues, np.log1p(self._levels_rps)])
 
     def _trust(self, slot: int) -> float:
         """Return the weight of the season's opinion, 0..1."""

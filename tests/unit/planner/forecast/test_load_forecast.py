@@ -47,7 +47,7 @@ def test_the_first_forecast_is_the_last_maximum_with_a_margin() -> None:
     forecast = forecaster.forecast()
     assert forecast is not None
     assert forecast.start_s == 660.0
-    assert forecast.expected_rps == 100.0
+    assert forecast.expected_rps == pytest.approx(100.0)
     assert forecast.high_rps == pytest.approx(100 * MARGIN)
 
 
@@ -71,7 +71,10 @@ def test_a_constant_load_is_forecast_as_it_is(load_rps: float) -> None:
 def test_the_bounds_cover_what_they_promise_even_where_the_load_changes_its_nature(
     coverage: float,
 ) -> None:
-    """Quantile tracking: calm, then wild, then twice as large; each bound misses as agreed."""
+    """Quantile tracking: calm, then wild, then twice as large; each bound misses as agreed.
+
+    A bound near the median may cover a little more: it never crosses the median.
+    """
     draw = np.random.default_rng(1)
     calm = 100 * np.exp(0.05 * draw.standard_normal(700))
     wild = 100 * np.exp(0.4 * draw.standard_normal(700))
@@ -80,8 +83,8 @@ def test_the_bounds_cover_what_they_promise_even_where_the_load_changes_its_natu
 
     above = np.mean([most > forecast.high_rps for forecast, most in seen])
     below = np.mean([most < forecast.low_rps for forecast, most in seen])
-    assert above == pytest.approx(1 - coverage, abs=0.02)
-    assert below == pytest.approx(1 - coverage, abs=0.02)
+    for missed in (above, below):
+        assert 1 - coverage - 0.04 <= missed <= 1 - coverage + 0.02
 
 
 def test_after_a_long_calm_the_bounds_find_back_within_an_hour() -> None:
@@ -109,6 +112,24 @@ def test_a_job_that_starts_on_the_hour_is_foreseen() -> None:
         assert forecast.expected_rps == pytest.approx(most, rel=0.2)
 
 
+@pytest.mark.parametrize("length", [200, 1200])
+def test_where_nothing_repeats_it_is_hardly_worse_than_the_best_simple_mean(length: int) -> None:
+    """Bursts without memory around a slow level: what was alike says nothing, a mean does."""
+    draw = np.random.default_rng(5)
+    level = 100 * np.exp(np.cumsum(0.01 * draw.standard_normal(length)))
+    maxima = level * np.exp(0.4 * draw.standard_normal(length))
+    seen = list(replayed(maxima))[length // 2 :]
+    means, errors = np.full(4, maxima[0]), []
+    for most in maxima[1:]:
+        errors.append(np.abs(means - most))
+        keep = np.array([0.0, 0.5, 0.8, 0.9])
+        means = keep * means + (1 - keep) * most
+    best = np.mean(errors[length // 2 :], axis=0).min()
+
+    ours = np.mean([abs(forecast.expected_rps - most) for forecast, most in seen])
+    assert ours <= 1.03 * best
+
+
 def test_a_load_ten_times_as_large_is_no_news() -> None:
     """Changes are learnt as ratios, so that a forecast scales with the load."""
     draw = np.random.default_rng(3)
@@ -127,7 +148,8 @@ def test_after_a_hole_the_next_forecast_knows_only_what_came_after_it() -> None:
 
     forecast = forecaster.forecast()
     assert forecast is not None
-    assert (forecast.start_s, forecast.expected_rps) == (101 * MINUTE_S, 10.0)
+    assert forecast.start_s == 101 * MINUTE_S
+    assert forecast.expected_rps == pytest.approx(10.0)
 
 
 def test_an_interval_that_does_not_come_after_the_last_is_refused() -> None:

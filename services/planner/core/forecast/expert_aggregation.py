@@ -1,0 +1,54 @@
+"""Several opinions made one: weights by what each would have saved.
+
+ML-Poly (Gaillard, Stoltz and van Erven, "A Second-order Bound with Excess Losses", COLT 2014,
+section 3.2), with absolute losses and their gradients: an expert's weight is its positive regret,
+that is by how much less would have been lost with it, over the sum of its squared regrets. There
+is nothing to tune, and the mean loss tends to that of the best fixed mixture of the experts,
+whatever the outcomes: with n outcomes it exceeds it by O(sqrt(log(n) * experts / n)).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+
+_TINY = 1e-300
+"""Keeps weights finite where errors are so small that their squares are 0."""
+
+
+class ExpertAggregation:
+    """Weights of `experts` experts, in the light of all outcomes so far; equal at first."""
+
+    def __init__(self, experts: int) -> None:
+        self._regrets = np.zeros(experts)
+        self._squares = np.zeros(experts)
+        self._largest = 0.0
+
+    @property
+    def weights(self) -> Vector:
+        """Weights of the experts, >= 0, with a sum of 1."""
+        gains = np.maximum(self._regrets, 0.0)
+        if not gains.any():
+            return np.full(len(gains), 1.0 / len(gains))
+        found: Vector = gains / (self._squares + self._largest**2 + _TINY)
+        found /= found.sum()
+        return found
+
+    def combine(self, opinions: Vector) -> float:
+        """Return the weighted mean of the opinions, shape (experts,)."""
+        return float(self.weights @ opinions)
+
+    def learn(self, opinions: Vector, outcome: float) -> None:
+        """Take in an outcome.
+
+        Args:
+            opinions: What was combined, shape (experts,).
+            outcome: What came.
+        """
+        said = self.combine(opinions)
+        regrets = np.sign(said - outcome) * (said - opinions)
+        self._largest = max(self._largest, float(np.abs(regrets).max()))
+        self._regrets += regrets
+        self._squares += regrets**2
