@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarks.clover import day
@@ -71,6 +71,10 @@ def _days(
         for strategy in SEARCHERS:
             if not quick or strategy == "exact":
                 yield Job("live", setting, strategy)
+    papers = [replace(setting, base_p95=True) for setting in settings]
+    for setting in papers[:1] if quick else papers:
+        for strategy in STRATEGIES:
+            yield Job("day", setting, strategy, coarse)
     parked = [Setting(name, carbon_weight=weight, park=True) for weight in (0.5, 0.1)]
     elsewhere = [Setting(name, trace=trace) for trace in TRACES][1:]
     for setting in parked[:1] if quick else parked + elsewhere:

@@ -60,7 +60,8 @@ LIVE = "the paper's searchers know no profiles; online: see benchmarks/clover/se
 def _title(setting: Setting) -> str:
     powered = "idle GPUs parked (consolidation)" if setting.park else "all GPUs powered"
     name = TITLES[setting.application]
-    return f"{name}, {setting.trace}, lambda {setting.carbon_weight}, {powered}"
+    slo = ", SLO = BASE's p95 (the paper's)" if setting.base_p95 else ""
+    return f"{name}, {setting.trace}, lambda {setting.carbon_weight}, {powered}{slo}"
 
 
 def days(results: Results) -> Days:
