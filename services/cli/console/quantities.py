@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 def milliseconds(latency_s: float | None) -> str:
     """Return a latency in ms; "-" for none."""
@@ -35,3 +37,8 @@ def duration(length_s: float) -> str:
         if length_s < limit_s:
             return f"{length_s / size_s:.0f} {unit}"
     return f"{length_s / 86_400:.0f} d"
+
+
+def alternatives(wanted_gpus: Mapping[str, int]) -> str:
+    """Return GPUs that are wanted, for people."""
+    return " or ".join(f"{count} x {gpu}" for gpu, count in sorted(wanted_gpus.items()))

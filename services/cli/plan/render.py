@@ -10,7 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlannedSegment, PlanState
-from services.cli.console.quantities import carbon, duration, energy, milliseconds, percent
+from services.cli.console.quantities import (
+    alternatives,
+    carbon,
+    duration,
+    energy,
+    milliseconds,
+    percent,
+)
 from services.cli.console.tables import table as new_table
 from services.cli.console.variant_names import namer, slice_name, word
 from services.cli.plan.deviation import Measure, largest, measures
@@ -131,6 +138,10 @@ def _expected(plan: Plan) -> Table:
     if expected.parked_gpus:
         label = f"parked, {len(expected.parked_gpus)} GPU(s)"
         rows.add_row(label, f"{expected.parked_power_w:.0f} W idle", "-", "-")
+    if expected.empty_nodes:
+        rows.add_row("empty nodes", ", ".join(expected.empty_nodes), "-", "-")
+    if expected.wanted_gpus:
+        rows.add_row("GPUs wanted", alternatives(expected.wanted_gpus), "-", "-")
     if plan.HasField("outcome") and seen.active_s > 0:
         rows.add_row("requests", "", f"{seen.requests} in {seen.active_s:.0f} s", "")
         kwh = f"{seen.energy_j / J_PER_KWH:.3g} kWh"

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
-from services.cli.console.quantities import carbon, milliseconds, percent
+from services.cli.console.quantities import alternatives, carbon, milliseconds, percent
 from services.cli.console.tables import table
 from services.cli.plan.render import segments
 
@@ -36,6 +36,9 @@ def proposal(answer: planner_pb2.DryRunResponse, applied: int | None) -> Rendera
         parts.append(segments("Segments", plan.segments))
     if plan.prediction.parked_gpus:
         parts.append(Text(_parked(plan.prediction)))
+    if plan.prediction.wanted_gpus:
+        wanted = alternatives(plan.prediction.wanted_gpus)
+        parts.append(Text(f"\nWanted beyond the fleet, to serve all: {wanted}.", style="yellow"))
     return Group(*parts, Text(f"\n{_what_next(answer.proposal_id, applied)}"))
 
 
@@ -74,7 +77,11 @@ def difference(answer: explanation_pb2.PlanDiff) -> RenderableType:
 def _parked(prediction: plan_pb2.Prediction) -> str:
     """Return which GPUs the plan leaves empty, so that their power could be cut."""
     gpus = ", ".join(gpu[:8] for gpu in prediction.parked_gpus)
-    return f"\nParked: {gpus}; {prediction.parked_power_w:.0f} W idle, which could be cut."
+    nodes = ", ".join(prediction.empty_nodes)
+    return (
+        f"\nParked: {gpus}; {prediction.parked_power_w:.0f} W idle, which could be cut."
+        f"{f' Empty nodes: {nodes}.' if nodes else ''}"
+    )
 
 
 def _what_next(proposal_id: str, applied: int | None) -> str:

@@ -148,6 +148,8 @@ def _plan(plan: Plan) -> Row:
         state=word(PlanState.Name(plan.state), "PLAN_STATE_"),
         **_copied(plan, "strategy", "reason"),
         parked=list(plan.prediction.parked_gpus),
+        empty_nodes=list(plan.prediction.empty_nodes),
+        wanted_gpus=dict(plan.prediction.wanted_gpus),
     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from services.cli.console.quantities import carbon, duration, energy, percent
+from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
 from services.cli.console.tables import table
 from services.cli.console.variant_names import Namer, namer
 from services.cli.status.document import Row
@@ -122,6 +122,11 @@ def _summary(status: Row) -> list[RenderableType]:
         plan = status.plan
         lines.append(Text(f"plan {plan.version} ({plan.strategy}, {plan.state}): {plan.reason}"))
         lines += _parked(status.gpus, plan)
+        if plan.empty_nodes:
+            lines.append(Text(f"empty nodes: {', '.join(plan.empty_nodes)}"))
+        if plan.wanted_gpus:
+            wanted = alternatives(plan.wanted_gpus)
+            lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))

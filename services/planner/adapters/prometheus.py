@@ -9,6 +9,14 @@ PARKED_GPUS = Gauge("cinquefoil_parked_gpus", "GPUs that the active plan leaves 
 PARKED_POWER = Gauge(
     "cinquefoil_parked_power_watts", "Idle power of those, which cutting it would save."
 )
+EMPTY_NODE = Gauge(
+    "cinquefoil_empty_node", "1: the active plan leaves every GPU of the node empty.", ["node"]
+)
+WANTED_GPUS = Gauge(
+    "cinquefoil_wanted_gpus",
+    "GPUs beyond the fleet that would serve what the active plan does not; types are alternatives.",
+    ["gpu"],
+)
 PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
 EVALUATIONS = Counter("cinquefoil_evaluations", "Configurations tried and measured live.")
 RESUMED = Counter("cinquefoil_rollouts_resumed", "Rollouts taken up again after a restart.")

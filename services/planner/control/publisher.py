@@ -147,10 +147,16 @@ class Publisher:
 
 
 def _note(plan: Plan) -> None:
-    """Measure what an active plan leaves empty."""
+    """Measure what an active plan leaves empty, and what it lacks."""
     if plan.state is PlanState.ACTIVE:
         prometheus.PARKED_GPUS.set(len(plan.prediction.parked_gpus))
         prometheus.PARKED_POWER.set(plan.prediction.parked_power_w)
+        prometheus.EMPTY_NODE.clear()
+        for node in plan.prediction.empty_nodes:
+            prometheus.EMPTY_NODE.labels(node).set(1)
+        prometheus.WANTED_GPUS.clear()
+        for gpu, count in plan.prediction.wanted_gpus.items():
+            prometheus.WANTED_GPUS.labels(gpu).set(count)
 
 
 def _reported_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:

@@ -12,6 +12,7 @@ from services.kit.errors import FailedPrecondition
 from services.kit.segment import SegmentState
 from services.planner.core import feasibility
 from services.planner.core.fixed_inputs import FixedInputs
+from services.planner.core.autoscaling import wanted_gpus
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
 from services.planner.core.model import (
@@ -97,6 +98,7 @@ class Decision:
         rollout: From one to the other.
         nodes: Node by UUID of each GPU that any of this is on.
         degraded: What the target cannot keep, and why; empty: it keeps everything.
+        wanted_gpus: GPUs by type, any of which would serve what is not served; empty: all is.
     """
 
     problem: Problem
@@ -107,6 +109,7 @@ class Decision:
     rollout: Rollout
     nodes: Mapping[str, str]
     degraded: str = ""
+    wanted_gpus: Mapping[str, int] = field(default_factory=dict)
 
 
 def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) -> Decision:
@@ -273,6 +276,7 @@ def _decision(
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
         degraded="; ".join(filter(None, (shortfall(problem, found), _left_out(snapshot)))),
+        wanted_gpus=wanted_gpus(problem, found),
     )
 
 

@@ -110,6 +110,8 @@ class Prediction:
         solve_s: Time the strategy took, s.
         parked_gpus: GPUs that the plan leaves empty, by UUID.
         parked_power_w: Their idle power; part of `power_w` unless the objective parks idle GPUs.
+        empty_nodes: Nodes of which all GPUs are left empty.
+        wanted_gpus: GPUs beyond the fleet, by type, any of which would serve what is not served.
     """
 
     objective: float
@@ -123,6 +125,8 @@ class Prediction:
     solve_s: float = 0.0
     parked_gpus: tuple[str, ...] = ()
     parked_power_w: float = 0.0
+    empty_nodes: tuple[str, ...] = ()
+    wanted_gpus: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, score: Score, **known: Any) -> Prediction:

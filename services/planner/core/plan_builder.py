@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from services.kit.segment import SegmentSpec
+from services.planner.core.autoscaling import empty_nodes
 from services.planner.core.decide import Decision, Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.model import Gpu
@@ -50,6 +51,8 @@ def build_plan(
             solve_s=solve_s,
             parked_gpus=tuple(gpu.uuid for gpu in parked),
             parked_power_w=sum(gpu.pool.type.idle_power_w for gpu in parked),
+            empty_nodes=empty_nodes(decision.problem.gpus, decision.target),
+            wanted_gpus=decision.wanted_gpus,
         ),
         steps=decision.rollout.actions,
         slice_changes=decision.rollout.slice_changes,
@@ -90,6 +93,7 @@ def unchanged(plan: Plan, active: Plan) -> bool:
     after = {segment.spec: segment.share for segment in plan.segments}
     return (
         plan.steps == 0
+        and plan.prediction.wanted_gpus == active.prediction.wanted_gpus
         and before.keys() == after.keys()
         and all(abs(after[spec] - before[spec]) <= _SAME_SHARE for spec in after)
     )

@@ -66,6 +66,9 @@ def test_a_plan_names_the_gpus_that_it_leaves_empty_and_their_idle_power(
     assert set(told.parked_gpus) == {gpu.uuid for gpu in seen.gpus} - used
     assert {"edge-0/0", "edge-0/1"} <= set(told.parked_gpus)
     assert told.parked_power_w == parked_w
+    nodes = {gpu.uuid: gpu.node for gpu in seen.gpus}
+    assert set(told.empty_nodes) == {*nodes.values()} - {nodes[uuid] for uuid in used}
+    assert "edge-0" in told.empty_nodes
     active_w = sum(kind.energy_j * rps for kind, rps in decision.configuration.load_rps.items())
     assert told.power_w == pytest.approx(active_w + counted_w)
 

@@ -80,9 +80,17 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
         energy=[pb.GpuEnergy(gpu_uuid=f"GPU-{index}", power_w=30 + index) for index in range(3)],
     )
     plan = plan_pb2.Plan(
-        version=3, prediction=plan_pb2.Prediction(parked_gpus=("GPU-1", "GPU-2", "GPU-9"))
+        version=3,
+        prediction=plan_pb2.Prediction(
+            parked_gpus=("GPU-1", "GPU-2", "GPU-9"),
+            empty_nodes=("rack-7",),
+            wanted_gpus={"t4": 5, "a100-40gb": 1},
+        ),
     )
     console = Console(width=200, file=StringIO(), record=True)
     console.print(render(_status(node, plan=plan)))
 
-    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in console.export_text()
+    told = console.export_text()
+    assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in told
+    assert "empty nodes: rack-7" in told
+    assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in told

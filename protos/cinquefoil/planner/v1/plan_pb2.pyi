@@ -487,6 +487,26 @@ class Prediction(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class WantedGpusEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     ACCURACY_FIELD_NUMBER: _builtins.int
     LATENCY_S_FIELD_NUMBER: _builtins.int
@@ -498,6 +518,8 @@ class Prediction(_message.Message):
     SOLVE_S_FIELD_NUMBER: _builtins.int
     PARKED_GPUS_FIELD_NUMBER: _builtins.int
     PARKED_POWER_W_FIELD_NUMBER: _builtins.int
+    EMPTY_NODES_FIELD_NUMBER: _builtins.int
+    WANTED_GPUS_FIELD_NUMBER: _builtins.int
     objective: _builtins.float
     """CLOVER's f (Eq. 3), in percentage points; higher is better."""
     power_w: _builtins.float
@@ -532,6 +554,16 @@ class Prediction(_message.Message):
     def parked_gpus(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """GPUs that the plan leaves empty, by UUID: their power may be cut."""
 
+    @_builtins.property
+    def empty_nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes on none of whose GPUs the plan runs anything, by name: an autoscaler may remove them."""
+
+    @_builtins.property
+    def wanted_gpus(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """GPUs beyond the fleet that would serve unserved_rps, by type. The types are alternatives: as
+        many of any one of them suffice. Empty: nothing is missing, or no type of the fleet would do.
+        """
+
     def __init__(
         self,
         *,
@@ -546,10 +578,12 @@ class Prediction(_message.Message):
         solve_s: _builtins.float = ...,
         parked_gpus: _abc.Iterable[_builtins.str] | None = ...,
         parked_power_w: _builtins.float = ...,
+        empty_nodes: _abc.Iterable[_builtins.str] | None = ...,
+        wanted_gpus: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "gap", b"gap"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "accuracy", b"accuracy", "carbon_gco2e_per_h", b"carbon_gco2e_per_h", "empty_nodes", b"empty_nodes", "gap", b"gap", "gpus", b"gpus", "latency_s", b"latency_s", "objective", b"objective", "parked_gpus", b"parked_gpus", "parked_power_w", b"parked_power_w", "power_w", b"power_w", "solve_s", b"solve_s", "unserved_rps", b"unserved_rps", "wanted_gpus", b"wanted_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015
