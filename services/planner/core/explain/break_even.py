@@ -74,33 +74,33 @@ def break_even_points(
         theirs = line(other)
         return lambda weight: theirs(weight) - own(weight)
 
-    rivals = [(gain(each), each) for each in others if _may_be(each, chosen)]
+    lines = [(gain(each), each) for each in others if _may_be(each, chosen)]
     for end in (0.0, 1.0):
-        turn = _nearest(rivals, now, end)
+        turn = _nearest(lines, now, end)
         for _ in range(MAX_SOLVES if end != now else 0):
             known = _with_weight(problem, turn.carbon_weight if turn else end)
             optimum = judge(known, solve(quick(known.problem)))
             if optimum is None or not _may_be(optimum, chosen):
                 break
-            rivals.append((gain(optimum), optimum))
-            before, turn = turn, _nearest(rivals, now, end)
+            lines.append((gain(optimum), optimum))
+            before, turn = turn, _nearest(lines, now, end)
             if turn == before or (optimum.configuration.gap or 0.0) > _PROVEN:
                 break
         if turn is not None:
             yield turn
 
 
-def _nearest(rivals: Sequence[tuple[Line, Judged]], now: float, end: float) -> BreakEven | None:
+def _nearest(lines: Sequence[tuple[Line, Judged]], now: float, end: float) -> BreakEven | None:
     """Return the first break-even point on the way to an end of the scale, if there is one.
 
     Args:
-        rivals: Configurations, with what each gains over the chosen one by carbon weight.
+        lines: Configurations, with what each gains over the chosen one by carbon weight.
         now: The present carbon weight.
         end: 0 or 1.
     """
     found = [
         BreakEven(now + (end - now) * behind / (behind - gain(end)), end > now, other)
-        for gain, other in rivals
+        for gain, other in lines
         if gain(end) > _WORTH_TELLING and (behind := min(gain(now), 0.0)) >= gain(now) - _TIE
     ]
     return min(found, key=lambda turn: abs(turn.carbon_weight - now), default=None)
