@@ -260,6 +260,8 @@ class Model(Section):
             request is served late. None: `router.default_timeout_s`.
         hedge_after_s: Time after which an unanswered request is also sent to a second, idle
             worker, s. None: never.
+        overload_weight: How much an unserved request counts when the fleet cannot serve all,
+            against those of models with 1 (`planner.objective.overload`).
         variants: Variants by name.
     """
 
@@ -274,4 +276,5 @@ class Model(Section):
     max_queue_mib: Positive = 256.0
     default_deadline_s: Positive | None = None
     hedge_after_s: Positive | None = None
+    overload_weight: Positive = 1.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]

@@ -125,6 +125,9 @@ class Objective(Section):
         layout_price: Price of creating or destroying a slice in objective points, per slice and
             GPU, as `switch_price`.
         park_idle_gpus: Whether only GPUs that serve count with their idle power (consolidation).
+        overload: What comes first where the fleet cannot serve all: "fair", that no model is
+            served a smaller share of its demand than it must, or "most", that most requests are.
+            Both weigh models by `models.<m>.overload_weight`.
     """
 
     goals: Goals = Goals()
@@ -137,6 +140,7 @@ class Objective(Section):
     switch_price: Annotated[float, Field(ge=0)] = 0.02
     layout_price: Annotated[float, Field(ge=0)] = 0.02
     park_idle_gpus: bool = False
+    overload: Literal["fair", "most"] = "fair"
 
 
 class Triggers(Section):

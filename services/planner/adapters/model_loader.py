@@ -22,6 +22,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             slo_latency_s=model.slo.latency_s,
             slo_percentile=model.slo.percentile,
             demand_rps=model.demand_rps,
+            overload_weight=model.overload_weight,
             variants=tuple(
                 Variant(
                     variant_name,

@@ -13,7 +13,7 @@ from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
 
 MAX_GPUS = 20_000
-"""GPUs that are asked for at most."""
+"""GPUs that are wanted at most."""
 
 SOLVE_S = 1.0
 """Longest that one count may take, s."""
@@ -32,8 +32,8 @@ def wanted_gpus(problem: Problem, judged: Score) -> dict[str, int]:
 
     The types are alternatives; one that cannot serve all of it by itself is left out, and so is one
     that the fleet does not have, of which nothing is known. Empty: nothing is missing. The fewest
-    that the exact strategy finds for the missing load, which may be one more than if all were
-    planned anew.
+    that the exact strategy finds for the missing load, which may be one more than a re-plan of all
+    would take.
 
     Args:
         problem: What was decided.

@@ -179,6 +179,7 @@ class Model:
         slo_percentile: Its percentile.
         demand_rps: Load to serve, req/s.
         variants: Networks for the task, at least one.
+        overload_weight: How much an unserved request counts, > 0.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Model:
     slo_percentile: float
     demand_rps: float
     variants: tuple[Variant, ...]
+    overload_weight: float = 1.0
 
     @property
     def best(self) -> Variant:
@@ -359,8 +361,9 @@ class Score:
         floor_violation: By how much mean accuracy misses the floor, as a share of the best
             variant's, weighted by demand.
         reconfiguration: Price of getting there from what runs, percentage points.
-        worst_unserved: Largest share of a model's demand that is not served, among the models that
-            the fleet can serve at all, 0..1.
+        worst_unserved: Largest share of a model's demand that is not served, times its weight,
+            among the models that the fleet can serve at all; 0 where overload is not shared out
+            (`Objective.overload`).
         goals: What each goal of the objective is worth by itself, percentage points: CLOVER's f
             (Eq. 3), ParvaGPU's GPUs in use, InfAdapter's
             Eq. 1. Also those without weight.
@@ -369,6 +372,7 @@ class Score:
         loading_s: Longest loading time of a variant of which a segment has to be started, s.
         active_power_w: Power beyond idle, W.
         ties: What decides between equal objectives, larger is better.
+        refused_rps: All that is not served, weighed by model (`Model.overload_weight`).
     """
 
     unserved_rps: Mapping[str, float]
@@ -387,6 +391,7 @@ class Score:
     loading_s: float = 0.0
     active_power_w: float = 0.0
     ties: tuple[float, ...] = ()
+    refused_rps: float = 0.0
 
     @property
     def shortage(self) -> tuple[float, float, float]:
@@ -394,8 +399,8 @@ class Score:
 
         To six digits: what lies below is left by a solver's tolerance, and decides nothing.
         """
-        unserved_rps = float(f"{sum(self.unserved_rps.values()):.6g}")
-        return round(self.worst_unserved, 6), unserved_rps, round(self.floor_violation, 6)
+        refused_rps = float(f"{self.refused_rps:.6g}")
+        return round(self.worst_unserved, 6), refused_rps, round(self.floor_violation, 6)
 
     @property
     def worth(self) -> tuple[float, ...]:

@@ -89,6 +89,11 @@ class Prices:
     fleet_gpcs: int
 
     @property
+    def shared_out(self) -> frozenset[str]:
+        """Names of the models over which overload is shared out."""
+        return self.servable if self.problem.objective.overload == "fair" else frozenset()
+
+    @property
     def fewest_only(self) -> bool:
         """Whether GPUs are all that counts; ties then go to fewer GPCs, and to less energy."""
         return self.goals.clover == self.goals.infadapter == 0

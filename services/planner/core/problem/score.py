@@ -71,6 +71,10 @@ def score(problem: Problem, configuration: Configuration, known: Prices | None =
         gpcs=use.gpcs,
         loading_s=use.loading_s,
         active_power_w=use.active_power_w,
+        refused_rps=sum(
+            model.overload_weight * _unserved_rps(model, served[name])
+            for name, model in known.models.items()
+        ),
         ties=(-float(use.gpcs), -use.active_power_w) if known.fewest_only else (),
     )
 
@@ -217,10 +221,12 @@ def _unserved_rps(model: Model, load: Mapping[SegmentKind, float]) -> float:
 
 
 def _worst_unserved(known: Prices, served: Served) -> float:
-    served_share = (
-        _answered_rps(served[name]) / known.models[name].demand_rps for name in known.servable
+    shares = (
+        model.overload_weight * (1.0 - _answered_rps(served[name]) / model.demand_rps)
+        for name, model in known.models.items()
+        if name in known.shared_out
     )
-    return max(0.0, 1.0 - min(served_share, default=1.0))
+    return max(0.0, *shares, 0.0)
 
 
 def _floor_violation(known: Prices, served: Served) -> float:

@@ -18,7 +18,8 @@ h, maximal layout c and variant w:
 
 Goals, one after the other: the least z, the least unserved load, the least accuracy below the
 floor, the best objective; where GPUs are all that counts, then the fewest compute slices, then the
-least energy. z leaves out models that nothing can serve. u and v make every input feasible, so that
+least energy. Each model counts u and z by its weight. z leaves out models that nothing can serve,
+and all where overload is not to be shared out. u and v make every input feasible, so that
 overload degrades and never fails, and is shared out before it is made small.
 """
 
@@ -201,12 +202,13 @@ class Formulation:
         program.terms(cover, unserved, 1.0)
         shares = np.array([self._share(kind) for kind in self.kinds])
         program.terms(cover[at], self.counts, shares * answers)
-        self._worst = program.column(upper=1.0)
-        fair = [index for index, name in enumerate(names) if name in self.known.servable]
+        self._worst = program.column()
+        fair = [index for index, name in enumerate(names) if name in self.known.shared_out]
+        weights = np.array([model.overload_weight for model in self.known.models.values()])
         worst = program.rows(len(fair), high=0.0)
-        program.terms(worst, unserved[fair], 1.0)
+        program.terms(worst, unserved[fair], weights[fair])
         program.terms(worst, self._worst, -1.0)
-        self._unserved = _terms(unserved, self._weights())
+        self._unserved = _terms(unserved, weights * self._weights())
 
     def _add_floor(self) -> None:
         """Have every model's mean accuracy keep the floor, or say by how much it does not."""

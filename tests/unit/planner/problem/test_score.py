@@ -144,7 +144,8 @@ def test_only_what_is_new_costs_reconfiguration() -> None:
 
 def test_worth_serves_first_then_keeps_the_floor_then_optimises() -> None:
     def found(unserved: float, violation: float, objective: float) -> Score:
-        return Score({"m": unserved}, objective, {}, {}, 0, 0, 0, violation)
+        refused = {"m": unserved}
+        return Score(refused, objective, {}, {}, 0, 0, 0, violation, refused_rps=unserved)
 
     ranked = [found(0, 0, 1), found(0, 0, -50), found(0, 0.1, 99), found(1, 0, 99)]
     assert sorted(ranked, key=lambda each: each.worth, reverse=True) == ranked
