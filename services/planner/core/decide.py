@@ -11,8 +11,8 @@ from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
 from services.kit.segment import SegmentState
 from services.planner.core import feasibility
-from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.autoscaling import wanted_gpus
+from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.forecast.horizon import FORESEEING, plan_ahead
 from services.planner.core.model import (

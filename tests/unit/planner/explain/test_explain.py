@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from services.kit.config import Goals, Objective
 from services.planner.core.decide import configuration_of
 from services.planner.core.explain.alternatives import alternatives, graph, judge
+from services.planner.core.explain.break_even import break_even_points
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Binding, Explanation
-from services.planner.core.explain.sentences import break_even_points
 from services.planner.core.model import Configuration, Problem, Segment
 from services.planner.core.placement.placement import place
 from services.planner.core.problem.load_split import with_load
