@@ -8,7 +8,7 @@ Everything here is frozen: a strategy is a pure function of a Problem.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.kit.config import Objective, PlacementRule
@@ -311,6 +311,7 @@ class Problem:
         forecast: Carbon intensity in the periods to come, the present one first; empty: only the
             present is known.
         placement: How segments find places, where the configuration leaves a choice.
+        pools: Number of GPUs per pool.
     """
 
     gpus: tuple[Gpu, ...]
@@ -323,11 +324,20 @@ class Problem:
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     forecast: tuple[Period, ...] = ()
     placement: PlacementRule = "least_change"
+    pools: Counter[Pool] = field(init=False, compare=False, repr=False)
 
-    @property
-    def pools(self) -> Counter[Pool]:
-        """Number of GPUs per pool."""
-        return Counter(gpu.pool for gpu in self.gpus)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pools", _counted(gpu.pool for gpu in self.gpus))
+
+
+def _counted(pools: Iterable[Pool]) -> Counter[Pool]:
+    """Count pools; of a large fleet most are the same object, and hashing each would be slow."""
+    seen: dict[int, Pool] = {}
+    numbers = Counter(id(seen.setdefault(id(pool), pool)) for pool in pools)
+    counted: Counter[Pool] = Counter()
+    for number, count in numbers.items():
+        counted[seen[number]] += count
+    return counted
 
 
 @dataclass(frozen=True, slots=True)

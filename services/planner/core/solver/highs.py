@@ -3,36 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
-Terms = Mapping[int, float]
-"""Coefficients by column."""
-
-Numbers = NDArray[np.int32]
-"""Numbers of columns or rows."""
-
-Values = NDArray[np.float64]
+from services.planner.core.solver.decomposition import Blocks, Decomposition
+from services.planner.core.solver.goals import (
+    ABSOLUTE_GAP,
+    Goal,
+    GoalOutcome,
+    Linear,
+    Numbers,
+    Solution,
+    Values,
+)
 
 SLACK = 1e-9
 """By how much a later goal may worsen an earlier one (a share, above 1): floating point's need."""
 
-ABSOLUTE_GAP = 1e-7
-"""An answer this close to its bound counts as optimal."""
-
 LARGE = 300
-"""Integer columns from which a start of our own saves time."""
+"""Integer columns from which quick answers save time."""
 
-SKETCH = 0.1
-"""Share of the tolerance for a start of our own: it is small, so that precision costs little."""
+BOX = 4
+"""By how much integers may differ from the relaxation's in a quick answer."""
+
+SPARE = 100
+"""Further columns that it may use, at least; else twice as many as the relaxation uses."""
+
+SKETCH = 0.3
+"""Share of the tolerance for a quick answer: the program is small, so that precision costs little."""
 
 SKETCH_NODES = 50
-"""Nodes of the search tree after which such a start is good enough."""
+"""Nodes of the search tree after which it is good enough."""
 
 MIN_TIME_S = 0.01
 """What a search gets whose time is over, so that it can at least take over a start, s."""
@@ -55,113 +60,53 @@ proven (`test_exact_finds_the_optimum_where_presolve_misled_the_solver`).
 
 
 @dataclass(frozen=True, slots=True)
-class GoalOutcome:
-    """What became of one goal.
+class _Relaxed:
+    """The answer of a program whose columns may be fractions.
 
     Attributes:
-        value: What the answer reaches.
-        distance: How far below `value` the optimum can be at most; 0 where proven optimal,
-            infinite where nothing is known.
+        value: The goal's.
+        values: By column.
+        duals: By row.
+        prices: Reduced costs by column.
     """
 
     value: float
-    distance: float
-
-    @classmethod
-    def of(cls, value: float, bound: float) -> GoalOutcome:
-        """Return the outcome of a value whose optimum is at least `bound`."""
-        return cls(value, value - bound if value - bound > ABSOLUTE_GAP else 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """What to make small.
-
-    Attributes:
-        terms: A weighted sum of columns.
-        tolerance: Share of its value by which an answer may miss the optimum.
-        absolute: By how much it may miss it in any case.
-        nodes: Nodes of the search tree after which the best answer does, proven or not; 0: none
-            does before the proof.
-    """
-
-    terms: Terms
-    tolerance: float = 0.0
-    absolute: float = 0.0
-    nodes: int = 0
-
-    def met(self, outcome: GoalOutcome) -> bool:
-        """Return whether an answer is good enough for later goals to be looked at."""
-        allowed = max(self.absolute, self.tolerance * abs(outcome.value))
-        return self.nodes > 0 or outcome.distance <= allowed
-
-    def value(self, values: Values) -> float:
-        """Return the weighted sum."""
-        return sum(weight * float(values[column]) for column, weight in self.terms.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """An answer.
-
-    Attributes:
-        values: By column.
-        outcomes: Of the goals in order; those that time did not reach have none.
-    """
-
     values: Values
-    outcomes: tuple[GoalOutcome, ...]
-
-    def or_better(self, other: Solution | None, goal: Goal) -> Solution:
-        """Return the better of two answers to `goal`, which this one alone was made for."""
-        outcome = self.outcomes[0]
-        if other is None or goal.value(other.values) >= outcome.value:
-            return self
-        bound = outcome.value - outcome.distance
-        return Solution(other.values, (GoalOutcome.of(goal.value(other.values), bound),))
-
-    def above(self, bound: float) -> Solution:
-        """Return the same answer to one goal, whose optimum is `bound` at least."""
-        value = self.outcomes[0].value
-        return Solution(self.values, (GoalOutcome.of(value, bound),))
-
-    def count(self, column: int) -> int:
-        """Return the value of an integer column."""
-        return round(float(self.values[column]))
+    duals: Values
+    prices: Values
 
 
 class Solver:
     """A program whose goal and bounds change between searches.
 
     Args:
-        lp: The program, all columns 0 or more.
-        integer: Which columns are integers.
+        linear: The program.
+        blocks: Its separate knapsacks, where it has some.
     """
 
-    def __init__(self, lp: Any, integer: NDArray[np.bool_]) -> None:
-        kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-        lp.integrality_ = [kinds[each] for each in integer.tolist()]
-        self._integer = integer
-        self._upper: Values = np.array(lp.col_upper_)
-        self._highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # it has no types
-        for option, value in OPTIONS.items():
-            self._highs.setOptionValue(option, value)
-        self._highs.passModel(lp)
+    def __init__(self, linear: Linear, blocks: Blocks | None) -> None:
+        self._linear, self._blocks = linear, blocks
+        self._integers = np.flatnonzero(linear.integer).astype(np.int32)
+        self._upper, self._allowed = linear.upper.copy(), linear.upper.copy()
+        self._held = 0
+        self._highs = _solver()
+        self._highs.passModel(_model(linear))
+        self._started_s = time.monotonic()
 
     @property
     def run_time_s(self) -> float:
-        """Time in searches so far, s."""
-        return float(self._highs.getRunTime())
+        """Time since the solver was made, s."""
+        return time.monotonic() - self._started_s
 
     def bar(self, columns: Numbers) -> None:
         """Keep columns at 0; presolve then drops them."""
-        nothing = np.zeros(len(columns))
-        self._highs.changeColsBounds(len(columns), columns, nothing, nothing)
+        self._allowed[columns] = 0.0
+        self._bound(columns)
 
     def free(self, columns: Numbers) -> None:
         """Undo `bar`."""
-        nothing = np.zeros(len(columns))
-        self._highs.changeColsBounds(len(columns), columns, nothing, self._upper[columns])
+        self._allowed[columns] = self._upper[columns]
+        self._bound(columns)
 
     def hold(self, goal: Goal, outcome: GoalOutcome) -> None:
         """Let no later search worsen `goal`."""
@@ -169,70 +114,128 @@ class Solver:
         columns = np.array(list(counted), dtype=np.int32)
         weights = np.array(list(counted.values()))
         if outcome.value <= SLACK and (weights > 0).all():
-            self.bar(columns)
             self._upper[columns] = 0.0
+            self.bar(columns)
         else:
             limit = outcome.value + SLACK * max(1.0, abs(outcome.value))
             self._highs.addRow(-highspy.kHighsInf, limit, len(columns), columns, weights)
+            self._held += 1
 
     def search(
         self, goal: Goal, time_limit_s: float, start: Solution | None = None
     ) -> Solution | None:
         """Return the best answer to one goal, or None where there is none in time.
 
+        In a large program, first that of its relaxation (where even that has none, no search is
+        needed), then the best one near the relaxation's, then that of its decomposition.
+
         Args:
             goal: What to make small.
-            time_limit_s: Counts from the solver's first search.
+            time_limit_s: Counts from when the solver was made.
             start: An answer to begin with, to whatever goal.
         """
-        costs = np.zeros(len(self._upper))
-        costs[list(goal.terms)] = list(goal.terms.values())
+        costs = goal.costs(len(self._upper))
         self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
-        if self._integer.sum() > LARGE:
-            sketch = self._sketch(goal, time_limit_s, start)
-            if sketch is not None and goal.met(sketch.outcomes[0]):
-                return sketch.or_better(start, goal)
-            start = start or sketch
-        if start is not None:
-            self._start_from(start)
-        return self._run(goal, time_limit_s)
+        best = start and Solution(start.values, (goal.outcome(goal.value(start.values), -math.inf),))
+        if len(self._integers) > LARGE:
+            relaxed = self._relaxed(time_limit_s)
+            if relaxed is None:
+                return None
+            best = _better(goal, self._near(goal, relaxed, time_limit_s, best), best)
+            if best is not None and goal.met(best.outcomes[0]):
+                return best
+            if goal.tolerance and self._decomposes:
+                best = self._decomposed(goal, relaxed, time_limit_s, best)
+                if best is not None and goal.met(best.outcomes[0], last_resort=True):
+                    return best
+        return _better(goal, self._run(goal, time_limit_s, best), best)
 
-    def _sketch(self, goal: Goal, time_limit_s: float, start: Solution | None) -> Solution | None:
-        """Return a good answer, with its distance to the relaxation's value; None: none is at hand.
+    @property
+    def _decomposes(self) -> bool:
+        """Whether nothing but links joins the blocks now."""
+        return (
+            self._blocks is not None
+            and not self._held
+            and not self._allowed[self._blocks.slack].any()
+        )
 
-        It uses the columns that the relaxation or the start uses, and as many again that hardly
-        cost more. In a large program this leaves few, and their best answer is nearly the best
-        there is. HiGHS finds the same kind of answer by itself, but only after seconds of cuts.
-        """
-        self._highs.setOptionValue("solve_relaxation", True)
-        relaxed = self._run(goal, time_limit_s)
-        self._highs.setOptionValue("solve_relaxation", False)
-        if relaxed is None:
-            return None
-        used = relaxed.values if start is None else np.maximum(relaxed.values, start.values)
-        unused = np.flatnonzero(self._integer & (used < SLACK))
-        spare = max(LARGE, int(self._integer.sum()) - len(unused))
-        prices = np.abs(np.array(self._highs.getSolution().col_dual)[unused])
-        left_out = unused[np.argsort(prices, kind="stable")[spare:]].astype(np.int32)
-        self.bar(left_out)
-        if start is not None:
-            self._start_from(start)
-        rough = Goal(goal.terms, SKETCH * goal.tolerance, SKETCH * goal.absolute, SKETCH_NODES)
-        sketch = self._run(goal if goal.nodes else rough, time_limit_s)
-        self.free(left_out)
-        return sketch and sketch.above(relaxed.outcomes[0].value)
+    def _bound(self, columns: Numbers) -> None:
+        nothing = np.zeros(len(columns))
+        self._highs.changeColsBounds(len(columns), columns, nothing, self._allowed[columns])
 
-    def _start_from(self, answer: Solution) -> None:
-        start = highspy.HighsSolution()
-        start.col_value = list(answer.values)
-        self._highs.setSolution(start)
-
-    def _run(self, goal: Goal, time_limit_s: float) -> Solution | None:
+    def _relaxed(self, time_limit_s: float) -> _Relaxed | None:
         highs = self._highs
+        highs.setOptionValue("solve_relaxation", True)
+        self._limit(time_limit_s)
+        highs.run()
+        highs.setOptionValue("solve_relaxation", False)
+        if highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return None
+        answer = highs.getSolution()
+        return _Relaxed(
+            float(highs.getInfo().objective_function_value),
+            np.array(answer.col_value),
+            np.array(answer.row_dual),
+            np.array(answer.col_dual),
+        )
+
+    def _near(
+        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, start: Solution | None
+    ) -> Solution | None:
+        """Return a good answer near the relaxation's; None: none is at hand.
+
+        It uses the columns that the relaxation or the start uses, and others that hardly cost more.
+        In a program whose demands take many items, their best answer is nearly the best there is.
+        HiGHS finds the same kind of answer by itself, but only after seconds of cuts.
+        """
+        mine = self._integers
+        low, high = relaxed.values[mine], relaxed.values[mine]
+        if start is not None:
+            low, high = np.minimum(low, start.values[mine]), np.maximum(high, start.values[mine])
+        unused = high < SLACK
+        low = np.where(unused, 0.0, np.maximum(np.floor(low + SLACK) - BOX, 0.0))
+        high = np.where(unused, BOX, np.minimum(np.ceil(high - SLACK) + BOX, self._allowed[mine]))
+        high = np.minimum(high, self._allowed[mine])
+        by_price = np.argsort(np.where(unused, np.abs(relaxed.prices[mine]), np.inf), kind="stable")
+        kept = int((~unused).sum())
+        high[by_price[: len(mine) - kept][max(SPARE, 2 * kept) :]] = 0.0
+        self._highs.changeColsBounds(len(mine), mine, low, high)
+        rough = goal if goal.nodes else _rough(goal)
+        found = self._run(rough, time_limit_s, start)
+        self._bound(mine)
+        if found is None:
+            return None  # what is proven of other answers holds only near the relaxation's
+        outcome = goal.outcome(goal.value(found.values), relaxed.value)
+        return Solution(found.values, (outcome,))
+
+    def _decomposed(
+        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, best: Solution | None
+    ) -> Solution | None:
+        """Return the better one of `best` and the decomposition's answer, with the best bound."""
+        assert self._blocks is not None
+        now = replace(self._linear, upper=self._allowed)
+        parts = Decomposition(now, self._blocks, goal, _solver(), relaxed.value)
+        left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
+        values = parts.search(relaxed.duals, relaxed.values, left_s)
+        found = None
+        if values is not None:
+            found = Solution(values, (goal.outcome(goal.value(values), parts.bound),))
+        return _better(goal, best, found, parts.bound)
+
+    def _limit(self, time_limit_s: float) -> None:
+        left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
+        self._highs.setOptionValue("time_limit", self._highs.getRunTime() + left_s)
+
+    def _run(self, goal: Goal, time_limit_s: float, start: Solution | None) -> Solution | None:
+        highs = self._highs
+        if start is not None:
+            answer = highspy.HighsSolution()
+            answer.col_value = list(start.values)
+            highs.setSolution(answer)
         highs.setOptionValue("mip_rel_gap", goal.tolerance)
         highs.setOptionValue("mip_abs_gap", max(goal.absolute, ABSOLUTE_GAP))
         highs.setOptionValue("mip_max_nodes", goal.nodes or highspy.kHighsIInf)
-        highs.setOptionValue("time_limit", max(time_limit_s - self.run_time_s, MIN_TIME_S))
+        self._limit(time_limit_s)
         highs.run()
         info = highs.getInfo()
         if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -241,4 +244,48 @@ class Solver:
         proven = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
         if proven and not math.isfinite(bound):  # a relaxation by itself has no such bound
             bound = value
-        return Solution(np.array(highs.getSolution().col_value), (GoalOutcome.of(value, bound),))
+        return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
+
+
+def _rough(goal: Goal) -> Goal:
+    return Goal(goal.terms, SKETCH * goal.tolerance, SKETCH * goal.absolute, SKETCH_NODES)
+
+
+def _better(
+    goal: Goal, one: Solution | None, other: Solution | None, bound: float = -math.inf
+) -> Solution | None:
+    """Return the better one of two answers to one goal; what is proven for one holds for both.
+
+    Args:
+        goal: The goal.
+        one: An answer; None: there is none.
+        other: Another one.
+        bound: What the optimum is known to be at least.
+    """
+    answers = [each for each in (one, other) if each is not None]
+    if not answers:
+        return None
+    outcomes = [each.outcomes[0] for each in answers]
+    best = min(answers, key=lambda each: each.outcomes[0].value)
+    proven = max(bound, *(each.value - each.distance for each in outcomes))
+    return Solution(best.values, (goal.outcome(best.outcomes[0].value, proven),))
+
+
+def _solver() -> Any:
+    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]  # it has no types
+    for option, value in OPTIONS.items():
+        highs.setOptionValue(option, value)
+    return highs
+
+
+def _model(linear: Linear) -> Any:
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(linear.upper), len(linear.low)
+    lp.col_cost_, lp.col_lower_ = np.zeros(len(linear.upper)), np.zeros(len(linear.upper))
+    lp.col_upper_, lp.row_lower_, lp.row_upper_ = linear.upper, linear.low, linear.high
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = linear.starts, linear.columns
+    lp.a_matrix_.value_ = linear.values
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    lp.integrality_ = [kinds[each] for each in linear.integer.tolist()]
+    return lp

@@ -13,18 +13,19 @@ import highspy
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from services.planner.core.solver.highs import (
-    SLACK,
+from services.planner.core.solver.decomposition import Blocks
+from services.planner.core.solver.goals import (
     Goal,
     GoalOutcome,
+    Linear,
     Numbers,
     Solution,
-    Solver,
     Terms,
     Values,
 )
+from services.planner.core.solver.highs import SLACK, Solver
 
-__all__ = ["Goal", "GoalOutcome", "Numbers", "Program", "Solution", "Terms"]
+__all__ = ["Blocks", "Goal", "GoalOutcome", "Numbers", "Program", "Solution", "Terms"]
 
 HOPE = 0.2
 """Share of the time for hoping; mostly a small part of it is needed."""
@@ -87,7 +88,12 @@ class Program:
         self.terms(row, [column for column, _ in given], [by for _, by in given])
 
     def minimise(
-        self, goals: Sequence[Goal], *, time_limit_s: float, hopes: int = 0
+        self,
+        goals: Sequence[Goal],
+        *,
+        time_limit_s: float,
+        hopes: int = 0,
+        blocks: Blocks | None = None,
     ) -> Solution | None:
         """Minimise the goals in lexicographic order.
 
@@ -96,12 +102,13 @@ class Program:
             time_limit_s: For all goals together, s.
             hopes: How many of the first goals can mostly be brought to 0 all together, the least
                 they can be; this is then tried before they are minimised one by one.
+            blocks: Which part of the program are separate knapsacks, where this is known.
 
         Returns:
             The best answer found, or None where there is none (or none was found in time). Goals
             after the first whose proof time cut short are not looked at.
         """
-        solver = self._solver()
+        solver = Solver(self.linear, blocks)
         answer = self._hope(solver, goals[: hopes + 1], time_limit_s) if hopes else None
         for goal in goals[len(answer.outcomes) if answer else 0 :]:
             found = self._reach(solver, goal, answer, time_limit_s)
@@ -144,15 +151,13 @@ class Program:
         found = solver.search(goal, time_limit_s, answer)
         return found and Solution(found.values, answer.outcomes + found.outcomes)
 
-    def _solver(self) -> Solver:
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = self._width, self._height
-        lp.col_cost_, lp.col_lower_ = np.zeros(self._width), np.zeros(self._width)
-        lp.col_upper_ = np.concatenate(self._uppers)
-        lp.row_lower_, lp.row_upper_ = np.hstack([np.zeros((2, 0)), *self._bounds])
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = self._matrix()
-        return Solver(lp, np.concatenate(self._integers))
+    @property
+    def linear(self) -> Linear:
+        """All columns and rows."""
+        low, high = np.hstack([np.zeros((2, 0)), *self._bounds])
+        return Linear(
+            low, high, np.concatenate(self._uppers), np.concatenate(self._integers), *self._matrix()
+        )
 
     def _matrix(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float64]]:
         """Return the coefficients by row: where rows start, columns, values; what meets is summed.

@@ -36,7 +36,7 @@ from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Pool, SegmentKind
 from services.planner.core.problem.pricing import Prices, gpcs, row
 from services.planner.core.problem.serving_paths import balances, serving_paths
-from services.planner.core.solver.milp import Goal, Numbers, Program, Solution, Terms
+from services.planner.core.solver.milp import Blocks, Goal, Numbers, Program, Solution, Terms
 
 SHORTAGES = 3
 """Goals before the objective."""
@@ -72,6 +72,7 @@ class Formulation:
     program: Program = field(default_factory=Program)
     counts: Numbers = field(init=False)
     loads: Numbers = field(init=False)
+    _within: Numbers = field(init=False)
     _worst: int = field(init=False)
     _unserved: Terms = field(init=False)
     _short: Terms = field(default_factory=dict)
@@ -86,6 +87,21 @@ class Formulation:
         self._add_changes()
         self._add_loading()
 
+    @property
+    def blocks(self) -> Blocks | None:
+        """The models' knapsacks of segments; None where a model has pipelines or no segment."""
+        block = self._models(list(self.known.models))
+        if len({*block}) < len(self.known.models) or any(kind.stage.of > 1 for kind in self.kinds):
+            return None
+        return Blocks(
+            counts=self.counts,
+            loads=self.loads,
+            block=np.array(block, dtype=np.int32),
+            share=np.array([self._share(kind) for kind in self.kinds]),
+            rows=self._within,
+            slack=np.array([self._worst, *self._unserved, *self._short], dtype=np.int32),
+        )
+
     def goals(self, tolerance: float) -> Sequence[Goal]:
         """Return what to minimise, the most important first; the objective is in points.
 
@@ -96,11 +112,26 @@ class Formulation:
         nodes = 1 if tolerance else 0  # a shortage known to a tolerance does, proven or not
         goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
         if not self.known.fewest_only:
-            return [*goals, Goal(self._cost, tolerance)]
+            return [*goals, self._objective(tolerance)]
         if not tolerance:
             return [*goals, Goal(self._with_slices()), self._energy()]
         slices = Goal(_terms(self.counts, map(gpcs, self.kinds)), GPC_GAP, nodes=1)
-        return [*goals, Goal(self._cost, tolerance), slices, self._energy()]
+        return [*goals, self._objective(tolerance), slices, self._energy()]
+
+    def _objective(self, tolerance: float) -> Goal:
+        """Return the objective; where proof is hard, one GPU in a thousand may be missed by."""
+        gpus = self.known.problem.pools
+        gpu_points = min(map(self.known.gpu_points, gpus), default=0.0)
+        return Goal(
+            self._cost,
+            tolerance,
+            step=gpu_points if self.known.fewest_only and not self._prices_changes else 0.0,
+            last_resort=gpu_points * min(1.0, tolerance * gpus.total()),
+        )
+
+    @property
+    def _prices_changes(self) -> bool:
+        return bool(self.known.switch_points or self.known.layout_points)
 
     def _with_slices(self) -> Terms:
         """Return the cost, with compute slices to break ties between equal costs.
@@ -122,7 +153,10 @@ class Formulation:
             tolerance: Relative gap at which the search may end.
         """
         solution = self.program.minimise(
-            self.goals(tolerance), time_limit_s=time_limit_s, hopes=SHORTAGES
+            self.goals(tolerance),
+            time_limit_s=time_limit_s,
+            hopes=SHORTAGES,
+            blocks=self.blocks,
         )
         return None if solution is None else self.configuration(solution)
 
@@ -180,6 +214,7 @@ class Formulation:
         capacity = program.rows(size, high=0.0)
         program.terms(capacity, self.loads, 1.0)
         program.terms(capacity, self.counts, taken)
+        self._within = capacity
         self._cost |= _terms(self.loads, (-self.known.load_points(kind) for kind in self.kinds))
         if gpc_points := self.known.gpc_points:
             self._cost |= _terms(self.counts, (gpc_points * gpcs(kind) for kind in self.kinds))
@@ -202,9 +237,10 @@ class Formulation:
         program.terms(cover, unserved, 1.0)
         shares = np.array([self._share(kind) for kind in self.kinds])
         program.terms(cover[at], self.counts, shares * answers)
-        self._worst = program.column()
+        self._within = np.concatenate([self._within, demand, cover])
         fair = [index for index, name in enumerate(names) if name in self.known.shared_out]
         weights = np.array([model.overload_weight for model in self.known.models.values()])
+        self._worst = program.column(upper=float(max(weights, default=1.0)))
         worst = program.rows(len(fair), high=0.0)
         program.terms(worst, unserved[fair], weights[fair])
         program.terms(worst, self._worst, -1.0)

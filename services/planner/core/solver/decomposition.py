@@ -1,0 +1,257 @@
+"""Dantzig-Wolfe decomposition: one knapsack per block, and a master program that links them.
+
+A block's columns are the ways to cover its demand (Operations Research 8, 1960). The master program
+chooses among those known; its duals are prices, at which `knapsack` finds better ones. What the
+blocks cost at least at any prices is a lower bound (Lagrange's), and the master program in integers
+gives an answer. Where a demand takes few items, both are much better than the relaxation's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import highspy
+import numpy as np
+from numpy.typing import NDArray
+
+from services.planner.core.solver import knapsack
+from services.planner.core.solver.goals import Goal, Linear, Numbers, Values
+
+ROUNDS = 12
+"""Most times that prices are found; later ones gain little."""
+
+NODES = 200
+"""Nodes of the integer master program's search tree; its best answers come early."""
+
+CLOSE = 0.3
+"""Share of what an answer may miss within which the master program's relaxation is good enough."""
+
+ZERO = 1e-8
+"""What floating point may take a reduced cost below 0."""
+
+PENALTY = 1e3
+"""What leaving a block uncovered costs, times the largest cost of a column."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """Which part of a program are separate knapsacks.
+
+    Attributes:
+        counts: Columns that count items.
+        loads: Columns that say what these cover, in the same order.
+        block: Of each item, 0, 1, ...; every block has one.
+        share: What one item covers of its block's demand, at most.
+        rows: Those that say that demands are covered, and what items can cover; the others link.
+        slack: Columns that must be 0 for `rows` to say no more than that.
+    """
+
+    counts: Numbers
+    loads: Numbers
+    block: Numbers
+    share: Values
+    rows: Numbers
+    slack: Numbers
+
+
+class Decomposition:
+    """A program with one goal, decomposed.
+
+    Attributes:
+        bound: What the goal's value is proven to be at least.
+
+    Args:
+        linear: The program, with the bounds of columns that hold now.
+        blocks: Its blocks.
+        goal: What to make small.
+        highs: A solver of one's own, with its options set.
+        bound: What the goal is known to be at least.
+    """
+
+    def __init__(
+        self, linear: Linear, blocks: Blocks, goal: Goal, highs: Any, bound: float
+    ) -> None:
+        self.bound = bound
+        self._linear, self._blocks, self._goal, self._master = linear, blocks, goal, highs
+        self._cost = goal.costs(len(linear.upper))
+        self._owner = np.full(len(linear.upper), -1)
+        self._owner[blocks.counts] = self._owner[blocks.loads] = blocks.block
+        self._fixed = np.flatnonzero(self._owner < 0)
+        self._size = int(blocks.block.max()) + 1
+        self._at = self._positions()
+        inside = np.zeros(len(linear.low), dtype=bool)
+        inside[blocks.rows] = True
+        self._low, self._high = linear.low[~inside], linear.high[~inside]
+        link = np.where(inside, -1, np.cumsum(~inside) - 1)
+        rows = link[np.repeat(np.arange(len(link)), np.diff(linear.starts))]
+        self._rows = rows[rows >= 0]
+        self._columns, self._values = linear.columns[rows >= 0], linear.values[rows >= 0]
+        self._found: list[tuple[NDArray[np.int64], Values]] = []
+        self._start()
+
+    def search(self, duals: Values, near: Values, time_limit_s: float) -> Values | None:
+        """Return the values of the best answer found, or None; `bound` is raised meanwhile.
+
+        Args:
+            duals: Prices to begin with, by row of the program: its relaxation's.
+            near: Values near an answer: its relaxation's.
+            time_limit_s: Longest that the search for an answer in integers may take, s.
+        """
+        outside = np.ones(len(self._linear.low), dtype=bool)
+        outside[self._blocks.rows] = False
+        items = self._priced(duals[outside])
+        rounded = np.ceil(near[self._blocks.counts] - ZERO)
+        for counts in (knapsack.covers(items), self._padded(rounded), *knapsack.alone(items)):
+            self._add(items, counts.astype(np.int64))
+        for _ in range(ROUNDS):
+            self._master.run()
+            value = float(self._master.getInfo().objective_function_value)
+            if value - self.bound <= CLOSE * self._goal.allowed(value):
+                break
+            duals = np.array(self._master.getSolution().row_dual)
+            items = self._priced(duals[: len(self._low)])
+            if not self._add(items, knapsack.covers(items), duals[len(self._low) :]):
+                break
+        return self._in_integers(time_limit_s)
+
+    def _positions(self) -> NDArray[np.int64]:
+        """Return where items stand in arrays of shape (blocks, items), flattened."""
+        block = self._blocks.block.astype(np.int64)
+        order = np.argsort(block, kind="stable")
+        first = np.searchsorted(block[order], block[order])
+        position = np.empty(len(block), dtype=np.int64)
+        position[order] = np.arange(len(block)) - first
+        return block * (int(position.max()) + 1) + position
+
+    def _padded(self, values: Values) -> Values:
+        """Return values of items as an array of shape (blocks, items), with 0 for none."""
+        width = int(np.bincount(self._blocks.block).max())
+        padded = np.zeros(self._size * width)
+        padded[self._at] = values
+        return padded.reshape(self._size, width)
+
+    def _start(self) -> None:
+        """Give the master program the columns that are in no block, and one that covers nothing."""
+        fixed = np.full(len(self._owner), -1)
+        fixed[self._fixed] = np.arange(len(self._fixed))
+        mine = fixed[self._columns] >= 0
+        order = np.argsort(self._rows[mine], kind="stable")
+        rows, columns = self._rows[mine][order], fixed[self._columns[mine]][order]
+        links, width = len(self._low), len(self._fixed)
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = width + self._size, links + self._size
+        penalty = PENALTY * max(1.0, float(np.abs(self._cost).max()))
+        lp.col_cost_ = np.append(self._cost[self._fixed], np.full(self._size, penalty))
+        lp.col_lower_ = np.zeros(width + self._size)
+        lp.col_upper_ = np.append(self._linear.upper[self._fixed], np.ones(self._size))
+        lp.row_lower_ = np.append(self._low, np.ones(self._size))
+        lp.row_upper_ = np.append(self._high, np.ones(self._size))
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+        starts = np.searchsorted(rows, np.arange(links + 1))
+        ends = starts[-1] + np.arange(1, self._size + 1)
+        lp.a_matrix_.start_ = np.append(starts, ends).astype(np.int32)
+        none = width + np.arange(self._size)
+        lp.a_matrix_.index_ = np.append(columns, none).astype(np.int32)
+        lp.a_matrix_.value_ = np.append(self._values[mine][order], np.ones(self._size))
+        self._master.passModel(lp)
+
+    def _priced(self, duals: Values) -> knapsack.Items:
+        """Return the items at some prices of the links, and raise the bound to theirs."""
+        duals = np.where(np.isfinite(np.where(duals > 0, self._low, self._high)), duals, 0.0)
+        paid = np.bincount(
+            self._columns, self._values * duals[self._rows], minlength=len(self._cost)
+        )
+        reduced = self._cost - paid
+        items = knapsack.Items(
+            share=self._padded(self._blocks.share),
+            setup=self._padded(np.maximum(reduced[self._blocks.counts], 0.0)),
+            rate=self._padded(reduced[self._blocks.loads]),
+        )
+        gains = reduced[self._fixed] < -ZERO
+        gained = reduced[self._fixed][gains] @ self._linear.upper[self._fixed][gains]
+        bought = duals != 0
+        sides = np.where(duals > 0, self._low, self._high)[bought] @ duals[bought]
+        self.bound = max(self.bound, float(gained + sides + knapsack.bounds(items).sum()))
+        return items
+
+    def _add(
+        self, items: knapsack.Items, counts: NDArray[np.int64], worth: Values | None = None
+    ) -> int:
+        """Give the master program one more column per block; return how many helped.
+
+        Args:
+            items: At the present prices.
+            counts: Of shape (blocks, items); what does not cover its block's demand is left out.
+            worth: What the master program's columns cost at least at these prices, by block; a new
+                one must cost less. None: any does.
+        """
+        loads = _filled(items, counts)
+        price = (items.setup * counts + items.rate * loads).sum(axis=1)
+        added = loads.sum(axis=1) >= 1.0 - knapsack.ROUNDING
+        if worth is not None:
+            added &= price < worth - ZERO * np.maximum(1.0, np.abs(worth))
+        which = np.flatnonzero(added)
+        if not len(which):
+            return 0
+        amounts = np.zeros(len(self._cost))
+        amounts[self._blocks.counts] = counts.ravel()[self._at]
+        amounts[self._blocks.loads] = loads.ravel()[self._at]
+        owned = self._owner >= 0
+        costs = np.bincount(self._owner[owned], (self._cost * amounts)[owned], self._size)
+        links = len(self._low)
+        mine = self._owner[self._columns] >= 0
+        cells = self._owner[self._columns[mine]] * links + self._rows[mine]
+        parts = self._values[mine] * amounts[self._columns[mine]]
+        table = np.bincount(cells, parts, self._size * links).reshape(self._size, links)[which]
+        at, rows = np.nonzero(np.hstack([table, np.ones((len(which), 1))]))
+        ends = np.flatnonzero(rows == links)
+        values = np.append(table, np.ones((len(which), 1)), axis=1)[at, rows]
+        rows[ends] = links + which
+        starts = np.append(0, ends[:-1] + 1).astype(np.int32)
+        none, all_ = np.zeros(len(which)), np.full(len(which), highspy.kHighsInf)
+        self._master.addCols(
+            len(which), costs[which], none, all_, len(rows), starts, rows.astype(np.int32), values
+        )
+        self._found.append((which, amounts))
+        return len(which)
+
+    def _in_integers(self, time_limit_s: float) -> Values | None:
+        """Return an answer with one column per block, or None."""
+        master, width = self._master, len(self._fixed)
+        uncovered = np.arange(width, width + self._size, dtype=np.int32)
+        master.changeColsBounds(self._size, uncovered, np.zeros(self._size), np.zeros(self._size))
+        counted = np.ones(master.getNumCol(), dtype=bool)
+        counted[:width] = self._linear.integer[self._fixed]
+        columns = np.flatnonzero(counted).astype(np.int32)
+        kinds = [highspy.HighsVarType.kInteger] * len(columns)
+        master.changeColsIntegrality(len(columns), columns, kinds)
+        bound = self._goal.bound(self.bound)
+        slack = 0.0 if self._goal.step else self._goal.allowed(bound)
+        master.setOptionValue("objective_target", bound + CLOSE * slack + ZERO)
+        master.setOptionValue("mip_max_nodes", NODES)
+        master.setOptionValue("time_limit", master.getRunTime() + time_limit_s)
+        master.run()
+        status = master.getInfo().primal_solution_status
+        if status != highspy.SolutionStatus.kSolutionStatusFeasible:
+            return None
+        chosen = np.array(master.getSolution().col_value)
+        values = np.zeros(len(self._cost))
+        values[self._fixed] = chosen[:width]
+        at = width + self._size
+        for which, amounts in self._found:
+            taken = which[chosen[at : at + len(which)] > 1 / 2]
+            mine = np.isin(self._owner, taken)
+            values[mine] = amounts[mine]
+            at += len(which)
+        return values
+
+
+def _filled(items: knapsack.Items, counts: NDArray[np.int64]) -> Values:
+    """Return what counted items cover: those that cost least per unit as much as they can."""
+    order = np.argsort(items.rate, axis=1, kind="stable")
+    held = np.take_along_axis(items.share * counts, order, 1)
+    before = np.cumsum(held, axis=1) - held
+    filled = np.zeros(held.shape)
+    np.put_along_axis(filled, order, np.clip(1.0 - before, 0.0, held), 1)
+    return filled

@@ -1,0 +1,297 @@
+"""Cheapest ways to cover a demand with items: many small knapsacks at once.
+
+Each block has a demand of 1 and items that may be taken any number of times. One costs `setup` and
+may cover up to `share` of the demand, at `rate` per unit covered:
+
+    min  sum_i setup_i * n_i + rate_i * x_i      sum_i x_i = 1,  0 <= x_i <= share_i * n_i,  n_i integer
+
+In an optimum all items are full but one, so that dynamic programming over what full items cover,
+with one last item that covers the rest, is exact up to how finely it divides the demand: rounded
+up, what items cover gives a lower bound, and rounded down a cover that holds.
+
+Two ways to divide it. Where a demand takes many items, most are of one kind, the one that is
+cheapest per unit, and what others cover matters only up to whole items of that kind: a ring as long
+as one of them (Gomory's relaxation on a cyclic group, Linear Algebra and its Applications 2, 1969).
+Where a demand takes few: a line as long as the demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+RING = 512
+"""Parts of the cheapest item."""
+
+LINE = 1024
+"""Parts of a demand."""
+
+ROUNDING = 1e-9
+"""Share of a part, of an item or of a demand that is floating point's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """What may be taken. All arrays have the shape (blocks, items).
+
+    Attributes:
+        share: What one covers at most, as a share of the block's demand; 0: there is no such item.
+        setup: What one costs, >= 0.
+        rate: What it costs to cover the whole demand by such items, beside their setup.
+    """
+
+    share: Values
+    setup: Values
+    rate: Values
+
+    def rows(self, which: NDArray[np.bool_]) -> Items:
+        """Return some of the blocks."""
+        return Items(self.share[which], self.setup[which], self.rate[which])
+
+    def columns(self, which: Counts) -> Items:
+        """Return some of the items, by block, of shape (blocks, items that are left)."""
+        return Items(
+            np.take_along_axis(self.share, which, 1),
+            np.take_along_axis(self.setup, which, 1),
+            np.take_along_axis(self.rate, which, 1),
+        )
+
+    @property
+    def linear(self) -> Values:
+        """Cost per unit of full items, infinite where there is none."""
+        return np.where(self.share > 0, self.setup / _divisor(self.share) + self.rate, np.inf)
+
+
+def bounds(items: Items) -> Values:
+    """Return what covering each block's demand costs at least, of shape (blocks,)."""
+    items, _ = _undominated(items)
+    least, _, few = _covers(items, RING, ring=True, up=True)
+    least = np.maximum(least, items.linear.min(axis=1))
+    if few.any():
+        on_line, _, _ = _covers(items.rows(few), LINE, ring=False, up=True)
+        least[few] = np.maximum(least[few], on_line)
+    return least
+
+
+def covers(items: Items) -> Counts:
+    """Return how many of each item cover each block's demand at nearly the least cost.
+
+    Shape (blocks, items). Each block must have an item.
+    """
+    kept, which = _undominated(items)
+    _, counts, few = _covers(kept, RING, ring=True, up=False)
+    if few.any():
+        _, counts[few], _ = _covers(kept.rows(few), LINE, ring=False, up=False)
+    found = np.zeros(items.share.shape, dtype=np.int64)
+    np.put_along_axis(found, which, _completed(kept, counts), 1)
+    return found
+
+
+def alone(items: Items) -> Iterator[Counts]:
+    """Yield covers of one kind of item each; blocks that have none left get no items."""
+    kept, which = _undominated(items)
+    for column in range(which.shape[1]):
+        share = kept.share[:, column]
+        found = np.zeros(items.share.shape, dtype=np.int64)
+        some = np.flatnonzero(share > 0)
+        found[some, which[some, column]] = np.ceil(1.0 / share[some] - ROUNDING)
+        yield found
+
+
+def _undominated(items: Items) -> tuple[Items, Counts]:
+    """Return the items that no other of their block replaces at no more cost, and which they are.
+
+    Blocks with fewer than others are filled up with items of share 0.
+    """
+    share, setup, rate = items.share, items.setup, items.rate
+    no_worse = (
+        (share[:, None, :] >= share[:, :, None])
+        & (setup[:, None, :] <= setup[:, :, None])
+        & (rate[:, None, :] <= rate[:, :, None])
+    )
+    earlier = np.tri(share.shape[1], k=-1, dtype=bool)
+    better = no_worse & (earlier | ~no_worse.transpose(0, 2, 1))
+    kept = (share > 0) & ~better.any(axis=2)
+    which, there = _first(np.zeros(share.shape), kept)
+    left = items.columns(which)
+    return Items(np.where(there, left.share, 0.0), left.setup, left.rate), which
+
+
+def _covers(
+    items: Items, parts: int, *, ring: bool, up: bool
+) -> tuple[Values, Counts, NDArray[np.bool_]]:
+    """Return the least cost of each block, the items that have it, and where they are too many.
+
+    On a ring, as many of the cheapest items as it takes are to be added, or taken away: then the
+    others alone are too many.
+
+    Args:
+        items: At least one in each block.
+        parts: Into how many the ring, or the demand, is divided.
+        ring: Whether to look at what is left over by whole cheapest items only.
+        up: Whether what items cover is rounded up to whole parts, or down.
+    """
+    blocks = np.arange(len(items.share))
+    cheapest = items.linear.argmin(axis=1)
+    part = items.share[blocks, cheapest] / parts if ring else np.full(len(blocks), 1.0 / (parts - 1))
+    exact = items.share / part[:, None]
+    width = (np.ceil(exact - ROUNDING) if up else np.floor(exact + ROUNDING)).astype(np.int64)
+    held = Items(width * part[:, None], items.setup, items.rate)
+    least = held.linear.min(axis=1)
+    slope = items.rate - least[:, None]
+    waste = np.where(width > 0, items.setup + slope * held.share, np.inf)
+
+    left = ((1.0 / part) % parts if ring else np.full(len(blocks), parts - 1.0))[:, None]
+    left = left - np.arange(parts)
+    left = np.where(left < 0, left + parts if ring else np.inf, left)
+    last, last_cost = _last(width, items.setup, slope * part[:, None], left, parts if ring else 0)
+
+    whole = np.zeros(len(blocks), dtype=np.int64)
+    if not ring:  # a simple cover: of the cheapest alone
+        whole = (parts - 1) // np.maximum(width[blocks, cheapest], 1)
+    wasted = np.where(whole > 0, whole * waste[blocks, cheapest], 0.0)
+    limit = wasted + last_cost[blocks, whole * width[blocks, cheapest]] + ROUNDING
+
+    useful = (waste <= limit[:, None]) & (width < parts if not ring else width > 0)
+    if ring:
+        useful[blocks, cheapest] = False
+    which, there = _first(waste, useful)
+    steps = [np.full((len(blocks), parts), np.inf)]
+    steps[0][:, 0] = 0.0
+    for turn in range(which.shape[1]):
+        item = which[:, turn]
+        size = np.where(there[:, turn], width[blocks, item], 0)
+        cost = np.where(there[:, turn], waste[blocks, item], 0.0)
+        fits = 1.0 / _divisor(held.share[blocks, item]) + ROUNDING
+        affordable = limit / np.maximum(cost, 1e-12) + ROUNDING
+        most = np.where(there[:, turn], np.minimum(np.minimum(fits, affordable), parts), 0.0)
+        steps.append(_with_item(steps[-1], size, cost, most.astype(np.int64), ring=ring))
+
+    total = steps[-1] + last_cost
+    at = total.argmin(axis=1)
+    counts = np.zeros(width.shape, dtype=np.int64)
+    value = least + total[blocks, at]
+    final, rest = last[blocks, at], left[blocks, at]
+    for turn in reversed(range(which.shape[1])):
+        item = which[:, turn]
+        taken, at = _taken(
+            steps[turn], steps[turn + 1], at, width[blocks, item], waste[blocks, item]
+        )
+        counts[blocks, item] += taken
+    if ring:
+        rest = np.where(slope[blocks, final] < 0, _turned(width[blocks, final], rest, parts), rest)
+    covered = (counts * width).sum(axis=1) + np.where(final >= 0, rest, 0.0)
+    counts[blocks[final >= 0], final[final >= 0]] += 1
+    return value, counts, covered > 1.0 / part + ROUNDING * parts
+
+
+def _last(
+    width: Counts, setup: Values, slope: Values, left: Values, turn: int
+) -> tuple[Counts, Values]:
+    """Return which item covers best what is left, -1 where nothing is, and its cost.
+
+    Args:
+        width: Parts that items cover, of shape (blocks, items).
+        setup: Their price.
+        slope: What each part costs.
+        left: Parts that are left, of shape (blocks, places).
+        turn: Parts of a whole cheapest item, which may be covered beside; 0: none may.
+    """
+    cost = np.where(left <= ROUNDING, 0.0, np.inf)
+    item = np.full(left.shape, -1, dtype=np.int64)
+    for column in range(width.shape[1]):
+        held, by = width[:, column, None], slope[:, column, None]
+        covered = left
+        if turn:
+            covered = np.where(by < 0, _turned(held, left, turn), left)
+        price = np.where(left <= held, setup[:, column, None] + by * covered, np.inf)
+        better = price < cost
+        cost, item = np.where(better, price, cost), np.where(better, column, item)
+    return item, cost
+
+
+def _with_item(steps: Values, size: Counts, cost: Values, most: Counts, *, ring: bool) -> Values:
+    """Return the least costs by place where up to `most` of one more item may be taken.
+
+    Args:
+        steps: The least costs without it, of shape (blocks, places).
+        size: Places that one takes, by block.
+        cost: What one costs.
+        most: How many may be taken.
+        ring: Whether places go round.
+    """
+    blocks, parts = steps.shape
+    places = (np.arange(blocks) * 2 * parts + parts)[:, None] + np.arange(parts)
+    twice = np.full((blocks, 2 * parts), np.inf)
+    left, times = most.copy(), 1
+    while left.any():
+        piece = np.minimum(times, left)
+        twice[:, parts:] = steps
+        if ring:
+            twice[:, :parts] = steps
+        shift = piece * size
+        shift = shift % parts if ring else np.minimum(shift, parts)
+        moved = np.take(twice.ravel(), places - shift[:, None])
+        steps = np.minimum(steps, moved + (piece * cost)[:, None])
+        left -= piece
+        times *= 2
+    return steps
+
+
+def _taken(
+    before: Values, after: Values, at: Counts, size: Counts, cost: Values
+) -> tuple[Counts, Counts]:
+    """Return how many of an item the least cost at a place has, and the place without them."""
+    blocks, parts = before.shape
+    rows = np.arange(blocks)
+    wanted = after[rows, at]
+    taken, place = np.zeros(blocks, dtype=np.int64), at
+    open_ = wanted < before[rows, at]
+    times = 0
+    while open_.any() and times <= parts:
+        times += 1
+        place = np.where(open_, (place - size) % parts, place)
+        there = before[rows, place] + times * np.where(open_, cost, 0.0)
+        found = open_ & (there <= wanted + ROUNDING)
+        taken[found] = times
+        at = np.where(found, place, at)
+        open_ &= ~found
+    return taken, at
+
+
+def _turned(width: Counts, left: Values, turn: int) -> Values:
+    """Return the most that an item covers which leaves whole turns, and covers what is left."""
+    turns: Values = left + np.maximum(np.floor((width - left) / turn), 0.0) * turn
+    return turns
+
+
+def _completed(items: Items, counts: Counts) -> Counts:
+    """Return covers that hold: with the cheapest item as often as it takes, then the best one."""
+    blocks, counts = np.arange(len(counts)), counts.copy()
+    cheapest = items.linear.argmin(axis=1)
+    left = 1.0 - (items.share * counts).sum(axis=1)
+    whole = np.floor(left / items.share[blocks, cheapest] + ROUNDING)
+    counts[blocks, cheapest] += np.maximum(whole, 0).astype(np.int64)
+    left = 1.0 - (items.share * counts).sum(axis=1)
+    enough = (items.share > 0) & (items.share >= left[:, None] - ROUNDING)
+    price = np.where(enough, items.setup + items.rate * left[:, None], np.inf)
+    short = left > ROUNDING
+    counts[blocks[short], price.argmin(axis=1)[short]] += 1
+    return counts
+
+
+def _first(keys: Values, wanted: NDArray[np.bool_]) -> tuple[Counts, NDArray[np.bool_]]:
+    """Return where the wanted entries of each row are, least first, and which places are filled."""
+    order = np.argsort(np.where(wanted, keys, np.inf), axis=1, kind="stable")
+    most = int(wanted.sum(axis=1).max(initial=0))
+    return order[:, :most], np.take_along_axis(wanted, order[:, :most], 1)
+
+
+def _divisor(values: Values) -> Values:
+    return np.where(values > 0, values, 1.0)
