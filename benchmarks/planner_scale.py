@@ -1,126 +1,199 @@
-"""How long the planner thinks: fleets of 10 to 10,000 GPUs, two types in two zones.
+"""How long the planner thinks: fleets of 1,000 to 100,000 GPUs, two types in two zones.
 
-Each fleet plans from nothing, then after the grid has changed; the load is what BASE could serve
-about three times over, so that slices are scarce. Beside CLOVER's objective with one clock: a
-choice of three clocks, and a mix of all goals. Targets: a gap of at most 0.1 % within 2 s at 1,000
-GPUs and 20 models, and within 20 s at 10,000 and 100.
+A case plans from nothing, or again after a change: by `exact`, then where segments go, then the
+rollout. Targets: a proven gap of at most 0.1 % or one GPU, in 0.3 s at 1,000 GPUs and 20 models, in
+2 s at 10,000 and 100, in 20 s at 100,000 and 300; placement and rollout in 2 s each at 10,000.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from benchmarks import _fleets as fleets
-from benchmarks.harness import Figures, main, timed_s
+from benchmarks.harness import Figures, Report, main
 from services.kit.config import Goals, Objective
-from services.planner.core.model import Model, Pool, Segment
+from services.planner.core.model import Gpu, Model, Pool, Problem, Segment
 from services.planner.core.placement.placement import place
 from services.planner.core.placement.rollout import plan_rollout
 from services.planner.core.problem.score import score
 from services.planner.core.strategies.exact import exact
 
-SIZES = ((10, 1), (100, 5), (1_000, 20), (10_000, 100))
-"""GPUs and models; each model has four variants."""
+T = TypeVar("T")
 
-PLACED = 1_000
-"""Largest fleet that is also placed and planned for again."""
+SIZES = ((1_000, 20), (10_000, 100))
+"""GPUs and models of every case."""
 
-LOADS_RPS = (400.0, 4000.0)
-"""Demand per GPU."""
+LARGEST = (100_000, 300)
+"""GPUs and models of those cases that say so."""
 
 TIME_LIMIT_S = 20.0
+CLOCKS = (1.0, 0.8, 0.6)
+
+A100 = Pool(fleets.gpu_type("a100-40gb"), "US-CAL", 1.5, 207.13)
+H100 = Pool(fleets.gpu_type("h100-80gb"), "FR", 1.2, 60.0)
+
+
+def _clover(**more: Any) -> Objective:
+    return Objective(carbon_weight=0.3, **more)
+
+
+def _fewest(**more: Any) -> Objective:
+    return Objective(goals=Goals(clover=0, fewest_gpus=1), **more)
+
+
+MIXED = Goals(clover=1, fewest_gpus=1, infadapter=1)
+PRICED = {"switch_price": 0.02, "layout_price": 0.02}
+
+
+World = tuple[Sequence[Gpu], Sequence[Model]]
+Change = Callable[[Sequence[Gpu], Sequence[Model], Sequence[Segment]], World]
+
+
+def other_demand(gpus: Sequence[Gpu], models: Sequence[Model], _: Sequence[Segment]) -> World:
+    """Change each model's demand by up to 1 %."""
+    draw = random.Random(1)
+    return gpus, [
+        replace(model, demand_rps=model.demand_rps * draw.uniform(0.99, 1.01)) for model in models
+    ]
+
+
+def lost_node(gpus: Sequence[Gpu], models: Sequence[Model], running: Sequence[Segment]) -> World:
+    """Lose a node that serves."""
+    return [gpu for gpu in gpus if gpu.node != running[0].node], models
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is planned for."""
+    """What is planned for.
 
-    title: str
+    Attributes:
+        name: What the figures call it.
+        objective: Of the plan.
+        load_rps: Demand per GPU.
+        variants: Of each model.
+        clocks: SM clocks to choose from, as shares of the highest.
+        change: What happens to a running plan, so that it is made again; None: nothing runs.
+        largest: Whether it is planned for the largest fleet, too.
+    """
+
+    name: str
     objective: Objective
-    clock_ratios: tuple[float, ...] = (1.0,)
+    load_rps: float
+    variants: int = 4
+    clocks: tuple[float, ...] = (1.0,)
+    change: Change | None = None
+    largest: bool = False
 
 
 CASES = (
-    Case("CLOVER's objective, all GPUs powered", Objective(carbon_weight=0.3)),
-    Case("CLOVER's objective, idle GPUs parked", Objective(carbon_weight=0.3, park_idle_gpus=True)),
-    Case(
-        "CLOVER's objective, idle GPUs parked, three clocks",
-        Objective(carbon_weight=0.3, park_idle_gpus=True),
-        (1.0, 0.8, 0.6),
-    ),
-    Case(
-        "All goals mixed equally",
-        Objective(carbon_weight=0.3, goals=Goals(clover=1, fewest_gpus=1, infadapter=1)),
+    Case("fewest GPUs, few needed", _fewest(), 400.0, largest=True),
+    Case("fewest GPUs, 5 % needed", _fewest(), 4_000.0),
+    Case("fewest GPUs, a quarter needed", _fewest(), 20_000.0),
+    Case("fewest GPUs, half needed", _fewest(), 28_000.0, largest=True),
+    Case("fewest GPUs, one variant, few needed", _fewest(), 400.0, variants=1),
+    Case("fewest GPUs, one variant, half needed", _fewest(), 28_000.0, variants=1),
+    Case("fewest GPUs, overload", _fewest(), 60_000.0),
+    Case("carbon and accuracy, light load", _clover(), 400.0),
+    Case("carbon and accuracy", _clover(), 4_000.0, largest=True),
+    Case("carbon and accuracy, overload", _clover(), 60_000.0),
+    Case("idle GPUs parked", _clover(park_idle_gpus=True), 4_000.0),
+    Case("idle GPUs parked, three clocks", _clover(park_idle_gpus=True), 4_000.0, clocks=CLOCKS),
+    Case("all goals", _clover(goals=MIXED), 4_000.0),
+    Case("all goals, a quarter needed", _clover(goals=MIXED), 20_000.0),
+    *(
+        Case(f"{name}, {after}", objective, 4_000.0, change=change)
+        for after, change in (("1 % other demand", other_demand), ("a node lost", lost_node))
+        for name, objective in (
+            ("fewest GPUs", _fewest(**PRICED)),
+            ("carbon and accuracy", _clover(**PRICED)),
+            ("all goals", _clover(goals=MIXED, **PRICED)),
+        )
     ),
 )
 
 
-def measure() -> list[Figures]:
-    """Plan every size in every case at both loads."""
-    return [
-        Figures(
-            f"{case.title}, {load:g} req/s per GPU",
-            [row for gpus, models in SIZES for row in _plan(gpus, models, load, case)],
-            "70 % A100-40GB, 30 % H100-80GB; second line: the A100s' grid went from 207 to 400",
-        )
-        for case in CASES
-        for load in LOADS_RPS
+def measure() -> Report:
+    """Plan every case in every size."""
+    return _report([*_cases(SIZES), *_cases([LARGEST])])
+
+
+def quick() -> Report:
+    """Plan every case in the smallest size."""
+    return _report(list(_cases(SIZES[:1])))
+
+
+def _report(rows: list[dict[str, Any]]) -> Report:
+    note = "70 % A100-40GB, 30 % H100-80GB; seconds: exact alone; cpu_s: its processor time"
+    figures = [
+        Figures(f"{gpus} GPUs x {models} models", [r for r in rows if r["gpus"] == gpus], note)
+        for gpus, models in dict.fromkeys((row["gpus"], row["models"]) for row in rows)
     ]
+    return Report(figures, document={"planner_scale": {"cases": rows}})
 
 
-def _plan(number: int, models: int, load_rps: float, case: Case) -> list[dict[str, Any]]:
-    a100 = Pool(fleets.gpu_type("a100-40gb"), "US-CAL", 1.5, 207.13)
-    h100 = Pool(fleets.gpu_type("h100-80gb"), "FR", 1.2, 60.0)
-    gpus = fleets.fleet([(a100, number * 7 // 10), (h100, number - number * 7 // 10)])
-    served = _models(models, number * load_rps / models)
-    new_id, rows = fleets.ids(), []
+def _cases(sizes: Sequence[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    for gpus, models in sizes:
+        for case in CASES:
+            if (gpus, models) != LARGEST or case.largest:
+                yield _planned(case, gpus, models)
+
+
+def _planned(case: Case, gpus: int, models: int) -> dict[str, Any]:
+    fleet: Sequence[Gpu] = fleets.fleet([(A100, gpus * 7 // 10), (H100, gpus - gpus * 7 // 10)])
+    served: Sequence[Model] = _models(models, gpus * case.load_rps / models, case.variants)
+    new_id = fleets.ids()
     running: tuple[Segment, ...] = ()
-    for intensity in (207.13, 400.0):
-        gpus, running = fleets.rolled_out(gpus, running, {a100.zone: intensity, h100.zone: 60.0})
-        problem, catalog_s = timed_s(
-            fleets.problem,
-            gpus,
-            served,
-            case.objective,
-            running,
-            clock_ratios=case.clock_ratios,
-            time_limit_s=TIME_LIMIT_S,
-        )
-        found, exact_s = timed_s(exact, problem)
-        row = {
-            "gpus": number,
-            "models": models,
-            "kinds": len(problem.catalog),
-            "segments": sum(found.segments.values()),
-            "unserved_rps": sum(score(problem, found).unserved_rps.values()),
-            "catalog_s": catalog_s,
-            "exact_s": exact_s,
-            "gap": found.gap,
-        }
-        if number > PLACED:
-            rows.append(row)
-            break
-        target, place_s = timed_s(place, problem, found, new_id)
-        rollout, rollout_s = timed_s(plan_rollout, gpus, running, target, served)
-        rows.append(
-            row
-            | {
-                "place_s": place_s,
-                "rollout_s": rollout_s,
-                "started": fleets.changes(running, target),
-                "stages": len(rollout.stages),
-                "least_capacity": min(rollout.least_capacity.values()),
-            }
-        )
-        running = target
-    return rows
+    if case.change is not None:
+        problem = _problem(case, fleet, served, ())
+        running = place(problem, exact(problem), new_id)
+        zones = {pool.zone: pool.intensity_gco2e_per_kwh for pool in (A100, H100)}
+        fleet, running = fleets.rolled_out(fleet, running, zones)
+        fleet, served = case.change(fleet, served, running)
+        there = {gpu.uuid for gpu in fleet}
+        running = tuple(segment for segment in running if segment.gpu_uuid in there)
+    problem = _problem(case, fleet, served, running)
+    found, seconds, cpu_s = _timed_s(lambda: exact(problem))
+    judged = score(problem, found)
+    target, place_s, _ = _timed_s(lambda: place(problem, found, new_id))
+    rollout, rollout_s, _ = _timed_s(lambda: plan_rollout(fleet, running, target, served))
+    return {
+        "name": case.name,
+        "gpus": gpus,
+        "models": models,
+        "seconds": seconds,
+        "cpu_s": cpu_s,
+        "gap": found.gap,
+        "gap_gpus": None if found.gap is None else found.gap * judged.gpus_in_use,
+        "in_use": judged.gpus_in_use,
+        "segments": sum(found.segments.values()),
+        "unserved": judged.worst_unserved,
+        "place_s": place_s,
+        "rollout_s": rollout_s,
+        "started": fleets.changes(running, target),
+        "stages": len(rollout.stages),
+    }
 
 
-def _models(number: int, demand_rps: float) -> list[Model]:
+def _problem(
+    case: Case, gpus: Sequence[Gpu], models: Sequence[Model], running: Sequence[Segment]
+) -> Problem:
+    return fleets.problem(
+        gpus,
+        models,
+        case.objective,
+        running,
+        clock_ratios=case.clocks,
+        time_limit_s=TIME_LIMIT_S,
+    )
+
+
+def _models(number: int, demand_rps: float, variants: int) -> list[Model]:
     draw = random.Random(0)
-    return [
+    made = [
         fleets.efficientnet(
             f"model-{index}",
             demand_rps=demand_rps * draw.uniform(0.3, 1.7),
@@ -129,7 +202,15 @@ def _models(number: int, demand_rps: float) -> list[Model]:
         )
         for index in range(number)
     ]
+    return [replace(model, variants=model.variants[:variants]) for model in made]
+
+
+def _timed_s(call: Callable[[], T]) -> tuple[T, float, float]:
+    """Return what a call returns, how long it took, and the processor's time for it, s."""
+    started_s, cpu_s = time.perf_counter(), time.process_time()
+    found = call()
+    return found, time.perf_counter() - started_s, time.process_time() - cpu_s
 
 
 if __name__ == "__main__":
-    main("planner_scale", measure)
+    main("planner_scale", measure, quick=quick)

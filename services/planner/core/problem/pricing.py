@@ -235,7 +235,7 @@ def prices(problem: Problem) -> Prices:
             for kind in (*problem.catalog, *running)
             if kind.pool in pools and usable(problem, demanded.get(kind.model), kind)
         ),
-        fleet_gpcs=max(1, sum(n * _most_gpcs(pool.type.geometry) for pool, n in pools.items())),
+        fleet_gpcs=max(1, sum(n * most_gpcs(pool.type.geometry) for pool, n in pools.items())),
     )
 
 
@@ -266,7 +266,8 @@ def _scaled(goals: Goals) -> Goals:
 
 
 @lru_cache(maxsize=64)
-def _most_gpcs(geometry: Geometry) -> int:
+def most_gpcs(geometry: Geometry) -> int:
+    """Return the compute slices of a GPU that has as many as it can."""
     return max(
         sum(geometry.kind(placement.profile).compute_slices for placement in layout)
         for layout in maximal_layouts(geometry)

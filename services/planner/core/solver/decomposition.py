@@ -21,7 +21,7 @@ from services.planner.core.solver.goals import Goal, Linear, Numbers, Values
 ROUNDS = 12
 """Most times that prices are found; later ones gain little."""
 
-NODES = 200
+NODES = 30
 """Nodes of the integer master program's search tree; its best answers come early."""
 
 CLOSE = 0.3
@@ -53,6 +53,14 @@ class Blocks:
     share: Values
     rows: Numbers
     slack: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    """The items at some prices of the links. Attributes: items, and what all else costs then."""
+
+    items: knapsack.Items
+    rest: float
 
 
 class Decomposition:
@@ -90,30 +98,42 @@ class Decomposition:
         self._found: list[tuple[NDArray[np.int64], Values]] = []
         self._start()
 
-    def search(self, duals: Values, near: Values, time_limit_s: float) -> Values | None:
+    def search(
+        self, duals: Values, near: Values, start: Values | None, time_limit_s: float
+    ) -> Values | None:
         """Return the values of the best answer found, or None; `bound` is raised meanwhile.
 
         Args:
             duals: Prices to begin with, by row of the program: its relaxation's.
             near: Values near an answer: its relaxation's.
+            start: An answer.
             time_limit_s: Longest that the search for an answer in integers may take, s.
         """
         outside = np.ones(len(self._linear.low), dtype=bool)
         outside[self._blocks.rows] = False
-        items = self._priced(duals[outside])
-        rounded = np.ceil(near[self._blocks.counts] - ZERO)
-        for counts in (knapsack.covers(items), self._padded(rounded), *knapsack.alone(items)):
-            self._add(items, counts.astype(np.int64))
+        priced = self._priced(duals[outside])
+        self._learn_bound(priced)
+        items = priced.items
+        for values in (start, near):
+            if values is not None:
+                rounded = np.ceil(values[self._blocks.counts] - ZERO)
+                self._add(items, self._padded(rounded).astype(np.int64))
+        for counts in (knapsack.covers(items), *knapsack.alone(items)):
+            self._add(items, counts)
         for _ in range(ROUNDS):
             self._master.run()
             value = float(self._master.getInfo().objective_function_value)
             if value - self.bound <= CLOSE * self._goal.allowed(value):
                 break
             duals = np.array(self._master.getSolution().row_dual)
-            items = self._priced(duals[: len(self._low)])
-            if not self._add(items, knapsack.covers(items), duals[len(self._low) :]):
+            priced = self._priced(duals[: len(self._low)])
+            if self._goal.step:  # elsewhere the relaxation's bound is nearly as good
+                self._learn_bound(priced)
+            worth = duals[len(self._low) :]
+            if not self._add(priced.items, knapsack.covers(priced.items), worth):
                 break
-        return self._in_integers(time_limit_s)
+        self._learn_bound(priced)
+        return self._in_integers(start, time_limit_s)
 
     def _positions(self) -> NDArray[np.int64]:
         """Return where items stand in arrays of shape (blocks, items), flattened."""
@@ -156,24 +176,27 @@ class Decomposition:
         lp.a_matrix_.value_ = np.append(self._values[mine][order], np.ones(self._size))
         self._master.passModel(lp)
 
-    def _priced(self, duals: Values) -> knapsack.Items:
-        """Return the items at some prices of the links, and raise the bound to theirs."""
+    def _priced(self, duals: Values) -> _Priced:
+        """Return the items at some prices of the links."""
         duals = np.where(np.isfinite(np.where(duals > 0, self._low, self._high)), duals, 0.0)
         paid = np.bincount(
             self._columns, self._values * duals[self._rows], minlength=len(self._cost)
         )
         reduced = self._cost - paid
+        gains = reduced[self._fixed] < -ZERO
+        gained = reduced[self._fixed][gains] @ self._linear.upper[self._fixed][gains]
+        bought = duals != 0
+        sides = np.where(duals > 0, self._low, self._high)[bought] @ duals[bought]
         items = knapsack.Items(
             share=self._padded(self._blocks.share),
             setup=self._padded(np.maximum(reduced[self._blocks.counts], 0.0)),
             rate=self._padded(reduced[self._blocks.loads]),
         )
-        gains = reduced[self._fixed] < -ZERO
-        gained = reduced[self._fixed][gains] @ self._linear.upper[self._fixed][gains]
-        bought = duals != 0
-        sides = np.where(duals > 0, self._low, self._high)[bought] @ duals[bought]
-        self.bound = max(self.bound, float(gained + sides + knapsack.bounds(items).sum()))
-        return items
+        return _Priced(items, float(gained + sides))
+
+    def _learn_bound(self, priced: _Priced) -> None:
+        """Raise the bound to what all blocks cost at least at some prices."""
+        self.bound = max(self.bound, priced.rest + float(knapsack.bounds(priced.items).sum()))
 
     def _add(
         self, items: knapsack.Items, counts: NDArray[np.int64], worth: Values | None = None
@@ -216,29 +239,69 @@ class Decomposition:
         self._found.append((which, amounts))
         return len(which)
 
-    def _in_integers(self, time_limit_s: float) -> Values | None:
-        """Return an answer with one column per block, or None."""
+    def _in_integers(self, start: Values | None, time_limit_s: float) -> Values | None:
+        """Return an answer with one column per block, or None; `start` gave the first ones.
+
+        In the relaxation most blocks have one column already: these first keep it.
+        """
         master, width = self._master, len(self._fixed)
         uncovered = np.arange(width, width + self._size, dtype=np.int32)
-        master.changeColsBounds(self._size, uncovered, np.zeros(self._size), np.zeros(self._size))
+        self._bound_columns(uncovered, 0.0, 0.0)
+        chosen = np.flatnonzero(np.array(master.getSolution().col_value) > 1.0 - ZERO)
+        chosen = chosen[chosen >= width + self._size].astype(np.int32)
         counted = np.ones(master.getNumCol(), dtype=bool)
         counted[:width] = self._linear.integer[self._fixed]
         columns = np.flatnonzero(counted).astype(np.int32)
         kinds = [highspy.HighsVarType.kInteger] * len(columns)
         master.changeColsIntegrality(len(columns), columns, kinds)
         bound = self._goal.bound(self.bound)
-        slack = 0.0 if self._goal.step else self._goal.allowed(bound)
-        master.setOptionValue("objective_target", bound + CLOSE * slack + ZERO)
+        slack = self._goal.ties * bound if self._goal.step else CLOSE * self._goal.allowed(bound)
+        target = bound + slack + ZERO
+        master.setOptionValue("objective_target", target)
         master.setOptionValue("mip_max_nodes", NODES)
-        master.setOptionValue("time_limit", master.getRunTime() + time_limit_s)
+        ends_s = master.getRunTime() + time_limit_s
+        self._bound_columns(chosen, 1.0, 1.0)
+        best = self._searched(None, ends_s)
+        self._bound_columns(chosen, 0.0, highspy.kHighsInf)
+        known = None if start is None else (self._goal.value(start), self._known(start))
+        best = min((each for each in (best, known) if each), key=lambda each: each[0], default=None)
+        if best is None or not self._goal.met(self._goal.outcome(best[0], self.bound)):
+            best = self._searched(None if best is None else best[1], ends_s) or best
+        return None if best is None else self._values_of(best[1])
+
+    def _known(self, start: Values) -> Values:
+        """Return the values of the master program's columns that stand for `start`."""
+        width = len(self._fixed)
+        known = np.zeros(self._master.getNumCol())
+        known[:width] = start[self._fixed]
+        known[width + self._size :][: self._size] = 1.0
+        return known
+
+    def _bound_columns(
+        self, columns: NDArray[np.signedinteger[Any]], low: float, high: float
+    ) -> None:
+        count = len(columns)
+        self._master.changeColsBounds(count, columns, np.full(count, low), np.full(count, high))
+
+    def _searched(self, known: Values | None, ends_s: float) -> tuple[float, Values] | None:
+        """Return the goal's value and those of the master program's columns, or None."""
+        master = self._master
+        if known is not None:
+            answer = highspy.HighsSolution()
+            answer.col_value = list(known)
+            master.setSolution(answer)
+        master.setOptionValue("time_limit", ends_s)
         master.run()
-        status = master.getInfo().primal_solution_status
-        if status != highspy.SolutionStatus.kSolutionStatusFeasible:
+        info = master.getInfo()
+        if info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible:
             return None
-        chosen = np.array(master.getSolution().col_value)
+        return float(info.objective_function_value), np.array(master.getSolution().col_value)
+
+    def _values_of(self, chosen: Values) -> Values:
+        """Return the program's values, given those of the master program's columns."""
         values = np.zeros(len(self._cost))
-        values[self._fixed] = chosen[:width]
-        at = width + self._size
+        values[self._fixed] = chosen[: len(self._fixed)]
+        at = len(self._fixed) + self._size
         for which, amounts in self._found:
             taken = which[chosen[at : at + len(which)] > 1 / 2]
             mine = np.isin(self._owner, taken)

@@ -20,6 +20,9 @@ Values = NDArray[np.float64]
 ABSOLUTE_GAP = 1e-7
 """An answer this close to its bound counts as optimal."""
 
+LENIENT = 2.0
+"""How many times what it may miss the optimum by an answer may where nothing quick comes closer."""
+
 ROUNDING = 1e-6
 """Share of a step that floating point may add to a bound."""
 
@@ -69,8 +72,10 @@ class Goal:
         absolute: By how much it may miss it in any case.
         nodes: Nodes of the search tree after which the best answer does, proven or not; 0: none
             does before the proof.
-        step: All values of the sum are multiples of this; 0: not known.
-        last_resort: By how much an answer may miss the optimum where nothing quick comes closer.
+        step: The sum counts things that weigh this much each; what it has beside breaks ties, and
+            nothing is proven of it. 0: it counts nothing.
+        ties: How much of a step the ties can weigh, per step.
+        last_resort: What it may miss the optimum by, at least, where nothing quick comes closer.
     """
 
     terms: Terms
@@ -78,27 +83,33 @@ class Goal:
     absolute: float = 0.0
     nodes: int = 0
     step: float = 0.0
+    ties: float = 0.0
     last_resort: float = 0.0
 
     def allowed(self, value: float) -> float:
         """Return by how much an answer of this value may miss the optimum."""
         return max(self.absolute, self.tolerance * abs(value))
 
-    def met(self, outcome: GoalOutcome, *, last_resort: bool = False) -> bool:
-        """Return whether an answer is good enough for later goals to be looked at."""
-        allowed = max(self.allowed(outcome.value), self.last_resort if last_resort else 0.0)
-        return self.nodes > 0 or outcome.distance <= allowed + ABSOLUTE_GAP
+    def reached(self, outcome: GoalOutcome) -> bool:
+        """Return whether an answer is so good that no other needs to be looked for."""
+        return self.nodes > 0 or outcome.distance <= self.allowed(outcome.value)
+
+    def met(self, outcome: GoalOutcome) -> bool:
+        """Return whether an answer is good enough where nothing quick comes closer."""
+        most = max(self.last_resort, LENIENT * self.allowed(outcome.value))
+        return self.reached(outcome) or outcome.distance <= most
 
     def bound(self, bound: float) -> float:
-        """Return the least value of the sum that is not below `bound`."""
+        """Return the least value of the sum that is not below `bound`, ties apart."""
         if not self.step or not math.isfinite(bound):
             return bound
-        return math.ceil(bound / self.step - ROUNDING) * self.step
+        return math.ceil(bound / self.step / (1.0 + self.ties) - ROUNDING) * self.step
 
     def outcome(self, value: float, bound: float) -> GoalOutcome:
         """Return the outcome of a value whose optimum is at least `bound`."""
-        distance = value - self.bound(bound)
-        return GoalOutcome(value, distance if distance > ABSOLUTE_GAP else 0.0)
+        least = self.bound(bound)
+        steps = math.floor(value / self.step + ROUNDING) * self.step if self.step else value
+        return GoalOutcome(value, value - least if steps - least > ABSOLUTE_GAP else 0.0)
 
     def value(self, values: Values) -> float:
         """Return the weighted sum."""

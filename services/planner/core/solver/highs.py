@@ -24,20 +24,23 @@ from services.planner.core.solver.goals import (
 SLACK = 1e-9
 """By how much a later goal may worsen an earlier one (a share, above 1): floating point's need."""
 
-LARGE = 300
+LARGE = 150
 """Integer columns from which quick answers save time."""
 
 BOX = 4
-"""By how much integers may differ from the relaxation's in a quick answer."""
+"""By how much integers may stay below the relaxation's in a quick answer, or be above its 0."""
 
 SPARE = 100
-"""Further columns that it may use, at least; else twice as many as the relaxation uses."""
+"""Further columns that it may use, at least; else four times as many as the relaxation uses."""
 
 SKETCH = 0.3
-"""Share of the tolerance for a quick answer: the program is small, so that precision costs little."""
+"""Share of the tolerance for a quick answer: precision costs little in a small program."""
 
-SKETCH_NODES = 50
+SKETCH_NODES = 20
 """Nodes of the search tree after which it is good enough."""
+
+SKETCH_TIME = 0.05
+"""Share of the time after which it is good enough."""
 
 MIN_TIME_S = 0.01
 """What a search gets whose time is over, so that it can at least take over a start, s."""
@@ -136,28 +139,30 @@ class Solver:
         """
         costs = goal.costs(len(self._upper))
         self._highs.changeColsCost(len(costs), np.arange(len(costs), dtype=np.int32), costs)
-        best = start and Solution(start.values, (goal.outcome(goal.value(start.values), -math.inf),))
+        best = None
+        if start is not None:
+            outcome = goal.outcome(goal.value(start.values), -math.inf)
+            best = Solution(start.values, (outcome,))
         if len(self._integers) > LARGE:
             relaxed = self._relaxed(time_limit_s)
             if relaxed is None:
                 return None
             best = _better(goal, self._near(goal, relaxed, time_limit_s, best), best)
+            if best is not None and goal.reached(best.outcomes[0]):
+                return best
+            blocks = self._separate
+            if goal.tolerance and blocks is not None:
+                best = self._decomposed(goal, blocks, relaxed, time_limit_s, best)
             if best is not None and goal.met(best.outcomes[0]):
                 return best
-            if goal.tolerance and self._decomposes:
-                best = self._decomposed(goal, relaxed, time_limit_s, best)
-                if best is not None and goal.met(best.outcomes[0], last_resort=True):
-                    return best
         return _better(goal, self._run(goal, time_limit_s, best), best)
 
     @property
-    def _decomposes(self) -> bool:
-        """Whether nothing but links joins the blocks now."""
-        return (
-            self._blocks is not None
-            and not self._held
-            and not self._allowed[self._blocks.slack].any()
-        )
+    def _separate(self) -> Blocks | None:
+        """The blocks, where nothing but links joins them now."""
+        if self._blocks is None or self._held or self._allowed[self._blocks.slack].any():
+            return None
+        return self._blocks
 
     def _bound(self, columns: Numbers) -> None:
         nothing = np.zeros(len(columns))
@@ -194,14 +199,14 @@ class Solver:
             low, high = np.minimum(low, start.values[mine]), np.maximum(high, start.values[mine])
         unused = high < SLACK
         low = np.where(unused, 0.0, np.maximum(np.floor(low + SLACK) - BOX, 0.0))
-        high = np.where(unused, BOX, np.minimum(np.ceil(high - SLACK) + BOX, self._allowed[mine]))
-        high = np.minimum(high, self._allowed[mine])
+        high = np.minimum(np.where(unused, BOX, np.inf), self._allowed[mine])
         by_price = np.argsort(np.where(unused, np.abs(relaxed.prices[mine]), np.inf), kind="stable")
         kept = int((~unused).sum())
-        high[by_price[: len(mine) - kept][max(SPARE, 2 * kept) :]] = 0.0
+        high[by_price[: len(mine) - kept][max(SPARE, 4 * kept) :]] = 0.0
         self._highs.changeColsBounds(len(mine), mine, low, high)
-        rough = goal if goal.nodes else _rough(goal)
-        found = self._run(rough, time_limit_s, start)
+        rough = goal if goal.nodes else _rough(goal, 1.0 if self._held else SKETCH)
+        ends_s = min(time_limit_s, self.run_time_s + SKETCH_TIME * time_limit_s)
+        found = self._run(rough, ends_s, start)
         self._bound(mine)
         if found is None:
             return None  # what is proven of other answers holds only near the relaxation's
@@ -209,14 +214,19 @@ class Solver:
         return Solution(found.values, (outcome,))
 
     def _decomposed(
-        self, goal: Goal, relaxed: _Relaxed, time_limit_s: float, best: Solution | None
+        self,
+        goal: Goal,
+        blocks: Blocks,
+        relaxed: _Relaxed,
+        time_limit_s: float,
+        best: Solution | None,
     ) -> Solution | None:
         """Return the better one of `best` and the decomposition's answer, with the best bound."""
-        assert self._blocks is not None
         now = replace(self._linear, upper=self._allowed)
-        parts = Decomposition(now, self._blocks, goal, _solver(), relaxed.value)
+        parts = Decomposition(now, blocks, goal, _solver(), relaxed.value)
         left_s = max(time_limit_s - self.run_time_s, MIN_TIME_S)
-        values = parts.search(relaxed.duals, relaxed.values, left_s)
+        start = best.values if best else None
+        values = parts.search(relaxed.duals, relaxed.values, start, left_s)
         found = None
         if values is not None:
             found = Solution(values, (goal.outcome(goal.value(values), parts.bound),))
@@ -247,8 +257,8 @@ class Solver:
         return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
 
 
-def _rough(goal: Goal) -> Goal:
-    return Goal(goal.terms, SKETCH * goal.tolerance, SKETCH * goal.absolute, SKETCH_NODES)
+def _rough(goal: Goal, share: float) -> Goal:
+    return Goal(goal.terms, share * goal.tolerance, share * goal.absolute, SKETCH_NODES)
 
 
 def _better(

@@ -3,7 +3,7 @@
 Each block has a demand of 1 and items that may be taken any number of times. One costs `setup` and
 may cover up to `share` of the demand, at `rate` per unit covered:
 
-    min  sum_i setup_i * n_i + rate_i * x_i      sum_i x_i = 1,  0 <= x_i <= share_i * n_i,  n_i integer
+    min  sum_i setup_i n_i + rate_i x_i     sum_i x_i = 1,  0 <= x_i <= share_i n_i,  n_i whole
 
 In an optimum all items are full but one, so that dynamic programming over what full items cover,
 with one last item that covers the rest, is exact up to how finely it divides the demand: rounded
@@ -65,7 +65,9 @@ class Items:
     @property
     def linear(self) -> Values:
         """Cost per unit of full items, infinite where there is none."""
-        return np.where(self.share > 0, self.setup / _divisor(self.share) + self.rate, np.inf)
+        cost: Values = self.setup / _divisor(self.share) + self.rate
+        cost[self.share <= 0] = np.inf
+        return cost
 
 
 def bounds(items: Items) -> Values:
@@ -139,7 +141,9 @@ def _covers(
     """
     blocks = np.arange(len(items.share))
     cheapest = items.linear.argmin(axis=1)
-    part = items.share[blocks, cheapest] / parts if ring else np.full(len(blocks), 1.0 / (parts - 1))
+    part = np.full(len(blocks), 1.0 / (parts - 1))
+    if ring:
+        part = items.share[blocks, cheapest] / parts
     exact = items.share / part[:, None]
     width = (np.ceil(exact - ROUNDING) if up else np.floor(exact + ROUNDING)).astype(np.int64)
     held = Items(width * part[:, None], items.setup, items.rate)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from services.planner.core.model import Configuration, Pool, Problem, SegmentKind
@@ -34,11 +35,14 @@ def exact(problem: Problem) -> Configuration:
         InvalidArgument: A number in the problem is not finite or negative.
     """
     known = prices(problem)
-    kinds = tuple(candidates(known))
+    tolerance = 0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP
+    fastest = tolerance > 0 and known.fewest_only and not problem.objective.accuracy_floor
+    kinds = tuple(candidates(known, fastest_only=fastest))
     if not kinds:
         return Configuration({}, {}, gap=0.0)
-    tolerance = 0.0 if len(problem.gpus) <= FEW_GPUS else RELATIVE_GAP
     found = Formulation(known, kinds).solve(time_limit_s=problem.time_limit_s, tolerance=tolerance)
+    if found is not None and fastest:
+        found = _saving_energy(known, found)
     wide = WIDE_GAP if tolerance else 0.0
     if found is not None and found.gap is not None and found.gap <= wide:
         return found
@@ -46,21 +50,27 @@ def exact(problem: Problem) -> Configuration:
     return _best(known, found, [strategy(plain) for strategy in (annealing, base, co2opt)])
 
 
-def candidates(known: Prices) -> Iterator[SegmentKind]:
+def candidates(known: Prices, *, fastest_only: bool = False) -> Iterator[SegmentKind]:
     """Yield the catalog's kinds that the objective distinguishes, and those that run.
 
     Latency is a rule, not a goal, so that a kind that only answers faster is left out; so is energy
     where it does not count. What runs need not be in the catalog: another may be better, but not by
     more than the price of changing.
+
+    Args:
+        known: The problem and its prices.
+        fastest_only: Whether to yield only the fastest of a model's variants for each slice kind;
+            a pipeline's stages stay.
     """
     problem, pools = known.problem, known.problem.pools
     groups: dict[tuple[str, str, int, Pool, str, int], list[SegmentKind]] = {}
     for kind in problem.catalog:
         if kind.pool in pools and usable(problem, known.models.get(kind.model), kind):
-            part = (kind.model, kind.variant, kind.stage.index)
+            variant = "" if fastest_only and kind.stage.of == 1 else kind.variant
+            part = (kind.model, variant, kind.stage.index)
             place = (*part, kind.pool, kind.profile, kind.clock_mhz)
             groups.setdefault(place, []).append(kind)
-    most = None if known.tells_energy else 1
+    most = None if known.tells_energy and not fastest_only else 1
     found = [kind for group in groups.values() for kind in pareto(group, latency=False)[:most]]
     yield from found
     clocks = {(kind.pool, kind.clock_mhz) for kind in found} | {(pool, 0) for pool in pools}
@@ -71,6 +81,36 @@ def candidates(known: Prices) -> Iterator[SegmentKind]:
         if allowed and usable(problem, known.models.get(kind.model), kind):
             chosen.add(clocked)
             yield kind
+
+
+def _saving_energy(known: Prices, found: Configuration) -> Configuration:
+    """Return the same slices and loads with the kinds that need least energy for them.
+
+    What runs stays as it is.
+    """
+    segments: Counter[SegmentKind] = Counter()
+    load_rps: defaultdict[SegmentKind, float] = defaultdict(float)
+    alike: dict[Hashable, list[SegmentKind]] = {}
+    for kind in known.problem.catalog:
+        alike.setdefault(_place(kind), []).append(kind)
+    for kind, count in found.segments.items():
+        each_rps = found.load_rps[kind] / count
+        model = known.models[kind.model]
+        enough = (
+            other
+            for other in alike.get(_place(kind), ())
+            if usable(known.problem, model, other)
+            and known.problem.objective.max_utilisation * other.throughput_rps >= each_rps
+        )
+        runs = kind.stage.of > 1 or row(kind) in known.running
+        chosen = kind if runs else min(enough, key=lambda other: other.energy_j, default=kind)
+        segments[chosen] += count
+        load_rps[chosen] += found.load_rps[kind]
+    return replace(found, segments=dict(segments), load_rps=dict(load_rps))
+
+
+def _place(kind: SegmentKind) -> Hashable:
+    return kind.model, kind.pool, kind.profile, kind.clock_mhz
 
 
 def _best(

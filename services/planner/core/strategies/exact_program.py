@@ -34,18 +34,15 @@ import numpy as np
 
 from services.kit.mig import maximal_layouts
 from services.planner.core.model import Configuration, Pool, SegmentKind
-from services.planner.core.problem.pricing import Prices, gpcs, row
+from services.planner.core.problem.pricing import Prices, gpcs, most_gpcs, row
 from services.planner.core.problem.serving_paths import balances, serving_paths
 from services.planner.core.solver.milp import Blocks, Goal, Numbers, Program, Solution, Terms
 
 SHORTAGES = 3
 """Goals before the objective."""
 
-GPC_GAP = 0.02
-"""Relative gap at which the search for fewer compute slices ends in a large fleet; else exact."""
-
 ENERGY_GAP = 0.02
-"""The same for energy among plans with equally many GPUs and compute slices."""
+"""Relative gap at which the search for less energy ends, among equally many GPUs and slices."""
 
 TINY = 1e-9
 """Keeps a relative gap finite where the objective is 0, points."""
@@ -111,35 +108,27 @@ class Formulation:
         shortages = ({self._worst: 1.0}, self._unserved, self._short)
         nodes = 1 if tolerance else 0  # a shortage known to a tolerance does, proven or not
         goals = [Goal(terms, absolute=tolerance, nodes=nodes) for terms in shortages]
-        if not self.known.fewest_only:
-            return [*goals, self._objective(tolerance)]
-        if not tolerance:
-            return [*goals, Goal(self._with_slices()), self._energy()]
-        slices = Goal(_terms(self.counts, map(gpcs, self.kinds)), GPC_GAP, nodes=1)
-        return [*goals, self._objective(tolerance), slices, self._energy()]
+        goals.append(self._objective(tolerance))
+        if self.known.fewest_only and not tolerance:
+            goals.append(self._energy())
+        return goals
 
     def _objective(self, tolerance: float) -> Goal:
-        """Return the objective; where proof is hard, one GPU in a thousand may be missed by."""
-        gpus = self.known.problem.pools
-        gpu_points = min(map(self.known.gpu_points, gpus), default=0.0)
-        return Goal(
-            self._cost,
-            tolerance,
-            step=gpu_points if self.known.fewest_only and not self._prices_changes else 0.0,
-            last_resort=gpu_points * min(1.0, tolerance * gpus.total()),
-        )
+        """Return the objective; where proof is hard, a GPU in a thousand may be missed by.
 
-    @property
-    def _prices_changes(self) -> bool:
-        return bool(self.known.switch_points or self.known.layout_points)
-
-    def _with_slices(self) -> Terms:
-        """Return the cost, with compute slices to break ties between equal costs.
-
-        All slices together weigh less than one GPU: one search instead of two.
+        Where GPUs are all that counts, compute slices break ties: all together weigh half a GPU.
         """
-        tie = max(self._cost.values(), default=0.0) / (self.known.fleet_gpcs + 1)
-        return self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
+        known, pools = self.known, self.known.problem.pools
+        gpu_points = min(map(known.gpu_points, pools), default=0.0)
+        most = gpu_points * min(1.0, tolerance * pools.total())
+        if not known.fewest_only:
+            return Goal(self._cost, tolerance, last_resort=most)
+        tie = gpu_points / (2 * known.fleet_gpcs)
+        terms = self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
+        if not tolerance or known.switch_points or known.layout_points:
+            return Goal(terms, tolerance, last_resort=most)
+        ties = tie / gpu_points * max(most_gpcs(pool.type.geometry) for pool in pools)
+        return Goal(terms, tolerance, step=gpu_points, ties=ties, last_resort=3 / 2 * most)
 
     def _energy(self) -> Goal:
         watts = np.array([self._demand_rps(kind) * kind.energy_j for kind in self.kinds])
