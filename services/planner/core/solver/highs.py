@@ -33,13 +33,16 @@ BOX = 4
 SPARE = 100
 """Further columns that it may use, at least; else four times as many as the relaxation uses."""
 
+MANY = 100
+"""Items per block from which a decomposition rarely finds better ones than a quick answer has."""
+
 SKETCH = 0.3
 """Share of the tolerance for a quick answer: precision costs little in a small program."""
 
-SKETCH_NODES = 20
+SKETCH_NODES = 50
 """Nodes of the search tree after which it is good enough."""
 
-SKETCH_TIME = 0.05
+SKETCH_TIME = 0.1
 """Share of the time after which it is good enough."""
 
 MIN_TIME_S = 0.01
@@ -151,7 +154,8 @@ class Solver:
             if best is not None and goal.reached(best.outcomes[0]):
                 return best
             blocks = self._separate
-            if goal.tolerance and blocks is not None:
+            enough = best is not None and goal.met(best.outcomes[0])
+            if goal.tolerance and blocks is not None and not (enough and _many(blocks, relaxed)):
                 best = self._decomposed(goal, blocks, relaxed, time_limit_s, best)
             if best is not None and goal.met(best.outcomes[0]):
                 return best
@@ -255,6 +259,11 @@ class Solver:
         if proven and not math.isfinite(bound):  # a relaxation by itself has no such bound
             bound = value
         return Solution(np.array(highs.getSolution().col_value), (goal.outcome(value, bound),))
+
+
+def _many(blocks: Blocks, relaxed: _Relaxed) -> bool:
+    items = float(relaxed.values[blocks.counts].sum())
+    return items > MANY * (int(blocks.block.max()) + 1)
 
 
 def _rough(goal: Goal, share: float) -> Goal:

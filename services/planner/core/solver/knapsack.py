@@ -73,8 +73,8 @@ class Items:
 def bounds(items: Items) -> Values:
     """Return what covering each block's demand costs at least, of shape (blocks,)."""
     items, _ = _undominated(items)
-    least, _, few = _covers(items, RING, ring=True, up=True)
-    least = np.maximum(least, items.linear.min(axis=1))
+    on_ring, _, few = _covers(items, RING, ring=True, up=True)
+    least: Values = np.maximum(on_ring, items.linear.min(axis=1))
     if few.any():
         on_line, _, _ = _covers(items.rows(few), LINE, ring=False, up=True)
         least[few] = np.maximum(least[few], on_line)
@@ -298,4 +298,5 @@ def _first(keys: Values, wanted: NDArray[np.bool_]) -> tuple[Counts, NDArray[np.
 
 
 def _divisor(values: Values) -> Values:
-    return np.where(values > 0, values, 1.0)
+    divisor: Values = np.where(values > 0, values, 1.0)
+    return divisor
