@@ -42,7 +42,7 @@ SKETCH = 0.3
 SKETCH_NODES = 50
 """Nodes of the search tree after which it is good enough."""
 
-SKETCH_TIME = 0.1
+SKETCH_TIME = 0.25
 """Share of the time after which it is good enough."""
 
 MIN_TIME_S = 0.01

@@ -27,8 +27,8 @@ from services.planner.core.solver.highs import SLACK, Solver
 
 __all__ = ["Blocks", "Goal", "GoalOutcome", "Numbers", "Program", "Solution", "Terms"]
 
-HOPE = 0.2
-"""Share of the time for hoping; mostly a small part of it is needed."""
+HOPE = 0.5
+"""Share of the time for hoping; mostly a small part of it is needed, and none in overload."""
 
 
 @dataclass(slots=True)
