@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from services.kit.config import Objective
@@ -106,16 +106,19 @@ def _least_change(
     sites: Mapping[str, LayoutAtClock],
     running: Running,
 ) -> dict[SlicePlace, SegmentKind]:
-    stock: dict[tuple[str, int], list[SegmentKind]] = {}
+    stock: dict[tuple[str, int], dict[str, deque[SegmentKind]]] = {}
     for kind in left.elements():
-        stock.setdefault((kind.profile, kind.clock_mhz), []).append(kind)
+        models = stock.setdefault((kind.profile, kind.clock_mhz), {})
+        models.setdefault(kind.model, deque()).append(kind)
     spots: dict[SlicePlace, SegmentKind] = {}
     for spot in free:
-        kinds = stock.get((spot[1].profile, sites[spot[0]][1]))
-        if kinds:
+        models = stock.get((spot[1].profile, sites[spot[0]][1]), {})
+        if models:
             before = _at(running, spot)
-            same = (i for i, kind in enumerate(kinds) if before and kind.model == before[0])
-            spots[spot] = kinds.pop(next(same, 0))
+            name = before[0] if before and before[0] in models else next(iter(models))
+            spots[spot] = models[name].popleft()
+            if not models[name]:
+                del models[name]
     return spots
 
 
