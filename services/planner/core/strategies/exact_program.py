@@ -116,14 +116,14 @@ class Formulation:
     def _objective(self, tolerance: float) -> Goal:
         """Return the objective; where proof is hard, a GPU in a thousand may be missed by.
 
-        Where GPUs are all that counts, compute slices break ties: all together weigh half a GPU.
+        Where GPUs are all that counts, compute slices break ties: all weigh less than one GPU.
         """
         known, pools = self.known, self.known.problem.pools
         gpu_points = min(map(known.gpu_points, pools), default=0.0)
         most = gpu_points * min(1.0, tolerance * pools.total())
         if not known.fewest_only:
             return Goal(self._cost, tolerance, last_resort=most)
-        tie = gpu_points / (2 * known.fleet_gpcs)
+        tie = gpu_points / (known.fleet_gpcs + 1) / (2 if tolerance else 1)
         terms = self._cost | _terms(self.counts, (tie * gpcs(kind) for kind in self.kinds))
         if not tolerance or known.switch_points or known.layout_points:
             return Goal(terms, tolerance, last_resort=most)
