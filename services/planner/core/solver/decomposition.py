@@ -263,14 +263,16 @@ class Decomposition:
         self._bound_columns(chosen, 1.0, 1.0)
         best = self._searched(None, ends_s)
         self._bound_columns(chosen, 0.0, highspy.kHighsInf)
-        known = None if start is None else (self._goal.value(start), self._known(start))
-        best = min((each for each in (best, known) if each), key=lambda each: each[0], default=None)
-        if best is None or not self._goal.met(self._goal.outcome(best[0], self.bound)):
-            best = self._searched(None if best is None else best[1], ends_s) or best
+        reached = [best[0]] if best else []
+        if start is not None:
+            reached.append(self._goal.value(start))
+        if not reached or not self._goal.met(self._goal.outcome(min(reached), self.bound)):
+            near = best[1] if best else None if start is None else self._known(start)
+            best = self._searched(near, ends_s) or best
         return None if best is None else self._values_of(best[1])
 
     def _known(self, start: Values) -> Values:
-        """Return the values of the master program's columns that stand for `start`."""
+        """Return the values of the master program's columns that are most like `start`."""
         width = len(self._fixed)
         known = np.zeros(self._master.getNumCol())
         known[:width] = start[self._fixed]
