@@ -30,11 +30,11 @@ class ExpertAggregation:
     def weights(self) -> Vector:
         """Weights of the experts, >= 0, with a sum of 1."""
         gains = np.maximum(self._regrets, 0.0)
-        if not gains.any():
-            return np.full(len(gains), 1.0 / len(gains))
         found: Vector = gains / (self._squares + self._largest**2 + _TINY)
-        found /= found.sum()
-        return found
+        total = found.sum()
+        if total < _TINY:  # no expert was better than the mixture
+            return np.full(len(gains), 1.0 / len(gains))
+        return found / total
 
     def combine(self, opinions: Vector) -> float:
         """Return the weighted mean of the opinions, shape (experts,)."""
