@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from services.kit.config import Variant
 from services.simulator.report.figures import spent
 from services.simulator.stats.estimate import Latencies, Numbers, weights
 from services.simulator.stats.run_record import RunRecord
@@ -41,35 +41,26 @@ class Series:
     shares: Mapping[str, Mapping[str, list[float]]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Bins:
-    """Which part of each interval lies in which bin. Attributes: bin_s, parts (by bin)."""
+    """Which part of each interval lies in which bin. Attributes: bin_s, parts (bins, intervals)."""
 
     bin_s: float
-    parts: tuple[tuple[tuple[int, float], ...], ...]
+    parts: Numbers
 
     @classmethod
     def of(cls, seen: RunRecord) -> _Bins:
         """Cut the time into bins."""
-        end_s = seen.intervals[-1].end_s
-        count = max(1, min(_BINS, int(end_s / _LEAST_S)))
-        bin_s = end_s / count
-        parts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
-        for index, interval in enumerate(seen.intervals):
-            length_s = interval.end_s - interval.begin_s
-            first = min(int(interval.begin_s / bin_s), count - 1)
-            last = min(int(np.ceil(interval.end_s / bin_s)), count)
-            for number in range(first, max(last, first + 1)):
-                inside_s = min(interval.end_s, (number + 1) * bin_s) - max(
-                    interval.begin_s, number * bin_s
-                )
-                if inside_s > 0:
-                    parts[number].append((index, inside_s / length_s))
-        return cls(bin_s, tuple(map(tuple, parts)))
+        begin_s = np.array([interval.begin_s for interval in seen.intervals])
+        end_s = np.array([interval.end_s for interval in seen.intervals])
+        count = max(1, min(_BINS, int(end_s[-1] / _LEAST_S)))
+        edges_s = np.linspace(0.0, end_s[-1], count + 1)[:, None]
+        inside_s = np.minimum(end_s, edges_s[1:]) - np.maximum(begin_s, edges_s[:-1])
+        return cls(float(edges_s[1, 0]), np.maximum(inside_s, 0.0) / (end_s - begin_s))
 
     def sums(self, values: Sequence[float] | Numbers) -> Numbers:
         """Return what falls into each bin of quantities that intervals have."""
-        return np.array([sum(values[i] * part for i, part in each) for each in self.parts])
+        return np.asarray(self.parts @ np.asarray(values, dtype=np.float64))
 
 
 def series(seen: RunRecord) -> Series:
@@ -86,54 +77,49 @@ def series(seen: RunRecord) -> Series:
     load = {
         name: bins.sums([interval.arrived[name] for interval in seen.intervals]) for name in names
     }
+    answers = {name: _answers(seen, bins, name, weight[name]) for name in names}
     return Series(
         bin_s=bins.bin_s,
         intensity_gco2e_per_kwh=_intensities(seen, bins),
         load_rps={name: (count / bins.bin_s).tolist() for name, count in load.items()},
         power_w=(energy_j / bins.bin_s).tolist(),
         carbon_gco2e_per_h=(carbon / bins.bin_s * 3600).tolist(),
-        accuracy={name: _accuracy(seen, bins, name, weight[name]) for name in names},
+        accuracy={
+            name: _accuracy(answers[name], model.variants, bins)
+            for name, model in seen.deployment.models.items()
+        },
         latency_s={name: _latency_s(seen, bins, name, weight[name]) for name in names},
-        shares={name: _shares(seen, bins, name, weight[name]) for name in names},
+        shares={name: _shares(answers[name]) for name in names},
     )
 
 
 def _intensities(seen: RunRecord, bins: _Bins) -> dict[str, list[float]]:
     zones = sorted({node.zone for node in seen.deployment.nodes.values()})
-    return {
-        zone: (
-            bins.sums(
-                [
-                    interval.intensity_gco2e_per_kwh[zone] * (interval.end_s - interval.begin_s)
-                    for interval in seen.intervals
-                ]
-            )
-            / bins.bin_s
-        ).tolist()
-        for zone in zones
-    }
+    lengths_s = np.array([interval.end_s - interval.begin_s for interval in seen.intervals])
+    found = {}
+    for zone in zones:
+        values = [interval.intensity_gco2e_per_kwh[zone] for interval in seen.intervals]
+        found[zone] = (bins.sums(values * lengths_s) / bins.bin_s).tolist()
+    return found
 
 
 def _answers(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> dict[str, Numbers]:
-    """Return answered requests by variant and bin."""
-    by_variant: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(seen.intervals))
-    for index, interval in enumerate(seen.intervals):
-        for (name, variant), count in interval.answers.items():
-            if name == model:
-                by_variant[variant][index] = count * float(weight[index])
-    order = [name for name in seen.deployment.models[model].variants if name in by_variant]
-    return {variant: bins.sums(by_variant[variant]) for variant in order}
+    """Return answered requests by variant and bin; variants in the deployment's order."""
+    counts = {
+        variant: np.array([interval.answers[model, variant] for interval in seen.intervals])
+        for variant in seen.deployment.models[model].variants
+    }
+    return {variant: bins.sums(n * weight) for variant, n in counts.items() if n.any()}
 
 
-def _shares(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> dict[str, list[float]]:
-    answers = _answers(seen, bins, model, weight)
-    total = np.maximum(sum(answers.values(), start=np.zeros(len(bins.parts))), 1e-12)
+def _shares(answers: Mapping[str, Numbers]) -> dict[str, list[float]]:
+    total = np.maximum(sum(answers.values(), start=np.zeros(1)), 1e-12)
     return {variant: (count / total).tolist() for variant, count in answers.items()}
 
 
-def _accuracy(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> list[float | None]:
-    variants = seen.deployment.models[model].variants
-    answers = _answers(seen, bins, model, weight)
+def _accuracy(
+    answers: Mapping[str, Numbers], variants: Mapping[str, Variant], bins: _Bins
+) -> list[float | None]:
     nothing = np.zeros(len(bins.parts))
     total = sum(answers.values(), start=nothing)
     right = sum((variants[name].accuracy * n for name, n in answers.items()), start=nothing)
@@ -144,8 +130,8 @@ def _latency_s(seen: RunRecord, bins: _Bins, model: str, weight: Numbers) -> lis
     share = seen.deployment.models[model].slo.percentile / 100
     found: list[float | None] = []
     for parts in bins.parts:
-        intervals = [seen.intervals[index] for index, _ in parts]
-        factors = np.array([weight[index] * part for index, part in parts])
-        latencies = Latencies.of(intervals, factors, model)
+        inside = np.flatnonzero(parts)
+        intervals = [seen.intervals[index] for index in inside]
+        latencies = Latencies.of(intervals, (weight * parts)[inside], model)
         found.append(latencies.quantile_s(share) if len(latencies.rank) else None)
     return found
