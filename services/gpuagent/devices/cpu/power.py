@@ -18,9 +18,6 @@ import psutil
 IDLE_W: Final = 0.74
 """Per core."""
 
-BUSY_W: Final = 3.5 - IDLE_W
-"""What a busy core adds."""
-
 
 def busy_s(cores: Sequence[int] | None = None) -> float:
     """Return the time that cores were not idle since the machine started, summed, s.

@@ -59,8 +59,9 @@ class EnergyReader:
             ServiceError: NVML cannot answer now.
         """
         with translated(f"read the power of {gpu_uuid}"):
-            power_w = _power_w(handle)
-            energy_j = _counter_j(handle)  # Volta or newer
+            power_w = _thousandths(pynvml.nvmlDeviceGetPowerUsage, handle)
+            # Volta or newer
+            energy_j = _thousandths(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         if energy_j is not None:
             return MeterReading(energy_j, power_w, "counter")
         if power_w is None:
@@ -71,15 +72,9 @@ class EnergyReader:
         return MeterReading(integral.add(self._monotonic(), power_w), power_w, "integrated")
 
 
-def _power_w(handle: Any) -> float | None:
+def _thousandths(read: Callable[[Any], int], handle: Any) -> float | None:
+    """Return W of what NVML counts in mW, J of what it counts in mJ; None: not on this GPU."""
     try:
-        return float(pynvml.nvmlDeviceGetPowerUsage(handle)) / 1000
-    except _MISSING:
-        return None
-
-
-def _counter_j(handle: Any) -> float | None:
-    try:
-        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
+        return read(handle) / 1000
     except _MISSING:
         return None
