@@ -32,7 +32,7 @@ def send(model: str, times_s: NDArray[np.float64], timeline: Timeline, router: R
     first = 0
     while first < len(times_s):
         if not timeline.going:
-            yield timeline.until_going()
+            yield timeline.resumed
             first = int(np.searchsorted(times_s, env.now))
         for at_s in times_s[first : first + _CHUNK].tolist():
             yield env.timeout(max(at_s - env.now, 0.0))

@@ -20,6 +20,7 @@ class Timeline:
     Attributes:
         env: The whole simulation's events and time.
         going: Requests are simulated now.
+        resumed: Happens when time that stands still is resumed.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -27,7 +28,7 @@ class Timeline:
         self.going = True
         self._skipped_s = 0.0
         self._stopped_s = 0.0
-        self._gone = env.event()
+        self.resumed = env.event()
 
     @property
     def now_s(self) -> float:
@@ -41,17 +42,13 @@ class Timeline:
     def stop(self) -> None:
         """Let time stand still."""
         self.going, self._stopped_s = False, self.env.now
-        self._gone = self.env.event()
+        self.resumed = self.env.event()
 
     def go(self) -> None:
         """Let time go on."""
         self._skipped_s += self.env.now - self._stopped_s
         self.going = True
-        self._gone.succeed()
-
-    def until_going(self) -> Event:
-        """Return the event of time being resumed; call it only while time stands still."""
-        return self._gone
+        self.resumed.succeed()
 
     def wait(self, duration_s: float) -> Waiting:
         """Wait for so much of this clock's time, s."""
@@ -60,5 +57,5 @@ class Timeline:
         while left_s > _ROUNDING_S:
             yield self.env.timeout(left_s)
             if not self.going:
-                yield self._gone
+                yield self.resumed
             left_s = end_s - self.now_s
