@@ -44,20 +44,10 @@ Name = frozenset[tuple[Key, int]]
 Propose = Callable[[Problem], Iterable[Mapping[SegmentKind, int]]]
 """Configurations worth considering, for a problem whose figures are as believed."""
 
-
-def annealed(problem: Problem) -> Iterator[Mapping[SegmentKind, int]]:
-    """Yield all that an annealing meets."""
-    for met in search(problem, THOROUGH):
-        yield met.configuration.segments
-
-
-def drawn(problem: Problem) -> Iterator[Mapping[SegmentKind, int]]:
-    """Yield all that a random search draws."""
-    for met in draws(problem, THOROUGH):
-        yield met.configuration.segments
-
-
-PROPOSE: Final[Mapping[str, Propose]] = {"annealing": annealed, "random": drawn}
+PROPOSE: Final[Mapping[str, Propose]] = {
+    "annealing": lambda posed: (met.configuration.segments for met in search(posed, THOROUGH)),
+    "random": lambda posed: (met.configuration.segments for met in draws(posed, THOROUGH)),
+}
 """Who looks for configurations, by strategy; the others do not search."""
 
 SHARE = 1e-3
@@ -90,7 +80,7 @@ class OnlineSearch:
         beliefs: Beliefs | None = None,
         *,
         bounds: Bounds | None = None,
-        propose: Propose = annealed,
+        propose: Propose = PROPOSE["annealing"],
     ) -> None:
         """Prepare.
 
