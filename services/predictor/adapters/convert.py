@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import asdict
+from typing import Final, get_args
 
 from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from services.kit.errors import InvalidArgument
@@ -12,10 +13,7 @@ from services.predictor.core.prediction import Prediction, Source
 from services.predictor.core.prediction_stats import SourceStats
 
 _SOURCES: Final[dict[Source, pb.Source.ValueType]] = {
-    "exact": pb.SOURCE_EXACT,
-    "semantic": pb.SOURCE_SEMANTIC,
-    "model": pb.SOURCE_MODEL,
-    "prior": pb.SOURCE_PRIOR,
+    name: pb.Source.Value(f"SOURCE_{name.upper()}") for name in get_args(Source)
 }
 
 
@@ -36,13 +34,7 @@ def prediction_to_wire(id_: int, prediction: Prediction) -> pb.PredictResponse:
 
 def stats_to_wire(source: Source, stats: SourceStats) -> pb.SourceStatistics:
     """Return the statistics of one source."""
-    return pb.SourceStatistics(
-        source=_SOURCES[source],
-        predictions=stats.predictions,
-        total_s=stats.total_s,
-        judged=stats.judged,
-        right=stats.right,
-    )
+    return pb.SourceStatistics(source=_SOURCES[source], **asdict(stats))
 
 
 def check_observations(request: pb.ObserveRequest, limits: Mapping[str, AnswerLimits]) -> None:
