@@ -63,7 +63,7 @@ def draw(
     axes[3].xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
     axes[3].set_xlabel("grid time (UTC)")
     series = samples["cinquefoil"]
-    axes[3].set_xlim(_number(series[0].at), _number(series[-1].at))
+    axes[3].set_xlim(series[0].at, series[-1].at)
     figure.align_ylabels()
     figure.suptitle("A day of the grid: what Cinquefoil did, and what it cost", fontsize=13)
     figure.savefig(path)
@@ -97,7 +97,7 @@ def rates(
 
 
 def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Sample]) -> None:
-    times = [_number(since) for since, _ in changes] + [_number(day[-1].at)]
+    times = [*(since for since, _ in changes), day[-1].at]
     values = [value for _, value in changes] + [changes[-1][1]]
     axis.step(times, values, where="post", color="black", linewidth=1.5)
     axis.fill_between(times, values, step="post", color="black", alpha=0.08)
@@ -106,13 +106,13 @@ def _intensity(axis: Any, changes: Sequence[Change], day: Sequence[Sample]) -> N
 
 
 def _shares(axis: Any, day: Sequence[Sample], variants: Sequence[str]) -> None:
-    times = [_number(reading.at) for reading in day]
+    times = [reading.at for reading in day]
     stack = [[reading.shares.get(name, 0.0) * 100 for reading in day] for name in variants]
     colours = [_MAP(0.05 + 0.9 * rank) for rank in np.linspace(0, 1, len(variants))]
     axis.stackplot(times, stack, labels=variants, colors=colours, step="post", linewidth=0)
     for earlier, later in pairwise(day):
         if later.plan != earlier.plan:
-            axis.axvline(_number(later.at), color="white", linewidth=0.8)
+            axis.axvline(later.at, color="white", linewidth=0.8)
     axis.set_ylim(0, 100)
     axis.set_ylabel("Cinquefoil's load\nby variant (%)")
     legend_outside(axis, reverse=True)
@@ -123,12 +123,7 @@ def _rates(
 ) -> None:
     for name, day in suites.items():
         times, values = rates(day, account, per)
-        numbers = [_number(at) for at in times]
-        axis.plot(numbers, values, color=_COLOURS[name], label=_NAMES[name], linewidth=2)
+        axis.plot(times, values, color=_COLOURS[name], label=_NAMES[name], linewidth=2)
     axis.set_ylim(bottom=0)
     axis.set_ylabel(label)
     legend_outside(axis)
-
-
-def _number(at: datetime) -> float:
-    return float(dates.date2num(at))
