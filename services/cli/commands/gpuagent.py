@@ -227,9 +227,10 @@ async def sensitivity(  # noqa: PLR0913, PLR0917 - a command's options are its a
     from services.cli.sensitivity.measure import Place
     from services.kit.operators.random_inputs import Sizes
 
-    request = run.Request(model, Sizes(batch, length), out, database, as_json=json)
-    if gpu and not gpu.startswith("GPU-"):
-        run.modelled(request, gpu)
-        return
-    place = Place(config, named_node(node, config), gpu, wait=force_idle)
-    await run.on_gpu(request, place)
+    on = (
+        gpu
+        if gpu and not gpu.startswith("GPU-")
+        else Place(config, named_node(node, config), gpu, wait=force_idle)
+    )
+    sizes = Sizes(batch, length)
+    await run.sensitivity(model, sizes, on, out=out, database=database, as_json=json)

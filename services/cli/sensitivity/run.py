@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -14,54 +14,38 @@ from services.cli.sensitivity.measure import Place, measured
 from services.gpuagent.core import gpu_types
 from services.gpuagent.profiling.core.roofline import Roofline
 from services.gpuagent.profiling.sensitivity.database import Database
-from services.gpuagent.profiling.sensitivity.study import Study, study
+from services.gpuagent.profiling.sensitivity.study import study
 from services.kit.operators.onnx_reader import load, read
 from services.kit.operators.random_inputs import Sizes
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The options of `gpuagent sensitivity`, which explains them."""
+async def sensitivity(  # noqa: PLR0913 - the options of the command
+    file: Path, sizes: Sizes, on: str | Place, *, out: Path, database: Path, as_json: bool
+) -> None:
+    """Show a model's sensitivity, modelled or measured; measures what the database does not know.
 
-    file: Path
-    sizes: Sizes
-    out: Path
-    database: Path
-    as_json: bool
-
-
-def modelled(request: Request, gpu: str) -> None:
-    """Show what the data sheet of a GPU type says.
-
-    Raises:
-        ServiceError: There is no such type, or the model cannot be read.
-    """
-    graph = read(load(request.file), request.file.stem, request.sizes)
-    with Database(request.database) as database:
-        found = study(graph, Roofline.of(gpu_types.load(gpu)), database, reuse=False)
-    _show(found, request)
-
-
-async def on_gpu(request: Request, place: Place) -> None:
-    """Measure on a node's GPU what the database does not know, then show it.
+    Args:
+        file: The model.
+        sizes: What is free in its inputs is that large.
+        on: A GPU type, whose data sheet says; or where to measure.
+        out: Folder of the picture.
+        database: File of sensitivities.
+        as_json: Print JSON instead of tables.
 
     Raises:
-        ServiceError: The agent cannot do it, or the model cannot be read.
+        ServiceError: There is no such type, the agent cannot do it, or the model cannot be read.
     """
-    model = load(request.file)
-    graph = read(model, request.file.stem, request.sizes)
-    request.out.mkdir(parents=True, exist_ok=True)  # now: measuring takes its time
-    with Database(request.database) as database:
-        device = await measured(model, graph, request.sizes, database, place)
-        found = study(graph, device, database, reuse=True)
-    _show(found, request)
-
-
-def _show(found: Study, request: Request) -> None:
-    request.out.mkdir(parents=True, exist_ok=True)
-    picture = request.out / f"{found.graph.name}.{found.device}.png"
+    model = load(file)
+    graph = read(model, file.stem, sizes)
+    await asyncio.to_thread(out.mkdir, parents=True, exist_ok=True)  # now: measuring takes its time
+    with Database(database) as known:
+        if isinstance(on, str):
+            found = study(graph, Roofline.of(gpu_types.load(on)), known, reuse=False)
+        else:
+            found = study(graph, await measured(model, graph, sizes, known, on), known, reuse=True)
+    picture = out / f"{found.graph.name}.{found.device}.png"
     chart.draw(found, picture)
-    if request.as_json:
+    if as_json:
         typer.echo(json.dumps(render.document(found), indent=2))
         return
     console = Console()
@@ -71,4 +55,4 @@ def _show(found: Study, request: Request) -> None:
         f"clock_sensitivity: {found.cost.clock_sensitivity:.2f}  # for the deployment file",
         highlight=False,
     )
-    console.print(f"{picture}, {request.database}", highlight=False, soft_wrap=True)
+    console.print(f"{picture}, {database}", highlight=False, soft_wrap=True)
