@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from services.kit.errors import FailedPrecondition
@@ -39,10 +40,7 @@ class Units:
 
     @cached_property
     def _before_s(self) -> list[float]:
-        sums = [0.0]
-        for latency_s in self.latencies_s:
-            sums.append(sums[-1] + latency_s)
-        return sums
+        return list(accumulate(self.latencies_s, initial=0.0))
 
     def latency_s(self, start: int, stop: int) -> float:
         """Return the time of a stage, s."""

@@ -54,9 +54,9 @@ def plan_rollout(
     serving = {segment.segment_id: segment for segment in running}
     grow = ordered(rising, changes.create, starts(changes.warm))
     stages = [Stage(frozenset(serving), grow)]
-    serving |= {
-        each.segment_id: each for each in (*_raised(rising, target, serving), *changes.warm)
-    }
+    raised = {action.gpu_uuid for action in rising}
+    faster = (each for each in target if each.gpu_uuid in raised and each.segment_id in serving)
+    serving |= {each.segment_id: each for each in (*faster, *changes.warm)}
     relieved = {segment.segment_id for segment in changes.relieved}
     rates = _rates((s for s in serving.values() if s.segment_id not in relieved), models)
     least = dict.fromkeys(rates, math.inf)
@@ -90,16 +90,6 @@ def _clock_changes(
             rises = (clock_mhz or math.inf) > (gpu.clock_mhz or math.inf)
             (rising if rises else falling).append(LockClock(gpu.uuid, clock_mhz))
     return rising, falling
-
-
-def _raised(
-    rising: Iterable[LockClock], target: Iterable[Segment], serving: Mapping[str, Segment]
-) -> Iterator[Segment]:
-    """Yield the segments that run on and get faster."""
-    gpus = {action.gpu_uuid for action in rising}
-    for segment in target:
-        if segment.gpu_uuid in gpus and segment.segment_id in serving:
-            yield segment
 
 
 def _least(one: QueueRates, other: QueueRates) -> dict[Queue, float]:
