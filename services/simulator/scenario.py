@@ -136,15 +136,13 @@ class Policy(Section):
     def applied(self, deployment: Deployment) -> Deployment:
         """Return the deployment under this policy."""
         planner = deployment.planner
-        aims = {"carbon_weight": self.carbon_weight, "accuracy_floor": self.accuracy_floor}
-        objective = planner.objective.model_copy(
-            update={key: value for key, value in aims.items() if value is not None}
-        )
+        aims = self.model_dump(include={"carbon_weight", "accuracy_floor"}, exclude_none=True)
+        objective = planner.objective.model_copy(update=aims)
         update: dict[str, Any] = {"strategy": self.strategy, "objective": objective}
         if self.horizon_s is not None:
             update["horizon"] = planner.horizon.model_copy(update={"length_s": self.horizon_s})
-        serving = ("discipline", "instance_choice", "default_deadline_s")
-        given = {name: getattr(self, name) for name in serving if getattr(self, name) is not None}
+        serving = {"discipline", "instance_choice", "default_deadline_s"}
+        given = self.model_dump(include=serving, exclude_none=True)
         models = {name: model.model_copy(update=given) for name, model in deployment.models.items()}
         return deployment.model_copy(
             update={"planner": planner.model_copy(update=update), "models": models}
