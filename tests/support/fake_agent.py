@@ -56,7 +56,12 @@ def deployment(
 ) -> config.Deployment:
     """Return a deployment of `nodes`, one model of two variants, and quick triggers."""
     triggers = config.Triggers(
-        min_interval_s=0.0, settle_s=0.3, intensity_dwell_s=0.0, scale_down_s=0.0, plans_per_hour=0
+        min_interval_s=0.0,
+        settle_s=0.3,
+        intensity_dwell_s=0.0,
+        answers_settle_s=0.0,
+        scale_down_s=0.0,
+        plans_per_hour=0,
     )
     forecast = config.LoadForecast(interval_s=1)  # so that a load which ends is soon forgotten
     slo = config.Slo(latency_s=0.2)
@@ -173,6 +178,12 @@ Act = steps_pb2.Step | steps_pb2.Action
 Refuse = Callable[[Act], str]
 
 
+def endpoints(segment_id: str, processes: int) -> list[str]:
+    """Return where the workers of a segment listen."""
+    first = 20_000 + crc32(segment_id.encode()) % 20_000
+    return [f"127.0.0.1:{first + number}" for number in range(processes)]
+
+
 @dataclass
 class Agent:
     """An agent with A100s.
@@ -229,10 +240,7 @@ class Agent:
             inventory_pb2.Segment(
                 spec=spec,
                 state=inventory_pb2.SEGMENT_STATE_READY,
-                endpoints=[
-                    f"127.0.0.1:{20_000 + crc32(segment_id.encode()) % 20_000 + number}"
-                    for number in range(spec.processes)
-                ],
+                endpoints=endpoints(segment_id, spec.processes),
             )
             for segment_id, spec in self.segments.items()
         ]

@@ -158,6 +158,8 @@ class Triggers(Section):
             those that would merely gain carbon, accuracy or GPUs wait. 0: no limit.
         min_interval_s: Minimum time between plans, s; changes in between are combined.
         settle_s: Time to wait for nodes before the first plan, s.
+        answers_settle_s: Time after a change of plan in which late answers trigger nothing, s: they
+            may be to requests that waited under the plan before.
     """
 
     intensity_change: Positive = 0.05
@@ -167,6 +169,7 @@ class Triggers(Section):
     plans_per_hour: Annotated[int, Field(ge=0)] = 6
     min_interval_s: Annotated[float, Field(ge=0)] = 30.0
     settle_s: Annotated[float, Field(ge=0)] = 2.0
+    answers_settle_s: NonNegative = 60.0
 
 
 class Horizon(Section):

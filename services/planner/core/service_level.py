@@ -21,9 +21,6 @@ _LIFT_WEARS_OFF_S = 900.0
 _HEADROOM_WEARS_OFF_S = 86_400.0
 """What a load needs is not forgotten while it lasts: each time would cost two plans."""
 _TOLERANCE = 0.002  # of accuracy, relative
-SETTLE_S = 60.0
-"""Time after a change of plan in which late answers may be those of requests that waited before."""
-
 _FIRST_DELAY_S = 60.0
 _MAX_DELAY_S = 3600.0
 
@@ -82,9 +79,16 @@ class _Seen:
 
 @dataclass(slots=True)
 class ServiceLevel:
-    """What requests got, by model, and what follows from it. Times are monotonic seconds."""
+    """What requests got, by model, and what follows from it. Times are monotonic seconds.
+
+    Attributes:
+        aims: What was promised, by model.
+        settle_s: Time after a change of plan in which late answers may be those of requests that
+            waited before, and do not count, s.
+    """
 
     aims: Mapping[str, ServiceTarget]
+    settle_s: float = 0.0
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _seen_s: float = 0.0
     _settles_s: float = -math.inf
@@ -130,13 +134,14 @@ class ServiceLevel:
         """Take in that an agent's GPU cannot serve these models any faster."""
         self._short.update((model, why) for model in models if model in self.aims)
 
-    def forget(self, settles_s: float = -math.inf) -> None:
+    def forget(self, changed_s: float | None = None) -> None:
         """Discard what was observed: another plan is active.
 
         Args:
-            settles_s: Until then, answers are to requests that waited under the plan before.
+            changed_s: When it changed what runs; None: it has changed nothing.
         """
-        self._settles_s = max(self._settles_s, settles_s)
+        if changed_s is not None:
+            self._settles_s = max(self._settles_s, changed_s + self.settle_s)
         self._seen.clear()
         self._short.clear()
 

@@ -20,6 +20,7 @@ from tests.support.fake_agent import (
     active,
     carbon,
     deployment,
+    endpoints,
     living,
     planner,
     watch,
@@ -48,9 +49,9 @@ async def test_the_first_plan_is_made_rolled_out_and_published(suite: Suite) -> 
     assert seen.plan.slice_changes == sum(len(found) for found in suite.agent.slices.values())
     assert {each.spec.segment_id for each in seen.plan.segments} == suite.agent.segments.keys()
     assert {each.endpoint for each in seen.routing.models[0].instances} == {
-        f"{segment_id}:{number}"
+        endpoint
         for segment_id, spec in suite.agent.segments.items()
-        for number in range(spec.processes)
+        for endpoint in endpoints(segment_id, spec.processes)
     }
     assert shares(seen.routing) == pytest.approx(1.0)
     assert seen.routing.plan_version == 1

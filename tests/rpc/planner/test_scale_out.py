@@ -33,9 +33,11 @@ async def test_a_gpu_without_slack_brings_a_plan_that_provides_for_more(
 
     More is provided for each time, until what was planned does not hold it.
     """
-    thrifty = config.Objective(carbon_weight=1.0, park_idle_gpus=True)
+    thrifty = config.Objective(
+        carbon_weight=1.0, park_idle_gpus=True, switch_price=0.0, layout_price=0.0
+    )
     settings = deployment(tmp_path, grid.port, strategy="exact", objective=thrifty)
-    busy = settings.models["digits"].model_copy(update={"demand_rps": 3600.0})
+    busy = settings.models["digits"].model_copy(update={"demand_rps": 4200.0})
     settings = settings.model_copy(update={"models": {"digits": busy}})
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):

@@ -23,7 +23,10 @@ async def agent_process(settings: Deployment) -> AsyncIterator[asyncio.subproces
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "services.gpuagent",
+        "services.cli",
+        "gpuagent",
+        "serve",
+        "--node",
         NODE,
         env={**os.environ, "CINQUEFOIL_CONFIG": str(path)},
     )

@@ -93,6 +93,7 @@ SIMULATED = [
     "planner.triggers.plans_per_hour",
     "planner.triggers.min_interval_s",
     "planner.triggers.settle_s",
+    "planner.triggers.answers_settle_s",
     "router.report_interval_s",
     "router.max_attempts",
     "router.max_queue_mib",

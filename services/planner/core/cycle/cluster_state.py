@@ -95,7 +95,7 @@ class ClusterState:
                 lambda: clock.now().timestamp(),
                 planner.triggers.scale_down_s,
             ),
-            ServiceLevel(aims(deployment)),
+            ServiceLevel(aims(deployment), planner.triggers.answers_settle_s),
             planner.objective,
             planner.strategy,
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),

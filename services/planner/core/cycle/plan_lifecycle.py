@@ -22,7 +22,6 @@ from services.planner.core.placement.actions import Rollout
 from services.planner.core.plan import Plan, PlanState
 from services.planner.core.plan_builder import specs, unchanged
 from services.planner.core.routing_table import by_capacity
-from services.planner.core.service_level import SETTLE_S
 from services.planner.core.triggers import Kind, Observation
 
 _REPORT_S = 5.0
@@ -158,7 +157,7 @@ class PlanLifecycle:
             raise
         await self._reported(draft.decision.rollout)
         await environment.activate(plan.version)
-        self._state.level.forget(self._state.clock.monotonic() + SETTLE_S * (plan.steps > 0))
+        self._state.level.forget(self._state.clock.monotonic() if plan.steps else None)
         self.standing.failed = None
         self.standing.active = await environment.store.plan(plan.version)
         self.standing.since = self._state.reading()

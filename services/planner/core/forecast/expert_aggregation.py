@@ -34,7 +34,8 @@ class ExpertAggregation:
         total = found.sum()
         if total < _TINY:  # no expert was better than the mixture
             return np.full(len(gains), 1.0 / len(gains))
-        return found / total
+        weights: Vector = found / total
+        return weights
 
     def combine(self, opinions: Vector) -> float:
         """Return the weighted mean of the opinions, shape (experts,)."""
