@@ -6,8 +6,8 @@ both alike; in turns one serves in order of arrival and the other shortest first
 the machine favours favours neither. And what came of shortest first is set beside what the very
 same answers, each taking as long as it did, would have come to in turn.
 
-Answers are as long as the real ones to the prompts: the model gets it as a limit, the router and
-the predictor are not.
+Answers are as long as the real ones to the prompts: the model gets that as `max_tokens`. Between
+router and predictor a relay takes it out, so that no prediction uses it.
 """
 
 from __future__ import annotations

@@ -15,14 +15,16 @@ import grpc
 import psutil
 import yaml
 
+from benchmarks.generative.without_limits import relay
 from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from cinquefoil.predictor.v1 import predictor_pb2
 from cinquefoil.predictor.v1.predictor_pb2_grpc import PredictorServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config.loader import load
 from services.kit.net import free_port
-from services.local.up.suite import Suite
+from services.local.up.suite import Suite, programs
 
 if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
@@ -155,14 +157,19 @@ async def suite(folder: Path, model: Path) -> AsyncIterator[LiveSuite]:
         folder: For its files; it exists, and the suite has its name.
         model: What its predictor uses.
     """
-    ports = {service: f"127.0.0.1:{free_port()}" for service in _SERVICES}
-    config = folder / "cinquefoil.yaml"
+    ports = {service: f"127.0.0.1:{free_port()}" for service in (*_SERVICES, "relay")}
+    config, relayed = folder / "cinquefoil.yaml", folder / "relayed.yaml"
     config.write_text(yaml.safe_dump(_deployment(folder, model, ports)))
+    to_relay = ports | {"predictor": ports["relay"]}
+    relayed.write_text(yaml.safe_dump(_deployment(folder, model, to_relay)))
+    alone = [each for each in programs(load(config), config) if each.name == "predictor"]
     async with (
-        Suite.of(config, folder / "logs") as running,
+        Suite(alone, folder / "logs"),
+        grpc.aio.insecure_channel(ports["predictor"]) as predictor,
+        relay(ports["relay"], PredictorServiceStub(predictor)),
+        Suite.of(relayed, folder / "logs", without=["predictor"]) as running,
         grpc.aio.insecure_channel(ports["router"]) as router,
         grpc.aio.insecure_channel(ports["planner"]) as planner,
-        grpc.aio.insecure_channel(ports["predictor"]) as predictor,
     ):
         found = LiveSuite(
             folder.name,
@@ -193,6 +200,8 @@ def _deployment(folder: Path, model: Path, ports: dict[str, str]) -> dict[str, A
         "slo": {"latency_s": SLO_S, "percentile": 95},
         "default_deadline_s": _PATIENCE_S,
     }
+    (variant,) = made["models"][MODEL]["variants"].values()
+    variant["runtime"]["max_tokens"] = variant["runtime"]["context_tokens"]
     made["predictor"] |= {"listen": ports["predictor"], "model": str(model)}
     made["predictor"]["cache"] = {"file": str(folder / "predictor.sqlite3")}
     return made
