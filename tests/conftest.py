@@ -249,7 +249,7 @@ _queue, _collector = _Queue(), _Collector()
 def _loop_is_never_held(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Fail a test in which one callback computed for 0.1 s (of a quick core) or waited for a second.
+    """Fail a test in which a callback computed for 0.1 s of a quick core, or waited for a second.
 
     Computing is the thread's own processor time. Waiting leaves out the time in which the thread
     could have run but the machine ran something else. So a busy machine changes neither; waiting
