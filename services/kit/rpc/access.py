@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from services.kit.errors import PermissionDenied, Unauthenticated
+from services.kit.net import host_of
 from services.kit.telemetry import logs
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Access:
             if allowed is _CHANGE:
                 _audit.info("operator call", method=method, principal=known.name)
             return
-        self._told(method, known.name or context.peer())
+        self._told(method, known.name or host_of(context.peer()))
         if not names:
             raise Unauthenticated(f"{method}: no identity was shown; {self._what_counts()}")
         raise PermissionDenied(

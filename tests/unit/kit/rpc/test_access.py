@@ -148,3 +148,14 @@ def test_a_worker_is_used_by_the_agent_of_its_own_node_only() -> None:
     mine.admit(execute, Call("spiffe://cinquefoil/router"))
     with pytest.raises(PermissionDenied):
         mine.admit(execute, Call("spiffe://cinquefoil/agent/node-1"))
+
+
+def test_connections_of_one_host_are_one_line_in_the_log() -> None:
+    """A peer without an identity has a new port for each connection: none may fill the disk."""
+    checked = access()
+    for port in range(100):
+        call = Call()
+        call.peer = lambda port=port: f"ipv4:10.0.0.1:{port}"  # type: ignore[method-assign, misc]
+        with pytest.raises(Unauthenticated):
+            checked.admit(INFER, call)
+    assert len(checked._refusals) == 1
