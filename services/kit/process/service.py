@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -54,10 +55,21 @@ def serve(service: str, run: Run, deployment: Deployment) -> None:
         export.NotInstalled: A library that the environment requires is missing.
     """
     logs.configure(service, level=deployment.log_level)
-    logs.get("service").info("settings", settings=deployment.model_dump(mode="json"))
+    logs.get("service").info("settings", settings=shown(deployment))
     collect_seldom()
     with export.exported(service):
         uvloop.run(_until_stopped(run, deployment), loop_factory=Loop)
+
+
+def shown(deployment: Deployment) -> dict[str, Any]:
+    """Return the settings as logs may have them: without what an external server is started with.
+
+    Its command and environment may hold secrets; a database's password is masked by its type.
+    """
+    variants = {"__all__": {"runtime": {"command", "environment"}}}
+    return deployment.model_dump(
+        mode="json", exclude={"models": {"__all__": {"variants": variants}}}
+    )
 
 
 async def _until_stopped(run: Run, deployment: Deployment) -> None:
