@@ -1,7 +1,5 @@
 """Fleets and models that several benchmarks plan for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

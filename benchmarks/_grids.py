@@ -1,7 +1,5 @@
 """Recorded carbon intensities of real grids, for benchmarks."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

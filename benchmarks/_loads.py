@@ -1,7 +1,5 @@
 """Real load traces, and what is left out of them."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Real ONNX networks that PyPI packages bring: light models inside `onnx`, the MiniLM encoder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path

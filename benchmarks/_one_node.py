@@ -3,8 +3,6 @@
 Agent, router and workers are processes of their own; the load comes from this one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -9,8 +9,6 @@ An attack has succeeded if the service did what it requested; clients are affect
 theirs failed, or had a wrong answer, meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import sys

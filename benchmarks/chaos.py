@@ -8,8 +8,6 @@ planner, each of which comes back. Every request is looked at by its id: answere
 that its variant gives to its image, or refused by the router with a reason. The rest is lost.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

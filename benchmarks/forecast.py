@@ -7,8 +7,6 @@ official forecast of Great Britain is recorded, the service gets it as a provide
 and is judged against it; how long before the hour it was made, its record does not say.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -3,8 +3,6 @@
 python -m benchmarks.NAME [--json FILE] [--plots [DIR]]
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

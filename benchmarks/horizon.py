@@ -6,8 +6,6 @@ up to then), and 24 hours ahead with the future known. All are judged by the sam
 by the hour, less the price of every change when it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta

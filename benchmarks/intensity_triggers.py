@@ -12,8 +12,6 @@ No five-minute record of a grid is at hand. The noisy signal is California's hou
 lines, times two states, as the marginal plant changes: +-12 %, each 12 minutes on average.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product

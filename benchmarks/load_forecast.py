@@ -13,8 +13,6 @@ compared on the second half. None of the three may be more than 1 % better there
 An upper bound is what one would provide for: our own, or the forecast and the paper's 10 %.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

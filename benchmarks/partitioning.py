@@ -6,8 +6,6 @@ of a V100, mu-Serve's GPU, at batch 8 where the file leaves that free. "cluster"
 clusters as units, "single" every kernel that a legal cut follows, as in AlpaServe.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product

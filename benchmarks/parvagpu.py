@@ -5,8 +5,6 @@ at most five processes. "shipped" are the maps in the authors' repository, made 
 SLO. Heuristics are counted on their own maps; a plan's placement may need fewer GPUs.
 """
 
-from __future__ import annotations
-
 import csv
 import statistics
 from collections.abc import Callable, Iterable, Mapping

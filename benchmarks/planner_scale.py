@@ -5,8 +5,6 @@ rollout. Targets: a proven gap of at most 0.1 % or one GPU, in 0.3 s at 1,000 GP
 2 s at 10,000 and 100, in 20 s at 100,000 and 300; placement and rollout in 2 s each at 10,000.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence

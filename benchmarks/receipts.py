@@ -7,8 +7,6 @@ python -m benchmarks.receipts [--json FILE]
 in advance, without a receipt: what a service does that keeps its figures in the library.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from itertools import cycle

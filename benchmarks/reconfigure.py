@@ -9,8 +9,6 @@ does (`pkg/mig/config/config.go`: clear the GPU, then create), its users stopped
 operator's mig-manager does. Workers, router and agent are real processes; the GPU's time is not.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -6,8 +6,6 @@ policy gets the same requests. The saving is against BASE, the largest variant o
 same load.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -8,8 +8,6 @@ from its bytes to its answer: head, dispatcher, account and receipt, future and 
 worker that answers at once; `served` adds the guard that is around every call.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -10,8 +10,6 @@ The objective of a Twitter day is CLOVER's f of the answers and the energy that 
 is against the same day with free changes: no prices, no stabilisation, no budget.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """What every test may use: a small deployment, and a loop that nothing may hold."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import gc

@@ -8,8 +8,6 @@ Set 2 is drawn many times, for how near to it the carbon-aware policy comes. --q
 of each job instead of 20,000, few draws, and no sensitivities.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor

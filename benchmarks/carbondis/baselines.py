@@ -1,7 +1,5 @@
 """Two baselines that CARBONDIS is compared with (its section V-A), for experiments."""
 
-from __future__ import annotations
-
 from services.router.core.balancing.carbondis import lowest
 from services.router.core.balancing.policy import (
     Placement,

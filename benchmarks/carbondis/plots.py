@@ -1,7 +1,5 @@
 """Figures 6 to 10 of the paper, as they come out here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

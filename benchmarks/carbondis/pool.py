@@ -1,7 +1,5 @@
 """GPUs that several jobs share: queues, histories, violations, and a policy that decides."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

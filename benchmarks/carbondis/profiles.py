@@ -8,8 +8,6 @@ Table III gives six small batches of one model. Everything else is this, once fo
   makes its SLO tight: at mean batch + 1 std its low-end GPU needs exactly the SLO.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Table V: two sets of five jobs; their arrivals, batches, and the grids they run on."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 In the router a worker serves one model, so its policies see one queue; here they see one per job.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence

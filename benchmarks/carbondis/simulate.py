@@ -1,7 +1,5 @@
 """A set of jobs in virtual time; the router's policies decide."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

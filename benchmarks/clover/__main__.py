@@ -3,8 +3,6 @@
 python -m benchmarks.clover [--json FILE] [--plots [DIR]] [--quick]
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial

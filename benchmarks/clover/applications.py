@@ -3,8 +3,6 @@
 One item is one request, as in the artifact's load generator: 8 images, or one question.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from functools import cache

@@ -7,8 +7,6 @@ only their power is used. The points name no variant's own energy, so that withi
 energy follows the published arithmetic.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator, Sequence

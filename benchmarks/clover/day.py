@@ -1,7 +1,5 @@
 """48 hours: a strategy plans every hour, on the fleet as its own last plan left it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

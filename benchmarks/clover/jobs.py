@@ -1,7 +1,5 @@
 """The work, cut into pieces that can run side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal

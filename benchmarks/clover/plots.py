@@ -1,7 +1,5 @@
 """The paper's figures 9 to 12 and 14 to 16, drawn from our results."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables and JSON out of the results."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from statistics import fmean

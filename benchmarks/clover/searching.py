@@ -5,8 +5,6 @@ requests for minutes. `exact` needs profiles and no live evaluation. Between the
 search, here in a world whose true times and energies differ from the profiles by ERROR.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping

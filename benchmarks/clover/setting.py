@@ -1,7 +1,5 @@
 """The paper's setting: ten A100-40GB, one application, 48 hours of carbon intensity."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import dataclass, replace

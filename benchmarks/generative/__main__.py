@@ -3,8 +3,6 @@
 python -m benchmarks.generative [--part PART] [--json FILE] [--plots [DIR]] [--quick]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

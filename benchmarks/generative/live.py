@@ -10,8 +10,6 @@ Answers are as long as the real ones to the prompts: the model gets that as `max
 router and predictor a relay takes it out, so that no prediction uses it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack

@@ -4,8 +4,6 @@ What else the machine does changes what an answer takes. So the rate follows: ga
 parts of the time that an answer keeps its slot, as recently reported by the routers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence

@@ -6,8 +6,6 @@ length; cut at the class edges. Classification is the predictor's own.
 Source: Qiu et al., "mu-Serve", ATC 2024, sections 3.3 and 4.3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

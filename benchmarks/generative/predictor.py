@@ -5,8 +5,6 @@ The predictor trains on all served models of a file together (the served model i
 baselines on the served model alone: they have no way to use the others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -3,8 +3,6 @@
 A model that samples answers the same prompt now shorter, now longer, and no text determines which.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ An answer takes 0.1 s and 0.02 s per token; lengths and predictions are those of
 at random. SSJF is the router's own dispatcher, learning boosts from nothing; the others are a heap.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -3,8 +3,6 @@
 A slot serves one job at a time and is never taken from it. All times are s from the start.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush

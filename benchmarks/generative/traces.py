@@ -3,8 +3,6 @@
 Lengths come from `../shared/data`, beside the repository.
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass, field, replace
 from pathlib import Path

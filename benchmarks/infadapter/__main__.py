@@ -3,8 +3,6 @@
 python -m benchmarks.infadapter [--json FILE] [--plots [DIR]]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -14,8 +14,6 @@ order of accuracy, cut where a bound on what the variants to come can add says s
 (`benchmarks.infadapter.branch_and_bound`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ serve: for given sizes, nothing is better. Two bounds cut the tree:
 The second is taken at mu = 0 and at the mu that is tightest for the whole problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, combinations

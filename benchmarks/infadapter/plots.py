@@ -1,7 +1,5 @@
 """The paper's figures 5, 7 and 8 with our numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

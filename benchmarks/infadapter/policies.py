@@ -1,7 +1,5 @@
 """InfAdapter and its baselines: which variants run next, on how many cores."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

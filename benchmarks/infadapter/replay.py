@@ -5,8 +5,6 @@ was measured for its cores, and what is above waits. A new size serves once it i
 the old one does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

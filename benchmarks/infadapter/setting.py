@@ -1,7 +1,5 @@
 """The paper's setting (EuroMLSys'23, section 5): five ResNets on 20 CPU cores, p99 <= 750 ms."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -7,8 +7,6 @@ In virtual time with the agent's own governor, then live with agent and workers 
 sensor shows it; `active` without.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

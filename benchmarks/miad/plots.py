@@ -1,7 +1,5 @@
 """The clock as it follows the load: mu-Serve's Fig. 13."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib as mpl

@@ -1,7 +1,5 @@
 """What is served: one network on a whole simulated V100."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from services.gpuagent.core.batch_costs import Costs

@@ -1,7 +1,5 @@
 """The segment in virtual time: the worker's batching and costs, the agent's own governor."""
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import deque

@@ -10,8 +10,6 @@ serves, as in the paper's Fig. 2; `active_saving` leaves the idle power out. The
 ONNX networks. --live measures something else: an agent with workers, as processes, in real time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """Real arrivals, given to the models in turn: Azure's and Mooncake's, from `../shared/data`."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections import Counter

@@ -5,8 +5,6 @@ placement says which half of which GPU a model gets. A V100 would hold one segme
 slices. We stand where the router does, as in `benchmarks.miad.live`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -11,8 +11,6 @@ for an encoder's other operators. Decoding follows the clock less than any kerne
 whole models: see `DECODE_SENSITIVITY`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Final
 

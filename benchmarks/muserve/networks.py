@@ -5,8 +5,6 @@ Times and sensitivities are the V100's roofline. A request is 512 items in batch
 of short requests a second would give the same results, and take hours to simulate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final

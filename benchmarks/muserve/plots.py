@@ -1,7 +1,5 @@
 """The paper's Fig. 7, 8, 13 and 14a, drawn from this run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 

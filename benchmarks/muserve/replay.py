@@ -1,7 +1,5 @@
 """One policy on one stream of requests: pipelines in virtual time, clocks by the agent's loop."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """One setting, all policies: what the paper's Fig. 7, 8 and 14a are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial

@@ -3,8 +3,6 @@
 python -m benchmarks.router [--json FILE] [--baselines LIST] [--parts LIST] [--soak-s S] [--quick]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

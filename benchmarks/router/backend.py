@@ -3,8 +3,6 @@
 python -m benchmarks.router.backend PORT
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

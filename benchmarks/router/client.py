@@ -3,8 +3,6 @@
 python -m benchmarks.router.client PORT SIZE IN_FLIGHT DURATION_S FILE
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """Baselines from PyPI, each installed once in an environment of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

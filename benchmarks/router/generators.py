@@ -4,8 +4,6 @@ Both keep a number of requests in flight for a while and write one row per answe
 form: start (us since the epoch), HTTP status, time to the end of the answer (us).
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

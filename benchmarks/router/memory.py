@@ -4,8 +4,6 @@ The requests go through the pass-through to the router, which holds them: its on
 answers. So each of the two has every request open, and the smallest proxy shows what gRPC takes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

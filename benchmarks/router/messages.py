@@ -1,7 +1,5 @@
 """The messages of the benchmark: two requests, one answer, and what makes an answer right."""
 
-from __future__ import annotations
-
 import math
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """A client that does not wait: requests come as a Poisson process, whatever becomes of them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ A router that queues first come, first served hands the workers requests that ar
 all capacity is spent, none of it in time. What counts is goodput: answers within the objective.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

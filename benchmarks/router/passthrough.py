@@ -3,8 +3,6 @@
 python -m benchmarks.router.passthrough PORT BACKEND_PORT
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

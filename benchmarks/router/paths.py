@@ -1,7 +1,5 @@
 """The ways of a request to the same answer: direct, through Cinquefoil, or through a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Who the router talks to: workers, planner and carbon, each saying what the benchmark needs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from functools import partial

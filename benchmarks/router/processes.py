@@ -4,8 +4,6 @@ They start through `subprocess`, not through the loop: uvloop forks, and gRPC's 
 not like that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What was measured, as tables and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What was measured of each path under each load, and how to compare."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product, starmap

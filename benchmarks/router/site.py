@@ -1,7 +1,5 @@
 """The router between workers that we start and stop, and a planner that we are."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field

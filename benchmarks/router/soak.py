@@ -4,8 +4,6 @@ At each change one worker leaves and another comes. Those that leave do it by tu
 it (the table first, then the worker) and as a crash has it (the worker first, with requests on it).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter, deque

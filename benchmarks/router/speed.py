@@ -1,7 +1,5 @@
 """How fast each path is: rounds that alternate, so that a noisy machine affects all alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path

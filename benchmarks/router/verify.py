@@ -1,7 +1,5 @@
 """A real client that reads the answers: what no load generator does."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc

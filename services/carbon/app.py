@@ -1,7 +1,5 @@
 """Wiring and lifetimes of the carbon service."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta

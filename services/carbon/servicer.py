@@ -1,7 +1,5 @@
 """CarbonService: conversion between messages and the grid's state."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The `cinquefoil` command."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import inspect

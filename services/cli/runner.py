@@ -1,7 +1,5 @@
 """How a command ends: expected failures as one sentence, signals as cancellation."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import signal

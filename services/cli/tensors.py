@@ -1,7 +1,5 @@
 """numpy arrays <-> tensors of the Open Inference Protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

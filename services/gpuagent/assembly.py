@@ -1,7 +1,5 @@
 """The agent's objects, made once: those that change the node, and those that watch it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The agent's metrics, read at each scrape."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass

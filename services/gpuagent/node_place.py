@@ -1,7 +1,5 @@
 """One node of the deployment file, and the folder of its state."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GpuAgentService: wire <-> core."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any

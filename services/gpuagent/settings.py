@@ -1,7 +1,5 @@
 """What the deployment file says, in the agent's words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from services.gpuagent.core.gpu_types import GpuModel

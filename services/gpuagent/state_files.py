@@ -1,7 +1,5 @@
 """Files that survive a crash in the middle of writing them."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

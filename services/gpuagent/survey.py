@@ -3,8 +3,6 @@
 Simulated GPUs are read through the files that their agent writes, and nothing is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace

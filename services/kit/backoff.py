@@ -1,7 +1,5 @@
 """Delays between attempts."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

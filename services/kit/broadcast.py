@@ -1,7 +1,5 @@
 """One value, many readers: each gets the newest, and none can hold up the writer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Time as an argument: the same code runs live and faster than real time."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta

@@ -5,8 +5,6 @@ into the wire code with `google.rpc` details. Any other exception is a bug: it i
 as INTERNAL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import ClassVar, Self
 

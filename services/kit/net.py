@@ -1,7 +1,5 @@
 """Addresses."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import secrets

@@ -1,7 +1,5 @@
 """What a request cost: workers report it to routers, routers state it in receipts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple

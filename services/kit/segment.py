@@ -1,7 +1,5 @@
 """Segments as the planner requests and the agent reports them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import IntEnum

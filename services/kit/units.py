@@ -1,7 +1,5 @@
 """Conversions between the units in our names, in one place."""
 
-from __future__ import annotations
-
 from typing import Final
 
 J_PER_KWH: Final = 3.6e6

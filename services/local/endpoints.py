@@ -1,7 +1,5 @@
 """The services of a deployment, and where each is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The example deployment and its client, which the installed package carries."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Waiting for the world to change."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """PlannerService: wire <-> core."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, replace

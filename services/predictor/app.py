@@ -1,7 +1,5 @@
 """Wiring and lifetimes of the predictor service."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection

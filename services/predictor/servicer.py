@@ -1,7 +1,5 @@
 """PredictorService: conversion between messages and the predictor."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """How the router is wired, and how long everything lives."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import secrets

@@ -1,7 +1,5 @@
 """The gRPC services: the Open Inference Protocol, and the router's own status."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import datetime
 from functools import partial

@@ -1,7 +1,5 @@
 """A simulated GPU in virtual time: its slices, its clock, and its energy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol

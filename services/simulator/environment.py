@@ -1,7 +1,5 @@
 """What happens to the suite from outside, in virtual time: requests, and the grid."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 

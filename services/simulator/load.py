@@ -7,8 +7,6 @@ every rate for others. Source: Gerhardt and Nelson, "Transforming renewal proces
 of nonstationary arrival processes", INFORMS J. Computing 21(4), 2009.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From a scenario file to a setting that can run; the only module here that reads files."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Iterator, Mapping

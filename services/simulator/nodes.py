@@ -1,7 +1,5 @@
 """The nodes in virtual time: what agents do to GPUs and workers, and what they report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -4,8 +4,6 @@ Live, callers wait on an event loop and workers are reached over gRPC; here requ
 list of arrivals, and workers are simulated, with the delay of the way as a number.
 """
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """Wires the services' cores together in virtual time: the simulator's composition root."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 Unknown keys are refused, as in `cinquefoil.yaml`; units are part of the names.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args

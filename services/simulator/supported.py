@@ -4,8 +4,6 @@ Settings that matter only where something fails, on the wire, or to files are no
 fails in a simulation, and there are no wires and no files.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from services.gpuagent.core import gpu_types

@@ -1,7 +1,5 @@
 """Time as requests see it: it stands still while the simulation skips ahead."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any
 

@@ -5,8 +5,6 @@ time: the same batcher decides what runs together, the same table says what a ba
 slot keeps the account.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Files of the formats that published data has, with numbers of our own, so that a
 strategy and reader from file to plan. No number here is measured or copied.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterable, Sequence

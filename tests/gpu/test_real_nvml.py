@@ -4,8 +4,6 @@ Also runs by itself where only pytest and nvidia-ml-py are installed:
 `PYTHONPATH=. python tests/gpu/test_real_nvml.py` in the repository's root.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

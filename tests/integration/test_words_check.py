@@ -1,7 +1,5 @@
 """The check of banned words (.ci/words.py)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

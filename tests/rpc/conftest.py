@@ -1,7 +1,5 @@
 """Agents and planners between real gRPC peers, for the tests of this folder about either."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Certificates for tests, from the authority that `cinquefoil pki` makes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from services.kit.config import Tls

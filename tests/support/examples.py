@@ -1,7 +1,5 @@
 """How many examples a property is tried with: a share of what the run's profile asks for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import settings

@@ -1,7 +1,5 @@
 """A real HTTP server on a free port that answers what a test tells it to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

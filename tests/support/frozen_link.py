@@ -1,7 +1,5 @@
 """A TCP link that can stop forwarding without a word, as a lost node or a pulled cable does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

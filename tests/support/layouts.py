@@ -1,7 +1,5 @@
 """All layouts of a GPU: what is tested with every one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from services.kit.mig import Geometry, Layout, Placement

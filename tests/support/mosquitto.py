@@ -1,7 +1,5 @@
 """A real broker, Mosquitto, and its own command-line clients: somebody else's MQTT."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

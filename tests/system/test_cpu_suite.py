@@ -1,7 +1,5 @@
 """InfAdapter's problem live on this machine's cores: no GPU, nothing simulated."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A network in two stages on two nodes, under load from an unmodified Triton client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans meet NVML: every rollout of the planner is carried out on a simulated node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count

@@ -1,7 +1,5 @@
 """One suite as processes, under load from an unmodified Triton client."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Two small GPUs under load: one falls off the bus and returns, the planner dies in a rollout."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

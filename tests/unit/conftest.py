@@ -1,7 +1,5 @@
 """What makes these tests unit tests: no write to disk, no socket, no process, no event loop."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import sys

@@ -4,8 +4,6 @@ Stage boundaries come from an exact dynamic programme: of all ways to cut a chai
 stages, the one whose slowest stage is fastest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

@@ -1,7 +1,5 @@
 """How low the clock may drop: as far as objectives allow, and no lower than saves energy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

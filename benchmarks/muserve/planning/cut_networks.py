@@ -1,7 +1,5 @@
 """Stages that `services.planner.core.partitioning` cut from networks, as partitions to place."""
 
-from __future__ import annotations
-
 from benchmarks.muserve.planning.model import Partition
 from services.planner.core.partitioning.model import Partitioning
 

@@ -1,7 +1,5 @@
 """Partitions on devices, group by group: the second half of mu-Serve's section 3.2."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

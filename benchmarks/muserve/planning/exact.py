@@ -11,8 +11,6 @@ Variables, per partition p, model m, device d and clock level k:
     minimise  sum_dk ratio_k w_dk   and, of equals, devices per model
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -6,8 +6,6 @@ wins. It is their fast variant: the model with the most late requests goes to th
 least load that has room for it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@
 A cluster is homogeneous, as in the paper: devices differ in name and memory only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ Corrected where the printed algorithm cannot do what its text says:
 - It looks at memory only; here a device's time, too, else all that is sensitive ends on one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

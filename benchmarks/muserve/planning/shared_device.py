@@ -3,8 +3,6 @@
 Processor sharing is what time slicing and MPS come to: two requests at once take twice as long.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from math import inf
 from typing import Generic, Protocol, TypeVar

@@ -6,8 +6,6 @@ sample of requests, and clocks between the highest and the lowest that objective
 of all that keep the sample in time the one with the least energy wins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Conversion between the carbon service's types and protobuf."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta

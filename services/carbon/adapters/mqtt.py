@@ -1,7 +1,5 @@
 """MQTT topics of the carbon service: publishes intensities, subscribes to grid signals."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """One zone over grid time: carbon intensity (CI), its average (ACI), ratio (CIR) and forecast."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 from datetime import datetime, timedelta

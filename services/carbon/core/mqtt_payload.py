@@ -1,7 +1,5 @@
 """Carbon intensity as MQTT messages (docs/mqtt.md); published messages can be subscribed to."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The intensity in force in each zone, for all interfaces."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from datetime import datetime, timedelta

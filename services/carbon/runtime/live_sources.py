@@ -1,7 +1,5 @@
 """The live sources of all zones: restored, polled or pushed, and passed on to their monitors."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Metrics of the intensities and of the live sources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prometheus_client import Counter, Gauge, Metric

@@ -10,8 +10,6 @@ headers are compared without case and with Unicode compatibility forms folded. O
 ignored. An empty value is a gap.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import unicodedata

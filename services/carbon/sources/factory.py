@@ -1,7 +1,5 @@
 """Creates the zones' sources, and finds the start of grid time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Carbon over time, by whom, beside what BASE would have emitted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

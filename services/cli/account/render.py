@@ -1,7 +1,5 @@
 """The account as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final
 

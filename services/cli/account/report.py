@@ -1,7 +1,5 @@
 """Entries of the account added up: who drew what, and what each request cost."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

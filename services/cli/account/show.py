@@ -1,7 +1,5 @@
 """Fetches the account and shows it."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections.abc import Iterable

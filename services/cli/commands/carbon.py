@@ -1,7 +1,5 @@
 """`cinquefoil carbon ...`: the carbon service, and the account of what was emitted."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path

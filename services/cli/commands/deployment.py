@@ -1,7 +1,5 @@
 """`cinquefoil init|up|status|health|infer|demo|simulate`: a whole deployment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`cinquefoil gpuagent ...`: the agent of a node, and its GPUs for an operator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar

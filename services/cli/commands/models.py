@@ -1,7 +1,5 @@
 """`cinquefoil models`: how models are served."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`cinquefoil pki init|issue`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`cinquefoil plan ...`: what was decided, why, what the alternatives were, and orders."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

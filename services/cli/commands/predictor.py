@@ -1,7 +1,5 @@
 """`cinquefoil predictor ...`: the length of generated answers."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

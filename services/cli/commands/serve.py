@@ -1,7 +1,5 @@
 """`cinquefoil <service> serve`: one service in this process."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from functools import partial

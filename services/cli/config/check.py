@@ -1,7 +1,5 @@
 """Checks that types cannot express: files, hardware, and values that contradict each other."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How charts look."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 PLAIN: Final[Any] = {

@@ -1,7 +1,5 @@
 """Ages and times as users write them: 12h, 7d, 2026-03-01."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final

@@ -1,7 +1,5 @@
 """Messages as JSON: protobuf's own mapping, with the contract's field names."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar

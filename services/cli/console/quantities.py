@@ -1,7 +1,5 @@
 """Quantities with short units."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

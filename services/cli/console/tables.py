@@ -1,7 +1,5 @@
 """Tables that fit a terminal of 80 columns."""
 
-from __future__ import annotations
-
 from rich import box
 from rich.table import Table
 

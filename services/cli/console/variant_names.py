@@ -1,7 +1,5 @@
 """Names of what runs on a slice and of its state, in a word or two."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from cinquefoil.gpuagent.v1.inventory_pb2 import Placement

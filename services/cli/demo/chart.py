@@ -1,7 +1,5 @@
 """The day as a picture: intensity, what served, power and emissions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The day on a terminal, or as plain lines where there is none."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What a day cost: figures, savings, JSON, and the table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """`cinquefoil demo`: trains, starts, passes a day, reports."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a suite's planner says at one moment; the grid's time and intensity at any."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

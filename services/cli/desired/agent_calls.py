@@ -1,7 +1,5 @@
 """Brings a node's GPUs to a desired state through its agent, and says what was done."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -10,8 +10,6 @@ gpus:
       - {id: s-1, slice: 3g.20gb@0, model: digits, variant: small, batch_size: 4, processes: 1}
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """Sends one prompt and shows the text as it is generated."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator

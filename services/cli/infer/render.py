@@ -1,7 +1,5 @@
 """An answer, and how a terminal shows it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sends one request and shows the answer."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What the stages of a model are: `stages.json`, a table, and lines of a deployment file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Cuts a model, checks the stages against the whole, and writes them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

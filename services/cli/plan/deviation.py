@@ -1,7 +1,5 @@
 """What a plan expected, beside what was seen of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A configuration graph as a picture: variants on the left, slice types on the right."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Gives the planner orders, and says what came of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer

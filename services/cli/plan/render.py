@@ -1,7 +1,5 @@
 """Plans as tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 

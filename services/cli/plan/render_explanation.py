@@ -1,7 +1,5 @@
 """Explanations, differences and proposals as tables and sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.console import Group, RenderableType

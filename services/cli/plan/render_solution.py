@@ -1,7 +1,5 @@
 """Capacity plans as tables and as JSON."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

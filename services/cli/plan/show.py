@@ -1,7 +1,5 @@
 """Queries plans, explanations, differences and proposals of the planner, and shows them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans capacity from files and shows what came out; says what the strategies do."""
 
-from __future__ import annotations
-
 import inspect
 import time
 from functools import partial

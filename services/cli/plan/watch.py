@@ -1,7 +1,5 @@
 """Follows the plans, through restarts of the planner."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

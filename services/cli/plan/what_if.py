@@ -1,7 +1,5 @@
 """Reads options of `plan dry-run`; the planner checks the values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from cinquefoil.planner.v1 import planner_pb2

@@ -1,7 +1,5 @@
 """Which class was taken for which, as a picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

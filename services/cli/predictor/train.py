@@ -1,7 +1,5 @@
 """Trains or evaluates a predictor; prints a table, writes the report and its plot."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where two profiles differ. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

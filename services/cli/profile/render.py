@@ -1,7 +1,5 @@
 """Measurements and differences as text and tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich.table import Table

@@ -1,7 +1,5 @@
 """What shall be measured: the command line, completed from the deployment and the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Measures profiles and writes tables, or compares two tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime

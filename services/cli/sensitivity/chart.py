@@ -1,7 +1,5 @@
 """Where a model's time goes and what the clock does to it, as a picture."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Times operators on a GPU that the node's agent has reserved, at its highest clock and at half."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence

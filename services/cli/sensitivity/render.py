@@ -1,7 +1,5 @@
 """Sensitivities as tables, text and JSON."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.table import Table

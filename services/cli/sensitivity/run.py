@@ -1,7 +1,5 @@
 """Finds out, prints and draws how a model's operators follow the clock."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

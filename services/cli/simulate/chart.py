@@ -1,7 +1,5 @@
 """What a simulation did over time, as pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final

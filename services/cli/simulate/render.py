@@ -1,7 +1,5 @@
 """The table: one column per policy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """Reads a scenario, simulates it, and writes what came of it."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Lists in the format of `nvidia-smi`, so that programs which parse those parse these."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from services.gpuagent.survey import SurveyedGpu

@@ -1,7 +1,5 @@
 """A node's GPUs: a summary, or one of `nvidia-smi`'s lists, from one survey."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The status as `cinquefoil status --json` prints it, made of the services' messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any

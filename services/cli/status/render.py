@@ -1,7 +1,5 @@
 """Tables of a status, `status.document`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """Queries every service at once, and shows the status once, or again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

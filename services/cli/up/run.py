@@ -1,7 +1,5 @@
 """`cinquefoil up`: starts a suite, says where it is and what to try, and stays."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clock loop of a node: reads latencies from shared memory, and lowers clocks where it may."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field

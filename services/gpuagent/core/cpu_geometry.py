@@ -8,8 +8,6 @@ Slices of c cores are called "<c>c". So that layouts stay few, and can be enumer
   between is made of several slices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Readings of a device's energy, and reasons of devices' errors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 

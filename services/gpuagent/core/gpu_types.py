@@ -4,8 +4,6 @@ The tables describe the hardware that is simulated, and give of real hardware wh
 its idle power and the name we give its type. Everything else about real hardware is read from NVML.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

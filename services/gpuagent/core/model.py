@@ -1,7 +1,5 @@
 """The agent's values: what a node is, and the actions that change it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What each process may take of a slice, and what MPS calls it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The right to change a node, which the deployment file grants or not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from services.kit.errors import PermissionDenied

@@ -10,8 +10,6 @@ rest goes through these groups, all GPUs together:
 5. clocks fall
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

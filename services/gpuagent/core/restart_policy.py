@@ -1,7 +1,5 @@
 """How much a worker may cost and fail before it is ended, and before it is given up. Pure."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ anywhere inside a transaction is itself a transaction, made of what it touches a
 and can be tried again and again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

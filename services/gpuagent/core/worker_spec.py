@@ -1,7 +1,5 @@
 """The specification of a worker process: a JSON file that the agent writes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path

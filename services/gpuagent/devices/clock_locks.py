@@ -4,8 +4,6 @@ A plan holds a clock until it says otherwise. Below that, the agent's own loop m
 as long as it runs: what it does is forgotten when the agent ends, however it ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A node's devices, off the event loop: drivers' calls block, and all come from one thread."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

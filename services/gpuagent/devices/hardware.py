@@ -1,7 +1,5 @@
 """The node's GPUs, real or simulated, or its cores, ready to be planned with."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass

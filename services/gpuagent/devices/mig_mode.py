@@ -1,7 +1,5 @@
 """MIG mode: the agent turns it on at its start, except on GPUs where it was switched off."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Final

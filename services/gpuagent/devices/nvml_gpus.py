@@ -4,8 +4,6 @@ Calls block; make them from one thread. GPUs are named by UUID and slices by pla
 index or handle: both may change when a slice comes or goes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress

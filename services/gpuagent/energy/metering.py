@@ -1,7 +1,5 @@
 """Reads the meters and the ledgers, and keeps every GPU's energy account."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The node's energy accounts, kept up to date."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Mapping

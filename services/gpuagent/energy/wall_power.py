@@ -1,7 +1,5 @@
 """The node's power at the wall, by MQTT, and the PUE that follows from it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any, Final

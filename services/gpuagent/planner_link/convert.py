@@ -1,7 +1,5 @@
 """The agent's words <-> protobuf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import timedelta

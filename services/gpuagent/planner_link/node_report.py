@@ -1,7 +1,5 @@
 """What the agent reports of its node, as messages."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 
 from cinquefoil.gpuagent.v1 import gpuagent_pb2

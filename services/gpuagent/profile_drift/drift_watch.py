@@ -1,7 +1,5 @@
 """Watches whether segments behave as their profiles say."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Carries out single actions: each idempotent, each verified by reading back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable

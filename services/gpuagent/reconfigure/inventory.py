@@ -1,7 +1,5 @@
 """The node as it is now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

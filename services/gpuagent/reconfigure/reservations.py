@@ -1,7 +1,5 @@
 """GPUs that an operator measures on: kept from the planner, and given back as they were."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator

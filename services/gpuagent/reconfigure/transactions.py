@@ -1,7 +1,5 @@
 """Carries out transactions, one at a time, each as a whole or not at all, and reports outcomes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ finds at worst the newest request not yet counted. Sizes grow by 4 %, so a laten
 within 2 % of the true one. Source of the idea: DDSketch (Masson, Rim, Lee, VLDB 2019).
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from mmap import mmap

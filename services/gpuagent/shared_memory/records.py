@@ -5,8 +5,6 @@ one, even where the writer was killed in the middle; a checksum shows a whole co
 without relying on the machine's memory ordering.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from mmap import mmap

@@ -9,8 +9,6 @@ after another, so no sum over slots ever goes back.
 Times are CLOCK_MONOTONIC, which is the same in every process of a machine.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

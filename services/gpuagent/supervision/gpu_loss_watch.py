@@ -5,8 +5,6 @@ here too, so that nothing is promised that cannot be kept; the node is reported 
 and the planner moves the load. After a reset it is reported with the GPU again, without slices.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A segment's entry is on disk before the segment is announced, and stays until it
 ended. A transaction's is on disk before its first action, until it is done, or undone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path

@@ -4,8 +4,6 @@ A worker is known by the spec file it was started with, which only one ever has.
 table itself shows which workers run, and no note of a process id can be stale.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

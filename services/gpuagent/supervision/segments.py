@@ -1,7 +1,5 @@
 """The segments of a node: started, kept alive, adopted after a crash, stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How the processes of a segment share their slice: through MPS, or not at all."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections import Counter, defaultdict

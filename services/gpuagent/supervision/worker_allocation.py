@@ -1,7 +1,5 @@
 """Each worker's address, ledger slot and files: chosen once, kept over restarts of the agent."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace

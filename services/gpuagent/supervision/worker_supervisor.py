@@ -4,8 +4,6 @@ One that ends, does not answer in time, or takes too much memory is started agai
 one that fails too often is left alone until its segment is started again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress

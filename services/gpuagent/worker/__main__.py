@@ -1,7 +1,5 @@
 """`python -m services.gpuagent.worker SPEC`: one process of one segment; the agent starts it."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The worker process, wired: one model, one device, one server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

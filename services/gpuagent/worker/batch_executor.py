@@ -1,7 +1,5 @@
 """The worker's core for networks that answer a batch at once: forms batches and runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from services.gpuagent.worker.core.batcher import Pending

@@ -1,7 +1,5 @@
 """What a worker gives up before it reads a model: it parses files and requests of others."""
 
-from __future__ import annotations
-
 import errno
 import resource
 from typing import Final

@@ -3,8 +3,6 @@
 Linux keeps a process's parent-death signal over exec (prctl(2), PR_SET_PDEATHSIG).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

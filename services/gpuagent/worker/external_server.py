@@ -1,7 +1,5 @@
 """The process of an external server, started for one worker."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

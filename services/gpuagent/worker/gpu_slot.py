@@ -5,8 +5,6 @@ costs as much, as the profile says. A computation slower than the profile is rec
 real time, at the profile's power.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar

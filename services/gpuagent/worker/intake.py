@@ -1,7 +1,5 @@
 """What every worker's core has: streams of work in, and answers out, whatever computes them."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Who computes: the border between the worker's core and what runs the network."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 

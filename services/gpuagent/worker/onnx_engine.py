@@ -1,7 +1,5 @@
 """ONNX Runtime: a loaded file, what it takes and gives, and running it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

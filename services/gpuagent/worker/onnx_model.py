@@ -1,7 +1,5 @@
 """A model that this process runs itself, with ONNX Runtime."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor

@@ -1,7 +1,5 @@
 """One router's stream, as the worker's core sees it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass

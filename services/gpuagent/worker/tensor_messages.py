@@ -1,7 +1,5 @@
 """The Open Inference Protocol's messages <-> arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final

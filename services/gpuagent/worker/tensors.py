@@ -4,8 +4,6 @@ Raw BYTES elements are a 4-byte little-endian length and the bytes, one after an
 Every other datatype is its elements, little-endian, row-major.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Sequence

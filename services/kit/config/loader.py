@@ -1,7 +1,5 @@
 """Reading `cinquefoil.yaml`: file, then environment; mistakes are reported with their line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

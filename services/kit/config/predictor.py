@@ -1,7 +1,5 @@
 """Predicting the length of generated answers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

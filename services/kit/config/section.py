@@ -1,7 +1,5 @@
 """Base types of the sections."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field

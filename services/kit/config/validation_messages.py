@@ -1,7 +1,5 @@
 """Messages for pydantic's errors in terms of the file: its keys, not Python's types."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches

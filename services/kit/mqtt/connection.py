@@ -4,8 +4,6 @@ The retained payloads are kept here too, the newest of each topic: after every r
 them are published again, and while the broker is away nothing else queues up.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """MQTT payloads: JSON with a schema version, or a bare number."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

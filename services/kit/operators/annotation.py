@@ -1,7 +1,5 @@
 """Annotates a model with the types and shapes of its tensors, so that it can be split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

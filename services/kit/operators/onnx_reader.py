@@ -1,7 +1,5 @@
 """Reads an ONNX file as a graph of operators with shapes and work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

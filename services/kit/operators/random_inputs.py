@@ -1,7 +1,5 @@
 """Random inputs for a model, with chosen free sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

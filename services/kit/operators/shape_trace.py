@@ -1,7 +1,5 @@
 """Types and shapes of a model's tensors from one run, where shape inference may fail."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

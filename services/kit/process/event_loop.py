@@ -1,7 +1,5 @@
 """The event loop of a service: uvloop, woken once for all that gRPC has for it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

@@ -1,7 +1,5 @@
 """Settings of memory allocation and garbage collection."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from typing import Final

@@ -1,7 +1,5 @@
 """Start and end of a service process."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable

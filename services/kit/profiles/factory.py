@@ -1,7 +1,5 @@
 """Creates profiles from the deployment file's settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from services.kit import config

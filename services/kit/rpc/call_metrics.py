@@ -4,8 +4,6 @@ prometheus_client's counters take a lock and walk their buckets, which costs too
 of calls a second. These cost a bisection and two additions.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate

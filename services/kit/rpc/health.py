@@ -4,8 +4,6 @@ The library's own asyncio servicer has no List, forgets all watchers of a servic
 leaves, and lets watchers hold up a drain.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any

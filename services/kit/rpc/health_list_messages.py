@@ -5,8 +5,6 @@ declared here and visible to reflection, as in
 https://github.com/grpc/grpc-proto/blob/master/grpc/health/v1/health.proto.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keeps a connection to a peer that comes and goes; logs only when its presence changes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NoReturn

@@ -9,8 +9,6 @@ A field that the message lacks is left out when writing. What is unset in a mess
 record's default, where it has one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

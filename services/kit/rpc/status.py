@@ -1,7 +1,5 @@
 """Conversion between ServiceError and status codes with google.rpc details."""
 
-from __future__ import annotations
-
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message

@@ -5,8 +5,6 @@ with two tasks for each, and returns before the peer has accepted it. Wrapping t
 one context lookup per call and does not change the calls.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self

@@ -5,8 +5,6 @@ OTEL_EXPORTER_OTLP_HEADERS, OTEL_TRACES_SAMPLER, OTEL_RESOURCE_ATTRIBUTES and th
 usual meaning. Child processes of a service inherit them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Structured logs: JSON, or colour on a terminal; without secrets."""
 
-from __future__ import annotations
-
 import logging
 import math
 import sys

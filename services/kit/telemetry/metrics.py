@@ -1,7 +1,5 @@
 """The Prometheus endpoint."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Iterable, Iterator

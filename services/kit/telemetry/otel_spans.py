@@ -4,8 +4,6 @@ The instrumentation package of gRPC replaces grpc.aio's streams by slower ones; 
 Names as in OpenTelemetry's semantic conventions for RPC.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Final

@@ -6,8 +6,6 @@ ridge regression: seconds, not hours. Wider networks are more accurate, and cost
 150 million multiply-accumulates per image with 16, 64 and 256 filters.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

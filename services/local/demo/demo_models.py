@@ -1,7 +1,5 @@
 """Which models of a deployment are the demo's own, and so can be trained here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from services.kit.config import Deployment

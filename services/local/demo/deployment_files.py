@@ -1,7 +1,5 @@
 """The deployment files of the demo, derived from the user's."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The load, and what became of each request."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ All take `image`, float32 [-1, 64], and give `label`, int64 [-1], and `scores`, 
 Fits are seeded, and gave the same accuracies with four generations of linear-algebra kernels.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

@@ -1,7 +1,5 @@
 """Waiting until a service says it serves."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

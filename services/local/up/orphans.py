@@ -1,7 +1,5 @@
 """Ends processes that a suite would leave behind, however it ended."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

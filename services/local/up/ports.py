@@ -1,7 +1,5 @@
 """Whether another process has a deployment's addresses already."""
 
-from __future__ import annotations
-
 import socket
 
 from services.kit.config import Deployment

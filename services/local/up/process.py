@@ -1,7 +1,5 @@
 """One process that is kept running."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The open streams of agents: they send reports and results, and receive steps."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

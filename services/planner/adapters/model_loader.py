@@ -1,7 +1,5 @@
 """The deployment's models in the planner's words."""
 
-from __future__ import annotations
-
 from services.kit import config
 from services.kit.config import Deployment
 from services.kit.profiles.core.profile import Profile

@@ -1,7 +1,5 @@
 """The planner as an MQTT client: it publishes the newest plan."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC

@@ -1,7 +1,5 @@
 """Stages of a partitioning as ONNX models, and whether their chain answers as the model does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """What Prometheus sees of the planner."""
 
-from __future__ import annotations
-
 from prometheus_client import Counter, Gauge, Histogram
 
 PLAN_VERSION = Gauge("cinquefoil_plan_version", "Version of the active plan; 0: none yet.")

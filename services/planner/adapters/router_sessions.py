@@ -1,7 +1,5 @@
 """The routers that are connected: what they see, and which routing table they use."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Capacity planning without a running suite: what would these services take?"""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

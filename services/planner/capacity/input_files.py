@@ -12,8 +12,6 @@ Profiles: one CSV or Parquet file per model in a folder, in either format of
 `services.kit.profiles.table`.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping, Sequence

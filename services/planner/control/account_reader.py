@@ -1,7 +1,5 @@
 """Reads the account's hours, day by day: years of them never stand in memory at once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Final

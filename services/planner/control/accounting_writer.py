@@ -1,7 +1,5 @@
 """Accumulates the fleet's account and the active plan's outcome, and writes both as they grow."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

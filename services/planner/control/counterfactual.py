@@ -1,7 +1,5 @@
 """Keeps what BASE would draw for a request up to date."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace

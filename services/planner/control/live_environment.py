@@ -1,7 +1,5 @@
 """The live environment of the decision cycle: asyncio, the database, agents and routers."""
 
-from __future__ import annotations
-
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What operators order: taken one after the other, between two plans of the planner's own."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable

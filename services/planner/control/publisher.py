@@ -1,7 +1,5 @@
 """Publishes the routing table and the newest plan to routers and other subscribers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

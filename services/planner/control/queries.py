@@ -1,7 +1,5 @@
 """Queries of operators: dry runs, explanations and differences of plans."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass, replace
 

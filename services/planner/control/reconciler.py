@@ -1,7 +1,5 @@
 """Runs the decision cycle live, with operators' orders, and over restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """How routers serve each model, where an operator wants it otherwise than the file says."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """What a cluster autoscaler wants to know: nodes that may go, GPUs that are missing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Whether the present fleet can run an earlier plan, and what would run."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

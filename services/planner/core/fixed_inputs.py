@@ -4,8 +4,6 @@ A restart, or an operator, may bring other ones; a plan of before is then not th
 they are remembered with the newest plan, by the names of the deployment file.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

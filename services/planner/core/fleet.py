@@ -5,8 +5,6 @@ and an agent that restarts is back within seconds. Until then nothing is planned
 could be carried out there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What was lately heard of the grid: how old it is, and how steady."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass

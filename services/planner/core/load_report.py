@@ -1,7 +1,5 @@
 """What a router reports of its load, a window at a time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace

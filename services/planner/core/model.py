@@ -5,8 +5,6 @@
 Everything here is frozen: a strategy is a pure function of a Problem.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Decisions as plans, and plans as what was known and wanted when they were made."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime

@@ -5,8 +5,6 @@ were too optimistic, and re-planning from the same numbers would change nothing.
 raises the requirements on the next plan, for a while.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ be loaded. The plan that trusted it has less capacity than it promises, and the 
 lead to the same plan.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 

@@ -3,8 +3,6 @@
 Pure: a proposal is made from a copy of the present; nothing is stored and nothing is touched.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Conversion between the predictor's types and protobuf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final, get_args

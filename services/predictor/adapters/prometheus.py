@@ -1,7 +1,5 @@
 """The predictor's metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prometheus_client import Metric

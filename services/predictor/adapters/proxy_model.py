@@ -1,7 +1,5 @@
 """The proxy model: an ONNX file that predicts a prompt's length class."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64decode
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """An estimate of an answer's length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal

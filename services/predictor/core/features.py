@@ -4,8 +4,6 @@ All in numpy on the prompt's bytes, without a vocabulary: a prompt takes about a
 millisecond, and nothing of the training prompts ships with the model.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

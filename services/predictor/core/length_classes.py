@@ -1,7 +1,5 @@
 """Length classes of one served model, with the calibration of the proxy model for it."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from math import inf

@@ -1,7 +1,5 @@
 """How long a model's answers are: counts by length, older ones weighing less."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Self
 

@@ -1,7 +1,5 @@
 """A prediction as the service returns it, and predictions that await the true length."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Number of predictions by model and source, their duration, and how many were right."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ Source: Devlin et al., "BERT", NAACL 2019, and its reference code (uncased). `vo
 of bert-base-uncased, which MiniLM shares (Apache License 2.0).
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final

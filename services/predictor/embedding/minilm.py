@@ -7,8 +7,6 @@ their mean is subtracted.
 Source: Wang et al., "MiniLM", NeurIPS 2020; Reimers and Gurevych, "Sentence-BERT", EMNLP 2019.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -6,8 +6,6 @@ of floats. Query, key and value are one matrix; attention is one operator; there
 texts come one at a time.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """MiniLM's weights from the package's file, by the names of its layers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

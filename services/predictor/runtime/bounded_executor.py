@@ -1,7 +1,5 @@
 """A thread pool with a bound on waiting work."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Per served model: its length classes, calibrated for the proxy model."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace

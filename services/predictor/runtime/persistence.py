@@ -1,7 +1,5 @@
 """Saves what was learned, periodically and on demand."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from typing import Final

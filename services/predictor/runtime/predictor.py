@@ -3,8 +3,6 @@
 Everything here runs on the event loop, except embedding, search and the proxy model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Baselines: the commonest class, and linear models on TF-IDF."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ subtracted from the vectors that the predictor is trained on. Equal files give e
 the same kind of machine.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable
 from pathlib import Path

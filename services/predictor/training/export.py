@@ -1,7 +1,5 @@
 """A trained predictor as one ONNX file: the network, and the lengths it was trained on."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 from typing import Any

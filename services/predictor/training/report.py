@@ -1,7 +1,5 @@
 """Evaluation of a predictor on prompts that it was not trained with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

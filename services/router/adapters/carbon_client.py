@@ -1,7 +1,5 @@
 """The carbon service's client: carbon intensity by zone."""
 
-from __future__ import annotations
-
 import grpc
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb

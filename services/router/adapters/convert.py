@@ -1,7 +1,5 @@
 """Protobuf <-> values of the core, for the planner and for GetStatus."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import get_args

@@ -1,7 +1,5 @@
 """The planner's client: receives routing tables, reports load."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

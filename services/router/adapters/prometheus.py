@@ -4,8 +4,6 @@ The scrape runs on a thread of its own and takes copies: every value is one that
 histogram's count is the sum of its buckets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 

@@ -3,8 +3,6 @@
 Source: Triton Inference Server, docs/user_guide/metrics.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 

@@ -5,8 +5,6 @@ own classes would copy it three times.
 Source: Protocol Buffers documentation, "Encoding"; field numbers of worker.proto.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable, Sequence
 from struct import Struct

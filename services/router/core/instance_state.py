@@ -1,7 +1,5 @@
 """One instance as its model's dispatcher sees it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from services.router.core.latency_estimator import LatencyEstimator

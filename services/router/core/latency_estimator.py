@@ -1,7 +1,5 @@
 """Streaming estimate of an instance's latency: a few operations per answer."""
 
-from __future__ import annotations
-
 _WEIGHT = 1 / 16  # of the newest answer: some two batches of eight
 _PASSED_OVER = 1 - 1 / 256
 

@@ -1,7 +1,5 @@
 """The port to the predictor of answers' lengths."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from services.router.core.dispatch.dispatcher import Dispatcher

@@ -1,7 +1,5 @@
 """The limits of each model's requests, from the deployment file."""
 
-from __future__ import annotations
-
 from services.kit.config import Deployment
 from services.router.core.model import Limits
 from services.router.core.queue.request_queue import ByteBudget

@@ -3,8 +3,6 @@
 Time is monotonic seconds; nothing here reads a clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

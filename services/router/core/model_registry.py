@@ -1,7 +1,5 @@
 """All models: the dispatcher of each, and the change from one routing table to the next."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 from services.kit.errors import InvalidArgument, NotFound, ServiceError, Unavailable

@@ -1,7 +1,5 @@
 """What a worker's last result for a request means to the request's caller."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from services.kit.errors import ServiceError, from_status

@@ -1,7 +1,5 @@
 """How much each client may request."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

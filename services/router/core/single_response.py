@@ -1,7 +1,5 @@
 """A decoupled model's answer to a caller that takes a single response."""
 
-from __future__ import annotations
-
 from services.kit.errors import Unimplemented
 from services.router.core.model import Instance
 

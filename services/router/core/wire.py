@@ -5,8 +5,6 @@ what is read here, are refused; tensors are skipped over, the worker checks them
 Source: Protocol Buffers documentation, "Encoding".
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass

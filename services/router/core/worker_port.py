@@ -1,7 +1,5 @@
 """The port to the workers: what is sent over a stream, and what comes back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Identity of the client, for fairness and limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

@@ -1,7 +1,5 @@
 """Messages of the Open Inference Protocol about models: metadata, config, statistics."""
 
-from __future__ import annotations
-
 from inference import grpc_service_pb2 as pb
 from inference import model_config_pb2 as config_pb
 from services.kit.errors import ResourceExhausted, Unavailable

@@ -1,7 +1,5 @@
 """Answers about a model repository and a server's settings, where the planner decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from inference import grpc_service_pb2 as pb

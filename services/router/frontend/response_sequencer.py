@@ -5,8 +5,6 @@ the responses of a decoupled model leave as they come.
 Source: Triton Inference Server, ModelStreamInferHandler.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ releases, as fast as the client reads; a request gives up its slot on the stream
 response has left.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """The callers whose requests are open: where each answer is awaited."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

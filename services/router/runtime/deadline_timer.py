@@ -1,7 +1,5 @@
 """A timer for many deadlines, most of which are never reached."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar

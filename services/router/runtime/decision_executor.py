@@ -3,8 +3,6 @@
 No method here waits: the router runs them on its event loop, the simulator in virtual time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import count
 from typing import NamedTuple, Protocol

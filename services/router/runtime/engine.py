@@ -4,8 +4,6 @@ A request costs one future; no task, no timer, no lock. Everything runs on one e
 method here waits except `infer` and `drain`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 

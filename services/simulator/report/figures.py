@@ -1,7 +1,5 @@
 """What a policy came to: the figures of a report. Field names are those of the JSON."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass

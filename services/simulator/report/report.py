@@ -1,7 +1,5 @@
 """All that came of a scenario, for people and for programs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -6,8 +6,6 @@ the period is over or the next disturbance comes. While requests pile up nothing
 there is no steady state. Systematic sampling, as in Cochran, "Sampling Techniques", chapter 8.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

@@ -1,7 +1,5 @@
 """The CARBONDIS benchmark: its profiles, its bound, and what holds whatever is drawn."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.carbondis.pool import Job, Pool

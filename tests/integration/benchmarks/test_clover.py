@@ -1,7 +1,5 @@
 """CLOVER's benchmark: its calibration, its figures, and what its world would measure."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.clover import applications, calibration, day, jobs, report

@@ -1,7 +1,5 @@
 """InfAdapter's Eq. 1: the optimum, always."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

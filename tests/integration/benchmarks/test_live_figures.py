@@ -1,7 +1,5 @@
 """What the live comparison makes of two suites' answers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """`benchmarks.muserve`: the mix is Table 1's, and figures obey the physics that they rest on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

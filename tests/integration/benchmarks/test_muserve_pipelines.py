@@ -1,7 +1,5 @@
 """Pipelines on shared devices in virtual time, and the groups that they lead to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Partitions on devices: Algorithm 2 keeps its limits, and the exact program is never worse."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """The router's benchmark: what its figures are made of."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

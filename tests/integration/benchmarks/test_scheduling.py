@@ -1,7 +1,5 @@
 """The scheduling benchmark: its two ways to serve agree, and its streams have the load they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A provider's record is known again after a restart."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

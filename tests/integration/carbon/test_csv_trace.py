@@ -1,7 +1,5 @@
 """Trace files: what is read, and that a mistake is told with file, line and column."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path

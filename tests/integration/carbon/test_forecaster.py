@@ -1,7 +1,5 @@
 """The forecast is better than yesterday and last week, on grids made up and recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache

@@ -1,7 +1,5 @@
 """The state: watchers miss no zone's latest value, and readers' snapshots never change."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The official British forecast, and ours on top of it."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from datetime import timedelta
 from functools import cache

@@ -1,7 +1,5 @@
 """From settings to sources, and where grid time starts."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mistakes in a deployment file are told in sentences, with their line."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chart is drawn from the accounts."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import replace
 from operator import attrgetter

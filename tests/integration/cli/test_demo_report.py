@@ -1,7 +1,5 @@
 """The demo's figures follow from what was counted and metered, and from nothing else."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from io import StringIO

@@ -1,7 +1,5 @@
 """`cinquefoil predictor forget` wants to be told what to forget."""
 
-from __future__ import annotations
-
 import pytest
 from typer.testing import CliRunner
 

@@ -1,7 +1,5 @@
 """What a person can get wrong ends in a sentence and an exit status, never in a traceback."""
 
-from __future__ import annotations
-
 import io
 import socket
 import zipfile

@@ -1,7 +1,5 @@
 """What the services do not import when they start."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What the two distributions say of one another, and what they carry."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

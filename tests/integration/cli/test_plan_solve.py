@@ -1,7 +1,5 @@
 """`cinquefoil plan solve`: capacity from files, as a table and as JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`cinquefoil predictor train` writes a predictor that `evaluate` and the service can use."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

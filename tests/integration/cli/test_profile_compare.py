@@ -1,7 +1,5 @@
 """`cinquefoil gpuagent profile`: where two tables differ, and which models and slices it knows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`cinquefoil gpuagent smi`, over hardware whose state an agent would have written."""
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The command line's surface: quick to answer, and honest about what it lacks."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

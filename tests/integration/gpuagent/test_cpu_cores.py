@@ -1,7 +1,5 @@
 """The cores of a machine as a device: the same promises as NVML's, kept without a driver."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Energy of a machine that runs more than our workers (Kepler: by share of all busy CPU time)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

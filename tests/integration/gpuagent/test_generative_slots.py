@@ -1,7 +1,5 @@
 """Continuous batching: while requests wait, no slot is without one."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The journal outlives the agent, and a damaged one is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

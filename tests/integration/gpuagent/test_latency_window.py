@@ -1,7 +1,5 @@
 """Latency counts in the file that a worker and its agent share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

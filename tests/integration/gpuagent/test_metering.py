@@ -1,7 +1,5 @@
 """Accounts are kept from readings of the meter and the ledger, over restarts too."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

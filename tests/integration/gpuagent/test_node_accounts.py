@@ -1,7 +1,5 @@
 """The accounts' reader: one that meets trouble says so once, and goes on."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The profiler's logbook over interruptions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """RAPL: packages are summed, wraps carried on, and a counter that cannot be read is told."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How operators follow the clock: measured in a session, and kept in a database."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

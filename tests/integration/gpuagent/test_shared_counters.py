@@ -1,7 +1,5 @@
 """The ledger: whole records whatever happens, and sums that never go back."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import signal

@@ -1,7 +1,5 @@
 """Whatever fails, and wherever the agent dies: the node is as desired, or as it was before."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

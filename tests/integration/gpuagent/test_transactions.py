@@ -1,7 +1,5 @@
 """Changes on simulated hardware, one at a time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What workers are told of their agent, and who can read it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

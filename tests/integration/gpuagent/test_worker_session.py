@@ -1,7 +1,5 @@
 """Parts of answers on a router's stream: sent as they come, as far as there is room."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

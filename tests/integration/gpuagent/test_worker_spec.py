@@ -1,7 +1,5 @@
 """What an agent writes for a worker, the worker reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

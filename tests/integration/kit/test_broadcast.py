@@ -1,7 +1,5 @@
 """What readers of a broadcast see."""
 
-from __future__ import annotations
-
 import asyncio
 
 from services.kit.broadcast import Broadcast

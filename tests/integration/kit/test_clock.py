@@ -1,7 +1,5 @@
 """Clocks: virtual time wakes sleepers in order, scaled time keeps proportion."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 

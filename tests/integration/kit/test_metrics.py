@@ -1,7 +1,5 @@
 """The metrics endpoint serves while its block runs, and lets go at once."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import urllib.error

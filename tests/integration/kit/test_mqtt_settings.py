@@ -1,7 +1,5 @@
 """The broker in the deployment file: what may be said of it, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

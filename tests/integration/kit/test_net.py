@@ -1,7 +1,5 @@
 """Ports of this machine: free, taken, and kept from outgoing connections."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

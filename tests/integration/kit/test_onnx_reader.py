@@ -1,7 +1,5 @@
 """Networks as they are read from ONNX files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A collector of spans that cannot be reached."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.net import free_port

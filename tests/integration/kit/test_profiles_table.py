@@ -1,7 +1,5 @@
 """Measured tables: ParvaGPU's own files, and our format."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

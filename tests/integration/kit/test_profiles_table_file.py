@@ -1,7 +1,5 @@
 """Tables that the profiler writes, and the clocks in them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A peer that comes and goes."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 

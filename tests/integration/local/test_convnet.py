@@ -1,7 +1,5 @@
 """The demo's networks that cost real time: answers as the others', more accurate where wider."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The two suites differ in how they decide, and share nothing but the grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from services.kit.config.loader import load

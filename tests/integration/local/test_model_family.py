@@ -1,7 +1,5 @@
 """The demo's models: real, repeatable, and as accurate as the deployment file says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The authority for trying mutual TLS."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

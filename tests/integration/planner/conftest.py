@@ -1,7 +1,5 @@
 """Databases to test the store against."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

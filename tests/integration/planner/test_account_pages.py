@@ -1,7 +1,5 @@
 """Pages of the account add up in the database: SQLite and PostgreSQL alike."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

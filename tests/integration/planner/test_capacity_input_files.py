@@ -1,7 +1,5 @@
 """What capacity planning reads: ParvaGPU's files, and ours; what is wrong is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

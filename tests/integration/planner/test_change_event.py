@@ -1,7 +1,5 @@
 """Waiters wake at each change."""
 
-from __future__ import annotations
-
 import asyncio
 
 from services.planner.change_event import ChangeEvent

@@ -1,7 +1,5 @@
 """Proposals end when their time is over."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

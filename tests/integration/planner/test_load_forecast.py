@@ -1,7 +1,5 @@
 """Load is forecast better than by its last minute, on traces made up and recorded."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The online search, in a world whose profiles are wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 

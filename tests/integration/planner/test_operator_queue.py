@@ -1,7 +1,5 @@
 """Orders are taken in turn, answered once, and never lost."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import partial
 

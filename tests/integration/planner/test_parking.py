@@ -1,7 +1,5 @@
 """What a plan leaves empty, and what that would save: on the example of mixed GPUs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 

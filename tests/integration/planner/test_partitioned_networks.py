@@ -1,7 +1,5 @@
 """Real networks in stages; `python -m benchmarks.partitioning` cuts large ones as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

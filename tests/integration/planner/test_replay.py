@@ -1,7 +1,5 @@
 """A reader that asks for every plan gets every plan, in order and once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 

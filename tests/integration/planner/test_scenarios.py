@@ -1,7 +1,5 @@
 """Scenarios of ParvaGPU's kind, from files to plans: made-up ones, and the published six."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

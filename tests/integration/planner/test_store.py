@@ -1,7 +1,5 @@
 """What the planner has written, it finds again: SQLite and PostgreSQL alike."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import subprocess

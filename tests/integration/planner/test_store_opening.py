@@ -1,7 +1,5 @@
 """Where the database is, and what is made of one that is already there."""
 
-from __future__ import annotations
-
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path

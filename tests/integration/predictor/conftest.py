@@ -1,7 +1,5 @@
 """A predictor trained on a small log, and what makes vectors for it."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import pytest

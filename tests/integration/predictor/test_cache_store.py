@@ -1,7 +1,5 @@
 """The cache's file: what survives, what does not, and who may read it."""
 
-from __future__ import annotations
-
 import sqlite3
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prompts to vectors, with the real model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

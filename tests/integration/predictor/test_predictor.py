@@ -1,7 +1,5 @@
 """Foretelling with a prompt that breaks what computes, and while prompts are forgotten."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Training finds what a log shows, repeatably; the file says what training said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Deadlines: what is due is told once and not early, what was dropped never."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

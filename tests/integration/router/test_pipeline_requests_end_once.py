@@ -1,7 +1,5 @@
 """Pipelines whose workers, agents and planner are killed at random: every request ends once."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

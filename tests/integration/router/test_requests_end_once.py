@@ -3,8 +3,6 @@
 Every one of 40,000 requests is looked at, over the seeds together.
 """
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

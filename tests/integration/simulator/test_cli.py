@@ -1,7 +1,5 @@
 """`cinquefoil simulate`: what it prints, and what it writes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The suite while nobody says what electricity is worth, in virtual time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 

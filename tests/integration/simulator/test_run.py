@@ -1,7 +1,5 @@
 """The suite in virtual time: what must hold whatever the scenario, and what theory says."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a scenario file may say, and how mistakes are told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The planner comes to rest where a profile is wrong: `benchmarks.steadiness` in short."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.simulator.run import draw_arrivals, simulate

@@ -1,7 +1,5 @@
 """How providers of the grid's intensity are asked: retries, and whose key is shown."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every provider keeps the same contract, asked over real HTTP and answering as recorded."""
 
-from __future__ import annotations
-
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator

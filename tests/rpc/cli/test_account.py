@@ -1,7 +1,5 @@
 """What `cinquefoil carbon report` does, over real gRPC."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands against real gRPC services; some run as their users run them, as processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """A short day against real gRPC services: every request sent is accounted for, truthfully."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`cinquefoil gpuagent export|diff|apply` against a real agent of simulated GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`cinquefoil plan ...` in process, against a real planner between real peers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

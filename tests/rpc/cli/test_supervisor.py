@@ -1,7 +1,5 @@
 """The supervisor: real processes are kept running, stopped in order, and none is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The agent on simulated GPUs: steps, reports, energy, and workers that die."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

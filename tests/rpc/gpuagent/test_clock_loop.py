@@ -1,7 +1,5 @@
 """The clock loop on real workers: it follows their latency, obeys plans and leaves no trace."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

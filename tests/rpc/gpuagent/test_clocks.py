@@ -1,7 +1,5 @@
 """Clocks that plans hold: verified, bounded, given back at the end, known again after a crash."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

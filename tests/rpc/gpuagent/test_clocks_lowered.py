@@ -1,7 +1,5 @@
 """Clocks that the loop lowers: plans prevail, and a driver that refuses changes nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

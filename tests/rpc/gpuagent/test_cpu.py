@@ -1,7 +1,5 @@
 """An agent whose device is this machine's CPU: nothing is simulated, and nothing is special."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

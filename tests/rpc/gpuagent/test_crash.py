@@ -1,7 +1,5 @@
 """An agent that is killed: traffic goes on, its successor takes over, and no joule is forgotten."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

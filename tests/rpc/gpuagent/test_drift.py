@@ -1,7 +1,5 @@
 """Profiles that are wrong, found by a real agent whose workers are driven by real streams."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

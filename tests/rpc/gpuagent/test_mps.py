@@ -1,7 +1,5 @@
 """MPS: the real driver against a stand-in for NVIDIA's control program, agent and workers real."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """The profiler against a real agent with simulated GPUs and real workers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

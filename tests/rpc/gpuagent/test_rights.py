@@ -1,7 +1,5 @@
 """What an agent may do to its node, and what it tells of GPUs that are gone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

@@ -1,7 +1,5 @@
 """Changes as one step: all or nothing, over a crash too, unnoticed by others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path

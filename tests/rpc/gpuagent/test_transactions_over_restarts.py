@@ -1,7 +1,5 @@
 """Changes over an agent's end: killed or stopped half way, and what outlives a restart."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The event loop of a service takes in all of gRPC's wake-ups at once, and loses none."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Iterator

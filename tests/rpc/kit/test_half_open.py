@@ -1,7 +1,5 @@
 """Peers that vanish without a word are noticed, on both ends, in bounded time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

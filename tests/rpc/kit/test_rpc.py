@@ -1,7 +1,5 @@
 """What every service gets from the kit, over real connections."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

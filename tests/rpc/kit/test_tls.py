@@ -1,7 +1,5 @@
 """TLS between services: who is let in, by what name, and how certificates are renewed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """A service's connection to a real broker, seen by a foreign client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

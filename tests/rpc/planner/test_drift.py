@@ -1,7 +1,5 @@
 """Wrong profiles that agents tell, as a planner tells them on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from cinquefoil.planner.v1 import planner_pb2 as pb

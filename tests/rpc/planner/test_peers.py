@@ -1,7 +1,5 @@
 """What the planner takes from agents and routers, and what it refuses."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncIterator

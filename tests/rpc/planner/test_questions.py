@@ -1,7 +1,5 @@
 """Plans one can question: what would you do, why did you, what differs, and do it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import AsyncIterator
 from pathlib import Path

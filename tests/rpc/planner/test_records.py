@@ -1,7 +1,5 @@
 """What can be read of plans, of the fleet and of its energy."""
 
-from __future__ import annotations
-
 from contextlib import AsyncExitStack
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A planner that stops, or is killed, and starts again."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """The planner's plans and their rollouts, failures among them, between real gRPC peers."""
 
-from __future__ import annotations
-
 import asyncio
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An agent whose clock can rise no more asks the planner for room, and gets it."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

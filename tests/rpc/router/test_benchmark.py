@@ -1,7 +1,5 @@
 """The router's benchmark with real servers: it measures what it says it does."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable

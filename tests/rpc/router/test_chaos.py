@@ -1,7 +1,5 @@
 """Workers die, drain and move under load: every request has one end, and the books balance."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

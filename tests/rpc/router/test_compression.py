@@ -1,7 +1,5 @@
 """Compressed requests and answers, measured on the wire."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """A real router when time is up, what is behind it fails, or it is to stop itself."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """A decoupled model from end to end: Triton client, router, worker process, external server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A worker's stream: what shares a frame, bodies untouched, and credits that change."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """grpcurl, a client written in Go, against a real router: by reflection, with the .proto files."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -3,8 +3,6 @@
 Only with CINQUEFOIL_TEST_NODE=1: npm installs the client, which takes a network.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

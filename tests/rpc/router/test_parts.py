@@ -1,7 +1,5 @@
 """Answers in parts, of decoupled models, through a real router."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import grpc

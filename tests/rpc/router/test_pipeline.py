@@ -1,7 +1,5 @@
 """A router that drives requests through a pipeline of two stages, between scripted workers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """A real router between real gRPC peers whose behaviour the test scripts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """ModelStreamInfer of a real router: what the protocol promises, between real peers."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

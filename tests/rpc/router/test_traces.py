@@ -1,7 +1,5 @@
 """One trace from a client over a router to a real worker, as an OpenTelemetry collector gets it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Unmodified Triton clients, sync and asyncio, against a real router with a real worker stream."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """How long requests may take, and how long they took before their worker saw them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

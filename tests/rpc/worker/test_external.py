@@ -1,7 +1,5 @@
 """Workers whose model another server of the Open Inference Protocol runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

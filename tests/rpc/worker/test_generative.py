@@ -1,7 +1,5 @@
 """A worker that generates text: slots, parts, tokens, and who is stopped when."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace

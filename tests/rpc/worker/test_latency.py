@@ -1,7 +1,5 @@
 """What a worker counts as latency: from the router's front door to the answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from services.gpuagent.shared_memory.latency_counters import largest_s

@@ -1,7 +1,5 @@
 """A worker in front of MLServer, as its makers release it, in an environment of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A worker as a real process: what it answers, what it charges, how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

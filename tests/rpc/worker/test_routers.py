@@ -1,7 +1,5 @@
 """A worker and several routers at once: credits, callers that go, readers that do not read."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path

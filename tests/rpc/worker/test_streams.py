@@ -1,7 +1,5 @@
 """Workers whose decoupled model another server of the Open Inference Protocol runs, by stream."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager

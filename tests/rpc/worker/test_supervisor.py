@@ -1,7 +1,5 @@
 """A worker supervisor with a real worker process."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

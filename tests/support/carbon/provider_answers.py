@@ -3,8 +3,6 @@
 All of them were asked at NOW, about a grid whose present hour or half hour began at 19:00.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

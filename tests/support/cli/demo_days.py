@@ -1,7 +1,5 @@
 """A made-up day, for report and chart."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Small real gRPC services that say fixed things, and the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import AsyncIterator

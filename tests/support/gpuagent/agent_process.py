@@ -1,7 +1,5 @@
 """An agent of simulated GPUs as a process of its own, which a test can kill."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

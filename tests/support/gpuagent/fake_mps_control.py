@@ -9,8 +9,6 @@ Everything is written to CUDA_MPS_LOG_DIRECTORY/journal.jsonl. A file `crash_on`
 holds a command: at it the daemon dies, or answers never again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

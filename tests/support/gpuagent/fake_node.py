@@ -1,7 +1,5 @@
 """A simulated node below unmodified pynvml, with its work and its time in the test's hands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """A GPU that two segments fill, for tests of changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from cinquefoil.gpuagent.v1 import inventory_pb2

@@ -1,7 +1,5 @@
 """A GPU on paper, whose energy is accounted for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any

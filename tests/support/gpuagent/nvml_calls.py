@@ -1,7 +1,5 @@
 """What the tests of the simulated NVML ask of it, always through unmodified pynvml."""
 
-from __future__ import annotations
-
 from ctypes import byref, c_uint
 from typing import Any
 

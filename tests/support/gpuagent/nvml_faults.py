@@ -1,7 +1,5 @@
 """Faults that a test orders: the nth call of a function, on one GPU, or at a rate."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ in a table, so that thousands of plans take seconds. What a killed process canno
 cannot either: from its death on, nothing that it tries has an effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Three nodes in two zones, and what BASE would have served where."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from services.planner.core.accounting.baseline import BaselineRate

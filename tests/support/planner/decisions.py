@@ -1,7 +1,5 @@
 """A fleet of one kind of GPU, one model, and what is decided for them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from itertools import count

@@ -1,7 +1,5 @@
 """Small fleets and models for the planner's tests, with the geometry that agents report."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """GPUs of three kinds, two models, and configurations that fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A plan as the store is given it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from services.kit.mig import Placement

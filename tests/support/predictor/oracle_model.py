@@ -1,7 +1,5 @@
 """Length models without a trained file."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A log in which the first word tells how long the answer is."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from services.predictor.training.core.rows import Row

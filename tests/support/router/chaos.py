@@ -1,7 +1,5 @@
 """Workers, agents and a planner that come and go around a real engine, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Mapping

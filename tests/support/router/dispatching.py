@@ -1,7 +1,5 @@
 """A dispatcher to try, and what its tests say often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

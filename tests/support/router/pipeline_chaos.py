@@ -1,7 +1,5 @@
 """The chaos world with pipelines: workers that read one stage's tensors and give the next one's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 

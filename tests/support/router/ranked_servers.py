@@ -1,7 +1,5 @@
 """One server, or several, in virtual time: the least arrival less boost first."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 

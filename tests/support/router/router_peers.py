@@ -1,7 +1,5 @@
 """The planner and the carbon service of a router under test; the test decides what they say."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

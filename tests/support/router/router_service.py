@@ -1,7 +1,5 @@
 """Peers of a router under test: real gRPC servers whose words the test decides."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager

@@ -1,7 +1,5 @@
 """A client of streams, and a worker whose answers the test gives, part by part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

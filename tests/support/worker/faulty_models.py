@@ -1,7 +1,5 @@
 """Real ONNX models with real faults: what they do is done by ONNX Runtime, not by the test."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A worker with a real language model: SmolLM2-135M, whose weights come in a Python package."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path

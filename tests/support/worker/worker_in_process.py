@@ -1,7 +1,5 @@
 """A worker in the test's own process, so that a test sees into it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

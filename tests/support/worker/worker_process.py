@@ -1,7 +1,5 @@
 """A worker as a real process, the tiny models it serves, and a router that speaks to it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The policies on GPUs that several jobs share, and pools that they decide for."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from random import Random

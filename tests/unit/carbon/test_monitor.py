@@ -1,7 +1,5 @@
 """CI, ACI and CIR: bounded by what was seen, in order, the same however often one looks."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """Carbon intensity over MQTT: what is told, and what is taken from others."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 

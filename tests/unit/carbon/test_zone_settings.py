@@ -1,7 +1,5 @@
 """What a deployment file may say of zones; the rest is refused with a reason."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The account as people read it: windows, rows, tables, lines and bars."""
 
-from __future__ import annotations
-
 import csv
 from datetime import UTC, datetime, timedelta
 from io import StringIO

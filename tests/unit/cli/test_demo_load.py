@@ -1,7 +1,5 @@
 """The load generator's arithmetic: nothing sent is forgotten."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the demo reads off a plan and the grid."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -1,7 +1,5 @@
 """A plan's configuration graph, as `cinquefoil plan graph` exports it."""
 
-from __future__ import annotations
-
 import io
 import json
 

@@ -1,7 +1,5 @@
 """What `cinquefoil plan` reads from its options, and what it makes of a plan's numbers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

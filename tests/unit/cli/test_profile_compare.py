@@ -1,7 +1,5 @@
 """Where two profiles differ, and what the command line asks for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

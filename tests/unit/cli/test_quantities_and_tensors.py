@@ -1,7 +1,5 @@
 """Quantities and tensors on their way to people and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """`cinquefoil status`: what a person must know is there in words."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 from rich.console import Console

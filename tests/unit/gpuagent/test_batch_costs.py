@@ -1,7 +1,5 @@
 """What a batch costs on the simulated device, and how the agent tabulates a profile."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """What cores can be cut into: few layouts, and every number of cores."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The way from what is to what shall be: nobody in the way, nothing touched that may stay."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How many failures are borne."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

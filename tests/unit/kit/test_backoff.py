@@ -1,7 +1,5 @@
 """Backoff: delays grow to a bound, are never hasty, and start afresh after success."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """MIG geometry on every kind of GPU: layouts never overlap, maximal ones contain all others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 

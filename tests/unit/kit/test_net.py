@@ -1,7 +1,5 @@
 """Addresses are taken apart, or refused with what is allowed."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.net import is_loopback, split_address

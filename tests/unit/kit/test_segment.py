@@ -1,7 +1,5 @@
 """What an agent may be asked to run: anything else is refused by field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

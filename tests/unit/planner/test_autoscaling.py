@@ -1,7 +1,5 @@
 """What a cluster autoscaler is told: which nodes may go, and how many GPUs are missing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

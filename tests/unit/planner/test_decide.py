@@ -1,7 +1,5 @@
 """From a snapshot to a decision, and back: what was decided and done is decided again."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace

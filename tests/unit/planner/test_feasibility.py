@@ -1,7 +1,5 @@
 """Plans of before on the fleet of now."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

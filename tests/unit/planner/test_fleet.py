@@ -1,7 +1,5 @@
 """Which nodes the planner plans with, and when."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

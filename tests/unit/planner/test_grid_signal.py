@@ -1,7 +1,5 @@
 """What the planner remembers of the grid: age, and noise that is no cause to plan."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What a router reports is taken in as far as it can be true."""
 
-from __future__ import annotations
-
 import math
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Plans with pipelines: every stage has the capacity and the time that the variant needs."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

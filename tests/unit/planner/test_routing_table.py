@@ -1,7 +1,5 @@
 """From segments that serve to a routing table."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an agent's clock loop says is a reason to plan, and for more than before."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from services.kit.config import Triggers

@@ -1,7 +1,5 @@
 """Broken promises: when they count, and what they ask of the next plan."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """When the planner plans anew."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

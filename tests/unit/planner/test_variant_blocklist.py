@@ -1,7 +1,5 @@
 """Variants that agents gave up on are left out of plans, and tried again later."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

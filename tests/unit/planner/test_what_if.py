@@ -1,7 +1,5 @@
 """The present under other circumstances."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

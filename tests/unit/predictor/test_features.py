@@ -1,7 +1,5 @@
 """Any text has features: bounded in number, the same every time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

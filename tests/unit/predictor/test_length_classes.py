@@ -1,7 +1,5 @@
 """A served model's classes follow its answers, and so does what the proxy's words mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

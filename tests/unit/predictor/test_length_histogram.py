@@ -1,7 +1,5 @@
 """Lengths of whole and of truncated answers: Kaplan and Meier's estimator."""
 
-from __future__ import annotations
-
 from random import Random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which requests leave together, and that protobuf reads what they leave as."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import pytest

@@ -1,7 +1,5 @@
 """Models by name, and the change from one routing table to the next."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.errors import InvalidArgument, NotFound, Unavailable

@@ -1,7 +1,5 @@
 """A decoupled model's answer to a caller who takes one response."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.errors import Unimplemented

@@ -1,7 +1,5 @@
 """The partial reader agrees with protobuf's own parser; what is appended parses as protobuf."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """From what was simulated to what happened."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrivals: their number, their order, how they follow one another."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Which stretches of time are simulated, and what wakes a simulation that skips."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every setting of a deployment is simulated, means nothing in a simulation, or is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 

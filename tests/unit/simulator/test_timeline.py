@@ -1,7 +1,5 @@
 """Requests' time stands still while the simulation skips."""
 
-from __future__ import annotations
-
 import pytest
 from simpy import Environment
 

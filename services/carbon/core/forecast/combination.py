@@ -1,7 +1,5 @@
 """Combination of a provider's forecast with our own."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Forecast of a zone's intensity from its history alone."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -20,8 +20,6 @@ Between whole hours, corrections are interpolated, so that steps of minutes cost
 is trained in advance or kept: the same past gives the same forecast.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

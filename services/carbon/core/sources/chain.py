@@ -9,8 +9,6 @@ The chain is a step function of grid time and of the values of its sources alone
 value changes the past as if it had come in time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

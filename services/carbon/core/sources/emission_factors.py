@@ -10,8 +10,6 @@ mix of unknown fossil fuels, on the high side on purpose.
 Storage gives back what was generated before: it is left out of generation and of emissions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

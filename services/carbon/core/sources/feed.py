@@ -1,7 +1,5 @@
 """What a live source answers, how it fails, and its values so far."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Interface of every source of carbon intensity."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime

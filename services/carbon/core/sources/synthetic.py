@@ -22,8 +22,6 @@ which grows with `s`; the second line is solved for `s` once, by bisection. Over
 mean and the standard deviation are then the configured ones, for any seed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Replay of recorded intensities."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from datetime import datetime, timedelta
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Values of live sources on disk, so that a restart needs no requests before they are due."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ It serves another provider's values, in gCO2e/kWh, without saying whether they a
 marginal: the zone's signal states it.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from pydantic import BaseModel, Field, SecretStr

@@ -3,8 +3,6 @@
 The present hour is an estimate and revised later. Free accounts see one zone and no forecast.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 

@@ -4,8 +4,6 @@ It publishes MW per production type and quarter hour or hour, one or two hours l
 The intensity is that of generation within the zone, without imports.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Creates providers from the settings of live sources, with their API keys."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """HTTP requests to providers: bounded in time and size, with retries, and no keys in logs."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from abc import ABC, abstractmethod

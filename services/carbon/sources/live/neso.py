@@ -4,8 +4,6 @@ Half hours in UTC, average intensity of generation and imports. For the whole of
 present half hour is a forecast, and revised once measured. Regions have only forecasts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated

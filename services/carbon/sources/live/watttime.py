@@ -4,8 +4,6 @@ A login is valid for half an hour. Past values are "historical", the present and
 "forecast". Free accounts get the percentile (signal index) everywhere, and emissions in one region.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 

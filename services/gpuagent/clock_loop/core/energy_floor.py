@@ -6,8 +6,6 @@ the highest of a consumer GPU. Where requests share batches, slower batches are 
 to go lower.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache

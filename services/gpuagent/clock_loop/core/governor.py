@@ -1,7 +1,5 @@
 """One GPU's clock: from its segments' latencies to the clock that it should have."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What one segment's requests waited for lately, as far as the evidence goes."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The kernel knows no slices. What is on disk is what exists; a worker binds itsel
 starts, to its slice's cores. MIG and clocks there are none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a node's settings to its cores as a device."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Callable, Sequence

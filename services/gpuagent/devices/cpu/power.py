@@ -6,8 +6,6 @@ Linear in utilisation, as X. Fan et al., "Power Provisioning for a Warehouse-siz
 idle and 3.5 W busy.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

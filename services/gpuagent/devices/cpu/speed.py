@@ -4,8 +4,6 @@ The file is one ONNX MatMul of two 256 x 256 float32 inputs, run by the same ONN
 thread: what it reaches bounds what a network's layers reach.
 """
 
-from __future__ import annotations
-
 import time
 from importlib import resources
 from typing import Final

@@ -5,8 +5,6 @@ pynvml passes is converted as for a shared library, arrives here as numbers and 
 written to through those addresses.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """NVML's C functions by their C names: what each takes, what it does, who may call it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pynvml

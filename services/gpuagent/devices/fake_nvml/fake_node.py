@@ -1,7 +1,5 @@
 """The simulated GPUs of one node behind opaque handles, and who may call what."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from enum import Flag, auto

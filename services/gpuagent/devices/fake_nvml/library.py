@@ -1,7 +1,5 @@
 """The library itself: what stands where pynvml holds `libnvidia-ml.so.1`."""
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Where simulated hardware keeps its state."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

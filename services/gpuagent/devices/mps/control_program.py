@@ -4,8 +4,6 @@ Source: NVIDIA, Multi-Process Service, "MPS v2 interface" and "Common tasks"; MI
 with CUDA MPS".
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Energy of GPUs: counted where they count, else their power over time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

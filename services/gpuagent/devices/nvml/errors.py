@@ -1,7 +1,5 @@
 """NVML's errors as ours, in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -3,8 +3,6 @@
 Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

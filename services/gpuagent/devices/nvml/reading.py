@@ -3,8 +3,6 @@
 Functions take an nvmlDevice_t and let NVML's errors through; `nvml.errors` turns them into ours.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint

@@ -4,8 +4,6 @@ Source: Kepler, `mig-power-attribution.md`: P_i = (P_total - P_idle) * a_i / sum
 activity of part i; idle power is kept apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal

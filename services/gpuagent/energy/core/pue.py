@@ -9,8 +9,6 @@ supply, which it counts as work), and is what a joule of a device costs at this 
 A meter reports power now and then; each value is taken to hold until the next.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 from typing import Final

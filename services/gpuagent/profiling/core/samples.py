@@ -1,7 +1,5 @@
 """Batches that were timed, and when there are enough of them. Pure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median, quantiles, stdev

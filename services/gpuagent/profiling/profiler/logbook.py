@@ -4,8 +4,6 @@ The first line is the machine. A line that was being written when the machine lo
 off when the book is opened again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

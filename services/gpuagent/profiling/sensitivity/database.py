@@ -3,8 +3,6 @@
 Several processes may use a file at a time.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from types import TracebackType

@@ -5,8 +5,6 @@ whole model. The difference of the two runs is fifteen operators' time: what ONN
 begin and end a run is in neither.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping

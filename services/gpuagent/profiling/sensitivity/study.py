@@ -1,7 +1,5 @@
 """The sensitivity of every operator of a model on one device."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 

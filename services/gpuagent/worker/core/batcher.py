@@ -4,8 +4,6 @@ While a batch executes, arrivals queue; then the next batch takes what is there,
 size, and never waits to fill. The oldest request always goes first, so none starves.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Hashable

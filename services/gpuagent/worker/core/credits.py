@@ -7,8 +7,6 @@ L = lambda W: J. D. C. Little, Operations Research 9(3), 1961). So two routers u
 get credits in proportion to their queues, and what an idle one does not use the busy one has.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ some tokens of a prompt. So between two looks at the device, a request's part is
 tokens, of its prompt or of its answer; a token is a token, whichever way it went.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 
 

@@ -4,8 +4,6 @@ Continuous batching: no request waits for the longest answer of a batch, and a s
 an end, a cancellation or a deadline, is another request's at the next token.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Executor

@@ -4,8 +4,6 @@
 that decodes, and here a waiting thread for each request.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass

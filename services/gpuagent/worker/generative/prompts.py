@@ -4,8 +4,6 @@ A prompt is the tensor `text_input` (or `prompt`), BYTES [1], UTF-8. How text is
 by the request's parameters `max_tokens`, `temperature`, `top_p`, `seed` and `stop`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -5,8 +5,6 @@ the next, or a second of it. Text comes at the pace of the real hardware, on a s
 which then only says what power that takes: no profile knows how long an answer will be.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,8 +5,6 @@ default clock to half of it: 0 where latency stays, 2 where it doubles. mu-Serve
 below 1 insensitive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final

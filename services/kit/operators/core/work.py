@@ -5,8 +5,6 @@ kernel keeps its tile on the chip. Counts of what is neither convolution nor mat
 small, and rough: such operators are bound by memory wherever they run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

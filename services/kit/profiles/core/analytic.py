@@ -14,8 +14,6 @@ the multiply-accumulates; in ParvaGPU's tables that holds within families (ResNe
 1.2 ms of launching and 0.5 ms x GPC of SM time per GMAC), not between them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -21,8 +21,6 @@ the idle power of the GPU's type. Sources, and how far modelled total power is f
 A table measured at several clocks (`cinquefoil gpuagent profile --clocks`) needs neither.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ A stand-in until the machine is profiled; its figures are assumed, and right wit
 for convolutional networks in ONNX Runtime.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from services.kit.profiles.core.profile import BatchCost, SliceShape

@@ -19,8 +19,6 @@ Llama took 0.6 % longer at 0.83 of a V100's clock (a sensitivity of 0.07), and n
 an A100's, for 37 % less energy (github.com/mertside/ai-inference-energy).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Final, Literal

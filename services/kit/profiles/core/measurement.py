@@ -1,7 +1,5 @@
 """Measurements of a profiler, and the machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

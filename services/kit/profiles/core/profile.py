@@ -1,7 +1,5 @@
 """The interface between a variant and the hardware."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Protocol
 

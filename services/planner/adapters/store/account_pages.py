@@ -1,7 +1,5 @@
 """The fleet's account: pages are added to what is written, hours are read added up."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime

@@ -4,8 +4,6 @@ One connection, because a reader must not see what is not committed yet, and bec
 lock against a second planner lives and dies with it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress

@@ -1,7 +1,5 @@
 """Opening the database: one planner at a time, migrated to the newest schema."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Rows <-> the planner's records."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ What a method writes is on the disk when it returns: nothing is announced before
 `kill -9` loses nothing that was announced.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tables, as the newest migration leaves them, and how their rows are put there."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans, routing tables and load reports <-> their protobuf."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Energy accounts <-> their protobuf."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Agents' protobuf <-> the planner's records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Pages of a list that grows at its front."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from typing import Final

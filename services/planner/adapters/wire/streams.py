@@ -1,7 +1,5 @@
 """Peers' streams: read no longer than this service lives, and sent without gaps."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Turns reports of energy and tokens into entries to write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime

@@ -8,8 +8,6 @@ saves nothing. GPUs, and so idle energy, are the same: nothing is saved by what 
 decide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 

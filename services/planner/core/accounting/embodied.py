@@ -1,7 +1,5 @@
 """Embodied carbon: of a GPU's making, spread evenly over its lifetime (SCI, ISO/IEC 21031, M)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final

@@ -1,7 +1,5 @@
 """The nodes as the account sees them: zone, PUE, intensity, and who holds which part of a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from services.kit import config

@@ -1,7 +1,5 @@
 """Splits what a GPU drew into entries of the account, hour by hour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 

@@ -7,8 +7,6 @@ number that waits is geometric, and below that it is Erlang's system (Gross, Sho
 Harris, "Fundamentals of Queueing Theory", 4th edition, section 3.2.2, there for one server).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from services.kit.profiles.core.profile import BatchCost

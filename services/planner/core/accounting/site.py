@@ -1,7 +1,5 @@
 """Where energy is drawn, and whose slices are there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -6,8 +6,6 @@ half-width. That is linear, so that entries add up, with their signs; sources ar
 one another, so that their squares do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -5,8 +5,6 @@ Desired state is data: after a failure or a restart the cycle looks at what runs
 difference to the plan; it never replays old steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial

@@ -5,8 +5,6 @@ database, agents and routers over gRPC) and virtual time (`services.simulator.pl
 is written in coroutines that await only what its environment gives, so that either can run them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ rolled out, serves for a while and is measured. All of a search is one coroutine
 it is returning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial

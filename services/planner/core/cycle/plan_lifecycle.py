@@ -1,7 +1,5 @@
 """From a draft to an active plan: stored, published, carried out."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Iterable

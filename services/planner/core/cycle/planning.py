@@ -1,7 +1,5 @@
 """From a snapshot to a plan that is not stored yet."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Two configurations differ where their graphs do: in how many segments of which v
 slices, at which clock. Another batch size alone makes no other plan.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

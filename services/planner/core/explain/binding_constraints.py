@@ -1,7 +1,5 @@
 """Which constraints leave a plan no room."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 

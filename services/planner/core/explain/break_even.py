@@ -1,7 +1,5 @@
 """From which carbon weight on another configuration would be better."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 

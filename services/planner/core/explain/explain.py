@@ -3,8 +3,6 @@
 Pure, and bounded: a handful of short solves (`alternatives`), whatever the plan's strategy was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """What explanations and differences are made of; fields mirror `explanation.proto`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from services.planner.core.plan import PlannedSegment, Prediction

@@ -1,7 +1,5 @@
 """How two plans differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """An explanation in sentences; every number in them was computed, none is estimated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

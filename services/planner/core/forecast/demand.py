@@ -11,8 +11,6 @@ at least a second: of a Poisson process, such a window seems to be more than 1 +
 times the mean only by chance (3 sigma), however slow the model is.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

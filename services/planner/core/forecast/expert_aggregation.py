@@ -7,8 +7,6 @@ is nothing to tune, and the mean loss tends to that of the best fixed mixture of
 whatever the outcomes: with n outcomes it exceeds it by O(sqrt(log(n) * experts / n)).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """From each zone's forecast to the periods of a problem."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ InfAdapter (EuroMLSys'23, section 5) trains an LSTM of the last ten maxima inste
 nothing to train, and starts from the first interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Few scenarios for many periods: periods of nearly equal intensities share one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ as slow as the slowest that was of its model on this type of GPU, lest the next 
 profile elsewhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace

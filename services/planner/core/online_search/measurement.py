@@ -1,7 +1,5 @@
 """What is measured live while a configuration serves, against what its profile says."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ runs on these beliefs, so that
 - the search also ends where all that might be better was measured.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ the units are not single operators but what lies between two legal cuts, so that
 cluster is one; and a mean weighs operators by their time, so that it is the cluster's own score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from services.kit.operators.core.clock_sensitivity import Cost, total

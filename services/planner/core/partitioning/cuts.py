@@ -7,8 +7,6 @@ connection, too. Shapes that were computed from the batch
 batches; they are computed again from a tensor that does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise

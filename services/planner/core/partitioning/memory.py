@@ -1,7 +1,5 @@
 """What the operators of a stage need in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

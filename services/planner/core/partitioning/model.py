@@ -1,7 +1,5 @@
 """What a model is cut into."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """Cuts a model into stages: legal cuts, then clusters, then which clusters make a stage."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -6,8 +6,6 @@ transfer between them, and among equals the shortest longest stage; "throughput"
 longest stage, and among equals the least transfer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The way to a plan: actions on GPUs and segments, in stages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """From counts to places: which segment runs on which slice of which GPU, changing least."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -4,8 +4,6 @@ mu-Serve's Algorithm 2 with slots for bins (the paper's own form is in `benchmar
 say what fits, and what runs already stays where it is; moving it costs more than a clock saves.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 

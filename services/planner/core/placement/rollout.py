@@ -14,8 +14,6 @@ Clocks that rise do so first of all, those that fall last: capacity is never les
 at the lower clock. Workers run on meanwhile.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

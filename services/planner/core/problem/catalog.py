@@ -1,7 +1,5 @@
 """The catalog: every kind of segment worth considering, from the profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -10,8 +10,6 @@ A search judges thousands of configurations, so that it keeps the weights in dic
 kind, on which `edit_distance` is `graph_edit_distance` of the graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias

@@ -3,8 +3,6 @@
 For strategies that decide only what runs; `exact` decides on load as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import permutations

@@ -3,8 +3,6 @@
 MIG isolates slices, so a set of slices is a count per kind; it fits where maximal layouts hold it.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

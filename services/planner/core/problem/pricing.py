@@ -20,8 +20,6 @@ With one model and all load served, CLOVER's are its equations. For several mode
 so that all but LC is linear in loads, segments and GPUs, and a refused request is worth nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Paths of a model's requests: one kind of segment, or a pipeline's kinds stage by stage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

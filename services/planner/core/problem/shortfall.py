@@ -1,7 +1,5 @@
 """What a plan cannot keep, in sentences: the mark of a degraded plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from services.planner.core.model import Model, Problem, Score

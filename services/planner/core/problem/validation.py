@@ -1,7 +1,5 @@
 """Checks that a problem can be solved; an invalid number is refused by name."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 

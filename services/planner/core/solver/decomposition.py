@@ -6,8 +6,6 @@ blocks cost at least at any prices is a lower bound (Lagrange's), and the master
 gives an answer. Where a demand takes few items, both are much better than the relaxation's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

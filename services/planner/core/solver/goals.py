@@ -1,7 +1,5 @@
 """What a program is made of, what to make small, and what became of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

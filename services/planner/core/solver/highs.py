@@ -1,7 +1,5 @@
 """One mixed-integer linear program after another on the same columns, solved by HiGHS."""
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, replace

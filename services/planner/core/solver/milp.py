@@ -4,8 +4,6 @@ A thin, typed builder: columns, rows and terms are added one by one or as arrays
 once. Goals are solved in order of importance: each later goal may not worsen the earlier ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

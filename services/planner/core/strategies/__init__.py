@@ -3,8 +3,6 @@
 A new one is a module here and a line in _ALL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from services.planner.core.model import Configuration, Problem

@@ -14,8 +14,6 @@ Deviations, beside the repair of Eq. 6 (`candidates.energy`):
 - Neighbours are drawn from the kinds that the objective distinguishes, not from all of them.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """What the searching strategies share: a configuration, what it is worth, and CLOVER's energy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """CO2OPT: least carbon whatever the accuracy (CLOVER, SC'23, section 5.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The exact strategy: one mixed-integer program for every objective, solved by HiGHS."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace

@@ -23,8 +23,6 @@ and all where overload is not to be shared out. u and v make every input feasibl
 overload degrades and never fails, and is shared out before it is made small.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ A size per variant out of one budget, the paper's own setting, is what CPU cores
 proves that the answer there is Eq. 1's optimum.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from services.kit.config import Goals

@@ -14,8 +14,6 @@ Thousands of configurations per model and pool are judged: 0.3 s for EfficientNe
 many seconds for tens of models.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

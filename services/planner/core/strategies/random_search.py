@@ -5,8 +5,6 @@ where clocks are to be chosen), for every slice a variant.
 All else is as in `annealing`: what runs is where the search starts, the same judge, the same end.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ They give each segment its load by itself, where a pipeline's segments work only
 of which nothing is left is left out; its demand is then not served, and the plan says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps

@@ -1,7 +1,5 @@
 """The prompts of one model: bounded, the least recently used are evicted first."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A search compares all of them: 0.2 ms for 10,000 vectors of dimension 384. A gra
 a library and keep the vectors of deleted prompts.
 """
 
-from __future__ import annotations
-
 from mmap import mmap
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The encoder: softmax regression of the class counts on n-grams."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize

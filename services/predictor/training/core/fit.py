@@ -5,8 +5,6 @@ that is trained on the classes is linear and fitted first, and MiniLM is not tra
 learns from encoders of folds that did not contain the prompt, as it will be in use.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The head: from the encoder's output, plain counts and the served model to five classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

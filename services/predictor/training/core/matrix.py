@@ -1,7 +1,5 @@
 """Prompts as matrices: their features, weighted as in the network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Quality of predictions: of classes, and of which of two answers is longer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training data: a JSON Lines file of prompts and their answers' lengths."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

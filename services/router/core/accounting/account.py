@@ -1,7 +1,5 @@
 """Counts every request of a model once: for the planner, for callers, for Prometheus."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from services.kit.request_cost import Cost

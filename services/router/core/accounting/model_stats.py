@@ -4,8 +4,6 @@ Every number only grows, and an answer costs some twenty additions: rates, windo
 are computed when they are read.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 from services.kit.request_cost import Cost

@@ -1,7 +1,5 @@
 """The receipt of a request: its cost, in the answer's parameters and as trailing metadata."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct

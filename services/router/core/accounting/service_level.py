@@ -5,8 +5,6 @@ the share of bad events over the share that the objective allows; alerts compare
 a short one.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import zip_longest

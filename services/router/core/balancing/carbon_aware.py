@@ -11,8 +11,6 @@ Intensity changes over minutes, requests wait for milliseconds, so a forecast ch
 it serves the planner, which decides which GPUs are powered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from services.router.core.balancing.policy import (

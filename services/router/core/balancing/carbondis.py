@@ -7,8 +7,6 @@ Source: CARBONDIS (CCGrid 2025), section IV-C. Where it leaves a choice, this is
   else the quickest that is free; one that is not takes the one that emits least.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from services.router.core.balancing.policy import (

@@ -6,8 +6,6 @@ Source: CARBONDIS, section IV-B ("the average latency of previous requests with 
 size"). Ours: a mean that forgets, its deviation, the line, and the bound on sizes.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ In the router the instances of a model are its GPUs. Time is seconds of one cloc
 argument.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -4,8 +4,6 @@ An instance's class is the idle power of its GPU: the least is the low end. The 
 a request would take there is learned from answers, by class, variant and size of the body.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol

@@ -1,7 +1,5 @@
 """Admission to one model's queue: which requests may wait, and which wait in vain."""
 
-from __future__ import annotations
-
 from services.kit.errors import DeadlineExceeded, ResourceExhausted
 from services.router.core.dispatch.instance_pool import InstancePool
 from services.router.core.dispatch.overload import SHED_AT, Overload

@@ -1,7 +1,5 @@
 """Assigns waiting requests to instances with a free credit, in order and by the choice in force."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """What a dispatcher decides, as data; the router's runtime or the simulator executes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from services.kit.errors import ServiceError

@@ -13,8 +13,6 @@ that a worker died with are suspects, and no instance holds two of them: if one 
 worker as well, it is known which, and those that were with it the first time are answered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The instances of one model: which may take requests now, and how many they answer per second."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """When a model has more requests than it can answer, and for how long that lasted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

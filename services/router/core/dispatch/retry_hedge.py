@@ -1,7 +1,5 @@
 """Second instances, within a budget: a retry after a failure, a hedge for what takes long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from services.kit.errors import Unavailable

@@ -5,8 +5,6 @@ not go on: a stage whose next stage has no instance that takes requests, or has 
 closed until it has. Requests that wait at a stage without instances start again on another variant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The progress of a client's request through the stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ their names are read.
 Source: Protocol Buffers documentation, "Encoding"; field numbers of grpc_service.proto.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 

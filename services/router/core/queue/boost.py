@@ -23,8 +23,6 @@ mu-Serve's, ATC 2024, section 3.3. What no order changes: Kleinrock, "A Conserva
 Class of Queueing Disciplines", 1965.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 
 from services.router.core.pending_request import PendingRequest

@@ -4,8 +4,6 @@ The smallest key goes first; equal keys in order of arrival. A key that changes 
 waits (a predicted length that arrives late) takes effect with `RequestQueue.reorder`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from services.kit.config import Discipline

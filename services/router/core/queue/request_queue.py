@@ -9,8 +9,6 @@ Source: Goyal, Vin, Cheng, "Start-time Fair Queuing", SIGCOMM 1996, section 2, w
 unit of service. As in its virtual clock, tags of the past need not be remembered.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, islice

@@ -1,7 +1,5 @@
 """A provider's record: what it has been wrong about lately is corrected, and only that."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta
 

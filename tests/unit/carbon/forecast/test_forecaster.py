@@ -1,7 +1,5 @@
 """The forecast: what it must say, what it must not know, and that it is better than guessing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """A chain answers through any outage, and says how."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

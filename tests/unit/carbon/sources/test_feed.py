@@ -1,7 +1,5 @@
 """A feed takes in whatever a provider says, in any order, and keeps what can be."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The made-up grid has the moments it promises, and is a pure function of seed and time."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from statistics import fmean, median, pstdev

@@ -1,7 +1,5 @@
 """A replay gives back what was recorded, in order, over gaps and around the end."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest

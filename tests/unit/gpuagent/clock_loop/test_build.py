@@ -1,7 +1,5 @@
 """What the clock loop takes from the deployment file."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

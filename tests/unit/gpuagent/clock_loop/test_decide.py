@@ -1,7 +1,5 @@
 """Which clock next: bounds, who prevails, and that a steady load finds a steady clock."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """One GPU's governor over time: counts in, clocks out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import partial

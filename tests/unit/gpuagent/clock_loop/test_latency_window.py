@@ -1,7 +1,5 @@
 """From counts in shared memory to what is known of a latency."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

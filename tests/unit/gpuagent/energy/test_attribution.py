@@ -1,7 +1,5 @@
 """Attribution: the parts always sum to the whole."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

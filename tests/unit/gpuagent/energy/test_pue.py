@@ -1,7 +1,5 @@
 """PUE from a wall's meter: true where it can be known, unknown elsewhere, never absurd."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests that the profiler makes up, against the worker's own parser."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """When there are enough batches, and what they say."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

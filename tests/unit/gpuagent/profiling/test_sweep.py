@@ -1,7 +1,5 @@
 """What the profiler measures, and what it leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

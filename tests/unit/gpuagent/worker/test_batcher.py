@@ -1,7 +1,5 @@
 """Dynamic batching: never split, never starved, never waiting to fill."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

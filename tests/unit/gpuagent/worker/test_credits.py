@@ -1,7 +1,5 @@
 """A worker's credits among its streams: never too many, never none, in proportion to demand."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """What is read of a request for text, and what is refused."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests are checked field by field, and answers say what was asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

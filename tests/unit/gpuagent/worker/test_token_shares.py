@@ -1,7 +1,5 @@
 """Who pays for what a device spends while it works for several at a time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The clock loop is off unless asked for, and refused where the agent may hold no clocks."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import ValidationError
 

@@ -1,7 +1,5 @@
 """A variant's stages as the deployment file gives them, and what each is taken to need."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is taken from MQTT: anything may come, and only numbers that can be get in."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

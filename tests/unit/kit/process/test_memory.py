@@ -1,7 +1,5 @@
 """How a service's process holds memory."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

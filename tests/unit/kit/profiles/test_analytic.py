@@ -1,7 +1,5 @@
 """The analytic profile against the points it was fitted to, and against common sense."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

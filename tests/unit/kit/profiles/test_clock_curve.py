@@ -1,7 +1,5 @@
 """The clock curves against the measurements that they were fitted to, and against physics."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The analytic profile on CPU cores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

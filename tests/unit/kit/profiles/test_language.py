@@ -1,7 +1,5 @@
 """The language model's profile against measured power, and its two phases against the clock."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

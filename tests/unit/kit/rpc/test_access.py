@@ -1,7 +1,5 @@
 """Who may call what, without a network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

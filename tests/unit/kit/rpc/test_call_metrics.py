@@ -1,7 +1,5 @@
 """The counts of served calls, as a scrape sees them."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest

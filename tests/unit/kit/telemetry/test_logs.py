@@ -1,7 +1,5 @@
 """Log lines are JSON with service, component, time and trace."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Spans as a collector gets them: the right parents, times and states."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The log says once where a bug is, however often it is met."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.telemetry.logs import Tracebacks

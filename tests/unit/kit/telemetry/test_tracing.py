@@ -1,7 +1,5 @@
 """W3C trace context: what is valid goes on as it came, anything malformed is dropped."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

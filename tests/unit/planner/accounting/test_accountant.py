@@ -1,7 +1,5 @@
 """Every joule is booked once, in its hour, and the parts sum to the whole."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """What BASE would have drawn for a request, and what a GPU's making costs."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.mig import Placement

@@ -1,7 +1,5 @@
 """Models and idle sum to nodes and zones, whatever happens to reports on their way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """How full batches are: conservation, the known special cases, and a simulated queue."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections import Counter

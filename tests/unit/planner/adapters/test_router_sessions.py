@@ -1,7 +1,5 @@
 """Several routers' reports are taken in as those of one."""
 
-from __future__ import annotations
-
 import pytest
 
 from services.kit.clock import RealClock

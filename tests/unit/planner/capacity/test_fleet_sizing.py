@@ -1,7 +1,5 @@
 """Capacity planning: the problem that files pose, and the plan as one reads it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Proposals live ten minutes, and only for what they were made for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

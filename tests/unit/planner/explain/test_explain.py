@@ -1,7 +1,5 @@
 """What an explanation claims is so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """The difference between two plans, and nothing but the difference."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

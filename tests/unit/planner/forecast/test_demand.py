@@ -1,7 +1,5 @@
 """How much load the planner provides for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

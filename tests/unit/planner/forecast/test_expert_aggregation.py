@@ -1,7 +1,5 @@
 """Experts weighted by their own errors: never much worse than the best of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

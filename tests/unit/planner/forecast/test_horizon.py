@@ -1,7 +1,5 @@
 """Foresight: exact over its candidates, the strategy's own answer where there is nothing to see."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

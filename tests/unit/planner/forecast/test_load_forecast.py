@@ -1,7 +1,5 @@
 """The load forecaster: what it promises, and how it starts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import numpy as np

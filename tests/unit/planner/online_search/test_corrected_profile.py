@@ -1,7 +1,5 @@
 """A profile that requests were late under is corrected for every strategy, until measured again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

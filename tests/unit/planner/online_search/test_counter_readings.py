@@ -1,7 +1,5 @@
 """Two readings of agents' and routers' counters make a measurement."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

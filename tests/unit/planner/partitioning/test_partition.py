@@ -1,7 +1,5 @@
 """Cuts, clusters and stages on drawn graphs; `test_partitioned_networks` does it on real ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise

@@ -1,7 +1,5 @@
 """From counts to places: valid, complete, and changing least."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`planner.placement: power_aware`: what follows the clock alike shares a GPU."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace

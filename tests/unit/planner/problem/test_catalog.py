@@ -1,7 +1,5 @@
 """What a strategy may choose from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

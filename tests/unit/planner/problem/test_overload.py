@@ -1,7 +1,5 @@
 """What comes first where the fleet cannot serve all: fairness, most requests, or a model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

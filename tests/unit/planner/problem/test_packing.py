@@ -1,7 +1,5 @@
 """Slices on GPUs: the fewest that hold them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The latency prediction against a simulated queue, and at its edges."""
 
-from __future__ import annotations
-
 import heapq
 import math
 import random

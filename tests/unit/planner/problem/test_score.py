@@ -1,7 +1,5 @@
 """What a configuration is worth."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Numbers that cannot be are refused by name; hard problems are not."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

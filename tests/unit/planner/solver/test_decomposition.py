@@ -1,7 +1,5 @@
 """The decomposition of plans into models, against one program for all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

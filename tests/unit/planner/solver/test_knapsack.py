@@ -1,7 +1,5 @@
 """Covers by dynamic programming, against trying every one."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Goals in order of importance, against trying every answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 

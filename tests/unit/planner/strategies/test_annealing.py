@@ -1,7 +1,5 @@
 """CLOVER's annealing."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

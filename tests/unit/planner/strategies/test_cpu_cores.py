@@ -1,7 +1,5 @@
 """Cores are one GPU type among others: no strategy knows of them, and every one plans with them."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import pytest

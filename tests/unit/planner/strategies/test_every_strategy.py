@@ -1,7 +1,5 @@
 """What holds for every strategy, and what `exact` promises."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations_with_replacement

@@ -1,7 +1,5 @@
 """The exact strategy: each goal by itself, clocks, overload, and input that nothing can satisfy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The strategy `infadapter`: Eq. 1 on GPU segments."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

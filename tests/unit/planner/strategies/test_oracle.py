@@ -1,7 +1,5 @@
 """CLOVER's ORACLE."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations_with_replacement
 

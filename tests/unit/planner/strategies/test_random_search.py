@@ -1,7 +1,5 @@
 """BLOVER: random search in the original space."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Protobuf <-> the planner's words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The semantic cache: bounds, separation of models, correction, forgetting."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

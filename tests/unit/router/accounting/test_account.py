@@ -1,7 +1,5 @@
 """Nothing that a worker grants is lost: callers are told it, or it is counted as unclaimed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Counts of a model: what the window holds is never lost and never counted twice."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """What callers are told of cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What passes between router and predictor: classes from ranks, lengths in batches."""
 
-from __future__ import annotations
-
 import math
 from collections import deque
 

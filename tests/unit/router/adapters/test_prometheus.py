@@ -1,7 +1,5 @@
 """What Prometheus scrapes: read back from the text that a scrape gets."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 

@@ -1,7 +1,5 @@
 """Finding the prompt in a request, whatever the request is."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Algorithm 1, its baselines and the carbon-aware policy."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.carbondis.baselines import HighPerf, LowEnergy

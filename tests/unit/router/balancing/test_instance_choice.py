@@ -1,7 +1,5 @@
 """Which instance takes the next request."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Latency estimation from history: streaming, bounded, sound for sizes never seen."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The dispatcher under any order of events: no request lost, none answered twice, all in order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

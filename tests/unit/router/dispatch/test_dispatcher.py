@@ -1,7 +1,5 @@
 """What the dispatcher does on each event."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ The world around it is a simulator of workers that form batches, no more; the di
 real one.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

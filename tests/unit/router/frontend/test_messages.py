@@ -1,7 +1,5 @@
 """How a model looks to Triton's clients."""
 
-from __future__ import annotations
-
 import pytest
 
 from inference import grpc_service_pb2 as pb

@@ -1,7 +1,5 @@
 """The order in which the answers of one stream leave."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Boosts: what is guaranteed whatever was learned, and what they gain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 from math import inf

@@ -1,7 +1,5 @@
 """The queue keeps its order whatever leaves early, comes back or changes; clients take turns."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

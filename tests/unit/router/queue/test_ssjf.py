@@ -1,7 +1,5 @@
 """Speculative shortest job first in the dispatcher: what holds for everybody, and who gains."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush

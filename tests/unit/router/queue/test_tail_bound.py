@@ -1,7 +1,5 @@
 """What theory says of boosts: known results, and what comes out when requests are served."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, expm1

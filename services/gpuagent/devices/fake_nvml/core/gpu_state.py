@@ -1,7 +1,5 @@
 """What simulated hardware remembers, as immutable values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

@@ -3,8 +3,6 @@
 Codes follow nvml.h; geometry follows the GPU's table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 

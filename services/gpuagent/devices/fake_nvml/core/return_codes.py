@@ -1,7 +1,5 @@
 """NVML's return codes, and how the simulated hardware reports them inside Python."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

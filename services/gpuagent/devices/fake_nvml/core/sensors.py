@@ -1,7 +1,5 @@
 """Power and energy of one simulated GPU, by the work on it, with the habits of real sensors."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace

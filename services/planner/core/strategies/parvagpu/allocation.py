@@ -4,8 +4,6 @@ The map is the heuristic's own. A plan need not follow it: MIG isolates slices, 
 may find a map of the same segments with fewer GPUs, or with fewer changes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

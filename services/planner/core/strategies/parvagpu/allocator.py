@@ -15,8 +15,6 @@ What a fleet that is too small serves is decided in `overload`; the public code 
 queues are then.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from services.planner.core.strategies.parvagpu.board import Board, Piece

@@ -8,8 +8,6 @@ A triplet is the fastest way to run a model on a slice of so many GPCs. Repaired
 - A demand that the optimal segments meet exactly gets no last segment (Algorithm 1, line 20).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which models keep their running segments (ParvaGPU, SC'24, section III-F)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from services.planner.core.model import Pool, Problem, Segment

@@ -1,7 +1,5 @@
 """What a pool serves that is too small for everything: as many requests as possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ blocks fewest places of the smallest kind, then to the lowest start. Only starts
 allows count, so that no two segments ever overlap (the paper's slot 5 for size 2 does not exist).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ name what is repaired. ParvaGPU knows no carbon and no accuracy: of a model's va
 most accurate that is in time, and every goal but fewest GPUs is left to other strategies.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 

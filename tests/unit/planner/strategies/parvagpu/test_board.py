@@ -1,7 +1,5 @@
 """The allocator's board: first fit, and room that comes back."""
 
-from __future__ import annotations
-
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.allocator import relocate
 from services.planner.core.strategies.parvagpu.board import Board

@@ -1,7 +1,5 @@
 """ParvaGPU's Segment Configurator: triplets, demand matching, small segments, places."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

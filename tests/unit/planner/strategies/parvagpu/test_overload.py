@@ -1,7 +1,5 @@
 """What a pool serves that is too small: most requests, but first what no other pool can."""
 
-from __future__ import annotations
-
 from services.planner.core.model import SegmentKind
 from services.planner.core.strategies.parvagpu.allocator import relocate
 from services.planner.core.strategies.parvagpu.board import Board

@@ -1,7 +1,5 @@
 """ParvaGPU's maps and strategies: valid, complete, incremental, never better than the optimum."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

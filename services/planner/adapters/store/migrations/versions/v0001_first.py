@@ -1,7 +1,5 @@
 """The first schema of migrations; takes over a file that was written before there were any."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

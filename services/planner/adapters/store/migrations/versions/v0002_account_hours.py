@@ -1,7 +1,5 @@
 """Energy and carbon by hour; accounts of before keep their totals, hours begin here."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 

@@ -1,7 +1,5 @@
 """By how much what was saved may be off, by source; of hours before, nothing is known."""
 
-from __future__ import annotations
-
 import sqlalchemy as sa
 from alembic import op
 
