@@ -12,6 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+MOST_LAYOUTS: Final = 1024
+"""Most layouts that are enumerated for a GPU type."""
 
 WHOLE = "whole"
 """Kind of the only slice of a GPU without MIG."""
@@ -113,7 +118,18 @@ class Geometry:
 
 @lru_cache(maxsize=64)
 def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
-    """Return every layout to which no slice can be added, by position, in a fixed order."""
+    """Return every layout to which no slice can be added, by position, in a fixed order.
+
+    Raises:
+        ValueError: There are more than MOST_LAYOUTS; GPUs have up to 30, CPU cores 677.
+    """
+    found = tuple(islice(_layouts(geometry), MOST_LAYOUTS + 1))
+    if len(found) > MOST_LAYOUTS:
+        raise ValueError(f"a GPU type has more than {MOST_LAYOUTS} layouts")
+    return found
+
+
+def _layouts(geometry: Geometry) -> Iterator[Layout]:
     places = [_Place.of(geometry, kind, start) for kind in geometry.kinds for start in kind.starts]
 
     def extend(layout: tuple[_Place, ...], first_free: int) -> Iterator[tuple[_Place, ...]]:
@@ -127,9 +143,8 @@ def full_layouts(geometry: Geometry) -> tuple[Layout, ...]:
             if place.start >= first_free and not any(each.wasted(skipped) for each in places):
                 yield from extend((*layout, place), place.stop)
 
-    return tuple(
-        tuple(Placement(each.kind.name, each.start) for each in layout) for layout in extend((), 0)
-    )
+    for layout in extend((), 0):
+        yield tuple(Placement(each.kind.name, each.start) for each in layout)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,22 @@
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
 
-_SEGMENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+_SEGMENT_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+_LONGEST_NAME: Final = 128
+_LONGEST_TEXT: Final = 1000
+
+MOST_BATCH: Final = 1024
+"""Largest batch of a segment, items."""
+
+MOST_PROCESSES: Final = 64
+"""Most worker processes of a segment; MPS has 48 clients a GPU, 60 on the newest."""
+
+_LIMITS: Final = {"batch_size": (1, MOST_BATCH), "processes": (1, MOST_PROCESSES), "stage": (0, 63)}
 
 
 class SegmentState(IntEnum):
@@ -18,6 +29,25 @@ class SegmentState(IntEnum):
     DEGRADED = 3
     DRAINING = 4
     QUARANTINED = 5
+
+
+def plain(text: str) -> str:
+    """Return what a peer says for a person: one line, at most 1,000 characters."""
+    return "".join(each if each.isprintable() else " " for each in text[:_LONGEST_TEXT])
+
+
+def check_name(field: str, name: str) -> None:
+    """Check a name that a peer sent: it is shown, logged and stored.
+
+    Raises:
+        InvalidArgument: It is empty, longer than 128 characters, or not printable.
+    """
+    if not name:
+        raise InvalidArgument.at(field, "required")
+    if len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InvalidArgument.at(
+            field, f"must have 1..{_LONGEST_NAME} printable characters, got {name[:32]!r}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +77,8 @@ class SegmentSpec:
     Attributes:
         segment_id: Unique over the deployment's lifetime.
         model, variant: Names from the deployment file.
-        batch_size: Largest batch, items, >= 1.
-        processes: Worker processes on the slice, >= 1.
+        batch_size: Largest batch, items, 1..MOST_BATCH.
+        processes: Worker processes on the slice, 1..MOST_PROCESSES.
         gpu_uuid: The GPU.
         placement: The slice on it.
         limits: Limits of each process on the slice; empty: equal shares.
@@ -73,11 +103,10 @@ class SegmentSpec:
                 field="spec.segment_id",
             )
         for name in ("model", "variant", "gpu_uuid"):
-            if not getattr(self, name):
-                raise InvalidArgument(f"spec.{name}: required", field=f"spec.{name}")
-        for name in ("batch_size", "processes"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"spec.{name}: must be >= 1", field=f"spec.{name}")
+            check_name(f"spec.{name}", getattr(self, name))
+        for name, (least, most) in _LIMITS.items():
+            if not least <= (value := getattr(self, name)) <= most:
+                raise InvalidArgument.at(f"spec.{name}", f"must be {least}..{most}, got {value}")
         if len(self.limits) not in (0, self.processes):
             raise InvalidArgument(
                 f"spec.limits: one per process, {self.processes}, or none; got {len(self.limits)}",

@@ -115,6 +115,7 @@ class _Planner:
             clock,
             changed,
             worker_hosts={name: node.worker_host for name, node in deployment.nodes.items()},
+            models=deployment.models.keys(),
         )
         routers = RouterSessions(state)
         environment = LiveEnvironment(store, self.account_writer, self.publisher, agents, routers)

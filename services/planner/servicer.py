@@ -14,6 +14,7 @@ from services.kit.errors import InvalidArgument
 from services.kit.net import host_of
 from services.kit.rpc import caller
 from services.kit.rpc.record_mapping import to_message
+from services.kit.segment import plain
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
@@ -205,7 +206,7 @@ class PlannerServicer(PlannerServiceServicer):
             async for request in requests:
                 self._agents.take(session, request)
                 for each in request.scale_out:
-                    self._state.need_more(each.models, each.reason)
+                    self._state.need_more(each.models, plain(each.reason))
         finally:
             session.close()
 

@@ -19,6 +19,7 @@ from services.kit.config.section import (
     Positive,
     Section,
 )
+from services.kit.segment import MOST_BATCH
 
 
 class Embodied(Section):
@@ -67,7 +68,7 @@ Strategy = Literal[
 ]
 
 
-BatchSize = Annotated[int, Field(ge=1)]
+BatchSize = Annotated[int, Field(ge=1, le=MOST_BATCH)]
 PlacementRule = Literal["least_change", "power_aware"]
 
 

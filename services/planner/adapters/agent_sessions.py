@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,8 +20,9 @@ from services.kit.errors import (
     from_status,
 )
 from services.kit.rpc import Caller
+from services.kit.segment import plain
 from services.kit.telemetry import logs
-from services.planner.adapters.wire.convert_energy import counters_from
+from services.planner.adapters.wire.convert_energy import check_energy, counters_from
 from services.planner.adapters.wire.convert_node import node_from
 from services.planner.change_event import ChangeEvent
 from services.planner.core.accounting import counters as energy
@@ -126,6 +127,7 @@ class AgentSessions:
         changed: ChangeEvent,
         *,
         worker_hosts: Mapping[str, str],
+        models: Collection[str],
     ) -> None:
         """Take the sessions of agents.
 
@@ -136,6 +138,7 @@ class AgentSessions:
             clock: For the times of joining and leaving.
             changed: Notified of every report.
             worker_hosts: Host at which the workers of each node of the deployment listen.
+            models: Names of the deployment's models.
         """
         self._fleet = fleet
         self._account = account
@@ -143,6 +146,7 @@ class AgentSessions:
         self._clock = clock
         self._changed = changed
         self._worker_hosts = worker_hosts
+        self._models = models
         self._joined_s: dict[str, deque[float]] = {
             node: deque(maxlen=_MOST_JOINS) for node in worker_hosts
         }
@@ -224,7 +228,8 @@ class AgentSessions:
         except TimeoutError:
             raise DeadlineExceeded(f"node {node} did not answer in {timeout_s:g} s") from None
         if not result.ok:
-            raise from_status(result.status, result.message or "the agent does not say why")
+            message = plain(result.message) or "the agent does not say why"
+            raise from_status(result.status, message)
 
     def close(self) -> None:
         """End all streams: the service drains."""
@@ -272,9 +277,12 @@ class AgentSessions:
         if request.HasField("drifts"):
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:
+            check_energy(request.energy)
             self._note(session.node, energy=tuple(request.energy))
-            self._account(session.node, counters_from(request.energy, self._clock.now()))
-            self._readings.metered(session.node, _counters(request.energy))
+            own = {gpu.uuid for gpu in self._reports[session.node].node.gpus}
+            energy = [gpu for gpu in request.energy if gpu.gpu_uuid in own]
+            self._account(session.node, counters_from(energy, self._models, self._clock.now()))
+            self._readings.metered(session.node, _counters(energy))
 
     def _note(self, node: str, **news: Any) -> None:
         self._reports[node] = replace(self._reports[node], **news)

@@ -23,6 +23,10 @@ CLAMPED = Counter(
     "Figures reported by routers and agents that cannot be, cut to what can.",
     ["field"],
 )
+DROPPED_SHEETS = Counter(
+    "cinquefoil_account_sheets_dropped",
+    "Sheets of the account that the database refused; their energy is booked again.",
+)
 FLEET_ENERGY = Counter("cinquefoil_fleet_energy_joules", "Energy of all GPUs, as metered.")
 FLEET_CARBON = Counter(
     "cinquefoil_fleet_carbon_gco2e",

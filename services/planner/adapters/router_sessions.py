@@ -10,7 +10,7 @@ from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.cycle.cluster_state import ClusterState
-from services.planner.core.load_report import LoadReport, bounded
+from services.planner.core.load_report import LATE_S, LoadReport, bounded
 
 _MOST_ROUTERS: Final = 1024
 
@@ -24,7 +24,7 @@ class RouterSession:
     Attributes:
         router_id: Its name; "" before its first report.
         revision: Revision of the routing table it uses.
-        reported_s: When it last reported, monotonic, s.
+        covered_s: Up to when its windows reach, monotonic, s; at most a second behind.
         tokens: In that report, by model.
         answers: In its newest window, by model: how many, and their latency at the percentile, s.
         clamped: Whether a report of it could not be true.
@@ -32,7 +32,7 @@ class RouterSession:
 
     router_id: str = ""
     revision: int = 0
-    reported_s: float = -math.inf
+    covered_s: float = -math.inf
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
     answers: dict[str, tuple[int, float]] = field(default_factory=dict)
     clamped: bool = False
@@ -61,7 +61,7 @@ class RouterSessions:
             raise InvalidArgument.at("router_id", f"this stream is of {link.router_id!r}")
         now_s = self._state.clock.monotonic()
         variants = {name: aim.accuracies for name, aim in self._state.level.aims.items()}
-        report, clamped = bounded(report, variants, now_s - link.reported_s, link.tokens)
+        report, clamped = bounded(report, variants, now_s - link.covered_s, link.tokens)
         for name in clamped:
             prometheus.CLAMPED.labels(name).inc()
         if clamped and not link.clamped:
@@ -70,7 +70,8 @@ class RouterSessions:
                 fields=clamped,
             )  # fmt: skip
         link.clamped = link.clamped or bool(clamped)
-        link.reported_s, link.tokens = now_s, {**link.tokens, **report.tokens}
+        link.covered_s = max(link.covered_s + report.window_s, now_s - LATE_S)
+        link.tokens = {**link.tokens, **report.tokens}
         link.router_id, link.revision = report.router_id, report.revision
         self._links.add(link)
         for model, latency_s in report.latency_s.items():

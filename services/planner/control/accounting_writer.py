@@ -9,7 +9,7 @@ from services.kit.clock import Clock
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
-from services.planner.adapters.store import Store
+from services.planner.adapters.store import Rejected, Store
 from services.planner.core.accounting.account import Spent
 from services.planner.core.accounting.accountant import Accountant, Page
 from services.planner.core.accounting.baseline import BaselineRates
@@ -56,6 +56,7 @@ class AccountingWriter:
         self._writing = asyncio.Lock()
         self._unwritten: _Sheet | None = None  # begun; nobody knows whether it was written
         self._purged: datetime | None = None
+        self._clamped: set[str] = set()  # nodes that reported what cannot be
 
     @property
     def total(self) -> Spent:
@@ -86,6 +87,16 @@ class AccountingWriter:
 
         Before the zone's intensity is known nothing is booked: the counters keep it for later.
         """
+        told, clamped = self._accountant.bounded(node, told, self._clock.monotonic())
+        for name in clamped:
+            prometheus.CLAMPED.labels(f"energy.{name}").inc()
+        if clamped and node not in self._clamped:
+            self._clamped.add(node)
+            _log.warning(
+                "an agent reports energy that cannot be; it is cut to what can",
+                node=node,
+                fields=clamped,
+            )
         spent = self._accountant.read(node, told)
         prometheus.FLEET_ENERGY.inc(max(spent.energy_j, 0.0))
         prometheus.FLEET_CARBON.inc(max(spent.carbon_gco2e, 0.0))
@@ -137,8 +148,18 @@ class AccountingWriter:
         if self._unwritten is not None:
             await self._write(self._unwritten)
 
+    async def _rewind(self) -> None:
+        """Go on from what is written of the account and of the active plan."""
+        self._accountant.rewind(await self._store.pages.account())
+        plan = await self._store.active()
+        written = plan.outcome if plan is not None and plan.version == self._version else None
+        self._outcome = written or Outcome(self._outcome.since)
+
     async def _write(self, sheet: _Sheet) -> None:
         """Write a sheet, and once an hour forget what is too old.
+
+        A sheet that the database refuses is dropped: it would refuse it for ever. The counters of
+        GPUs bring its energy again, from where the account was last written.
 
         Raises:
             Unavailable: It is the next to be written, then.
@@ -146,7 +167,12 @@ class AccountingWriter:
         self._unwritten = sheet
         hour = hour_of(self._clock.now())
         keep_from = None if hour == self._purged else hour - self._retention
-        await self._store.pages.save(sheet.page, sheet.version, sheet.outcome, keep_from)
+        try:
+            await self._store.pages.save(sheet.page, sheet.version, sheet.outcome, keep_from)
+        except Rejected as error:
+            prometheus.DROPPED_SHEETS.inc()
+            _log.error("a sheet of the account is dropped: it is refused", error=str(error))
+            await self._rewind()
         self._unwritten, self._purged = None, hour
 
 

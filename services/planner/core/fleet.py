@@ -104,7 +104,8 @@ class Fleet:
         """Take in a node as it is now.
 
         Raises:
-            FailedPrecondition: The node or its zone is not the deployment file's.
+            FailedPrecondition: The node or its zone is not the deployment file's, or a GPU or
+                segment is another node's.
         """
         known = self._settings.get(node.name)
         if known is None:
@@ -117,9 +118,25 @@ class Fleet:
                 "node.zone",
                 f"the deployment file has {node.name} in {known.zone}, not in {node.zone!r}",
             )
+        self._check_identities(node)
         self._members[node.name] = _Member(node, None)
         if self._first_join_s is None:
             self._first_join_s = now_s
+
+    def _check_identities(self, node: Node) -> None:
+        """Refuse a segment that is another node's, and a GPU that another connected one has."""
+        gpus, segments = _identities(node)
+        if (before := self.node(node.name)) and _identities(before) == (gpus, segments):
+            return
+        for name, member in self._members.items():
+            if name == node.name or member.node is None:
+                continue
+            their_gpus, their_segments = _identities(member.node)
+            twice = segments & their_segments
+            if member.left_s is None:
+                twice |= gpus & their_gpus
+            if twice:
+                raise FailedPrecondition.at("node", f"{min(twice)} is of node {name}")
 
     def leave(self, name: str, now_s: float) -> None:
         """A node's stream broke."""
@@ -216,6 +233,12 @@ class Fleet:
 
     def _lost_after_s(self, name: str) -> float:
         return self._settings[name].orphan_timeout_s * _LOST_SHARE
+
+
+def _identities(node: Node) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the UUIDs of a node's GPUs, and the ids of its segments."""
+    gpus = frozenset(gpu.uuid for gpu in node.gpus)
+    return gpus, frozenset(run.spec.segment_id for run in node.segments)
 
 
 def _coarse(pue: float) -> float:

@@ -12,6 +12,9 @@ MOST_RPS: Final = 1e5
 
 MOST_TOKENS_PER_S: Final = 1e7
 MOST_WINDOW_S: Final = 60.0
+LATE_S: Final = 1.0
+"""How late a report may be, and the next one not."""
+
 _MOST_LATENCY_S: Final = 3600.0
 
 
@@ -52,18 +55,19 @@ def bounded(
 ) -> tuple[LoadReport, tuple[str, ...]]:
     """Return a report as far as it can be true, and the names of what could not.
 
-    A window is no longer than the time since the report before it, counts are no higher than a
+    A window is no longer than the time since the one before it, counts are no higher than a
     router can serve in the window, latencies are finite; of models and variants that are not the
     deployment's nothing is kept.
 
     Args:
         report: The report.
         variants: The deployment's variants by model.
-        elapsed_s: Time since the router's last report by this clock, s; inf: this is the first.
+        elapsed_s: Time since the end of the router's last window by this clock, s; negative: it
+            is in the future; inf: this report is the first.
         counted: Tokens by model in that report.
     """
     clamped: list[str] = []
-    limit_s = min(elapsed_s + 1.0, MOST_WINDOW_S)  # a report may come a second late, the next not
+    limit_s = min(max(elapsed_s + LATE_S, 0.0), MOST_WINDOW_S)
     window_s = report.window_s
     if not 0 <= window_s <= limit_s:
         clamped.append("window")

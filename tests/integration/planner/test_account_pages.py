@@ -1,5 +1,6 @@
 """Pages of the account add up in the database: SQLite and PostgreSQL alike."""
 
+import math
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,12 +10,20 @@ from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine, text
 
-from services.planner.adapters.store import Store, open_store, opening
+from services.kit.clock import RealClock
+from services.planner.adapters import prometheus
+from services.planner.adapters.store import Rejected, Store, open_store, opening
+from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.accounting.entries import EntryKey, Figures
+from services.planner.core.accounting.fleet_sites import FleetSites
+from services.planner.core.accounting.site import Site
+from services.planner.core.fleet import Fleet
+from services.planner.core.load_report import LoadReport
 from services.planner.core.plan import Outcome
+from tests.support.planner.stored_plans import GPUS, PLAN
 
 HOUR = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NEXT = HOUR + timedelta(hours=1)
@@ -57,6 +66,65 @@ async def test_a_page_written_twice_is_written_once(store: Store) -> None:
 
     assert total.energy_j == 2 * 19.0
     assert (await store.pages.account()).page == 2
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome"),
+    [
+        (Figures(requests=2**64), OUTCOME),
+        (Figures(energy_j=math.nan), OUTCOME),
+        (Figures(), Outcome(HOUR, requests=2**64)),
+        (Figures(), Outcome(HOUR, latency_s={"m": math.inf})),
+    ],
+    ids=["huge", "nan", "huge outcome", "infinite latency"],
+)
+async def test_what_no_column_can_hold_is_rejected_and_nothing_of_it_is_written(
+    store: Store, figures: Figures, outcome: Outcome
+) -> None:
+    await store.add(PLAN, GPUS)
+    key = EntryKey(HOUR, "Z", "a", "n")
+
+    with pytest.raises(Rejected):
+        await store.pages.save(Page(Account(page=1), {**ENTRIES, key: figures}), 1, outcome)
+
+    assert await store.pages.read(HOUR, NEXT) == []
+
+
+async def test_a_sheet_that_the_database_refuses_is_dropped_and_its_energy_booked_later(
+    store: Store,
+) -> None:
+    """It is not tried again for ever: plans become active, and the next sheet is written."""
+    for _ in range(2):
+        await store.add(PLAN, GPUS)
+    dropped = prometheus.DROPPED_SHEETS._value.get()
+    writer = AccountingWriter(store, RealClock(), Sites(), {})
+    writer.read("a", metered(0.0))
+    await writer.activate(1)
+    writer.read("a", metered(50.0))
+    writer.answered(LoadReport("r", 1, 1.0, {}, 2**64, {}))
+    await writer.activate(2)
+    writer.read("a", metered(70.0))
+    await writer.save()
+    active = await store.active()
+
+    assert prometheus.DROPPED_SHEETS._value.get() - dropped == 1
+    assert (await store.pages.account()).total.energy_j == 70.0
+    assert active is not None
+    assert active.version == 2
+
+
+class Sites(FleetSites):
+    """One node, whose GPU's limits nobody knows."""
+
+    def __init__(self) -> None:
+        super().__init__({}, Fleet({}, 0.0), {})
+
+    def __call__(self, node: str) -> Site:
+        return Site(node, "Z", 1.0, 100.0)
+
+
+def metered(total_j: float) -> dict[str, EnergyCounters]:
+    return {"GPU-a": EnergyCounters(1.0, HOUR.timestamp(), total_j)}
 
 
 async def test_hours_are_added_up_by_model_node_or_zone(store: Store) -> None:

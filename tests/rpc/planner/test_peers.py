@@ -166,3 +166,34 @@ async def test_a_report_without_router_is_refused(suite: Suite) -> None:
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert violated(caught.value) == "router_id"
+
+
+async def test_forged_figures_of_routers_and_agents_do_not_stop_the_planner(suite: Suite) -> None:
+    """2^64 - 1 answers and NaN, and the energy of a year in a second: the planner goes on."""
+    await active(suite.stub, 1)
+    forged = planner_pb2.ReportLoadRequest(router_id="r-1", routing_revision=1)
+    forged.window.FromSeconds(1)
+    load = forged.models.add(model="digits", arrivals=2**64 - 1, answered=2**64 - 1)
+    load.latency_s["95"] = float("nan")
+    load.answered_by_variant["large"] = 2**64 - 1
+    router = Router(suite.stub)
+    router._said.put_nowait(forged)
+    suite.agent.meter(0.0)
+    suite.agent.meter(1.9e9)
+    await eventually(lambda: known_routers(suite.stub) == {"r-1"})
+    await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
+    await active(suite.stub, 2)
+    told = await suite.stub.GetPlan(planner_pb2.GetPlanRequest(version=1))
+
+    assert told.plan.outcome.requests <= 10**5
+    assert 0 < told.plan.outcome.energy_j < 2 * 400 * 1.25 * 30
+
+
+async def test_a_forged_step_result_reads_as_one_line(suite: Suite) -> None:
+    """PostgreSQL takes no NUL, and a terminal no escapes: what an agent says is text."""
+    suite.agent.refuse = lambda _step: "\x00\x1b[2J" + "x" * 10**5
+    await suite.stub.SetObjective(planner_pb2.SetObjectiveRequest(strategy="co2opt"))
+    seen = await watch(suite.stub, lambda told: bool(told.plan.failure))
+
+    assert seen.plan.failure.isprintable()
+    assert len(seen.plan.failure) < 2000

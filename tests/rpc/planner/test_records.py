@@ -21,26 +21,26 @@ from tests.support.planner.planner_client import (
 async def test_energy_is_booked_to_the_fleet_and_the_plan_through_a_restart(
     tmp_path: Path, grid: Grid
 ) -> None:
-    """3.6 MJ at 100 g/kWh and PUE 1.2: 120 g."""
+    """1.8 kJ at 100 g/kWh and PUE 1.2: 60 mg."""
     settings = deployment(tmp_path, grid.port)
     agent = Agent("node-a", ("GPU-1",))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
         agent.meter(0.0)
-        agent.meter(3.6e6)
+        agent.meter(1800.0)
         router = Router(stub)
         router.say(1, arrivals=50)
-        await eventually(lambda: fleet_energy(stub, 3.6e6))
+        await eventually(lambda: fleet_energy(stub, 1800.0))
     async with planner(settings) as stub, living(agent, stub):
-        agent.meter(3.6e6)
-        await eventually(lambda: metered(agent, stub, 7.2e6))
+        agent.meter(1800.0)
+        await eventually(lambda: metered(agent, stub, 3600.0))
         fleet = await stub.GetFleet(planner_pb2.GetFleetRequest())
     async with planner(settings) as stub:
         outcome = (await plan(stub, 1)).outcome
 
-    assert fleet.carbon_gco2e == pytest.approx(240.0)
-    assert outcome.energy_j == 7.2e6
-    assert outcome.carbon_gco2e == pytest.approx(240.0)
+    assert fleet.carbon_gco2e == pytest.approx(0.12)
+    assert outcome.energy_j == 3600.0
+    assert outcome.carbon_gco2e == pytest.approx(0.12)
     assert (outcome.requests, dict(outcome.latency_s)) == (50, {"digits": 0.125})
     assert outcome.accuracy == {"digits": 98.0}
     assert outcome.active_s > 0

@@ -30,6 +30,11 @@ VALID: dict[str, Any] = {
         ({"gpu_uuid": ""}, "spec.gpu_uuid"),
         ({"batch_size": 0}, "spec.batch_size"),
         ({"processes": 0}, "spec.processes"),
+        ({"batch_size": 2**32 - 1}, "spec.batch_size"),
+        ({"processes": 2**32 - 1}, "spec.processes"),
+        ({"stage": 2**32 - 1}, "spec.stage"),
+        ({"model": "m" * 129}, "spec.model"),
+        ({"variant": "\x1b[2J"}, "spec.variant"),
         ({"limits": (MpsLimit(50),)}, "spec.limits"),
     ],
 )

@@ -1,6 +1,7 @@
 """Which nodes the planner plans with, and when."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,25 @@ def test_after_a_restart_the_nodes_of_the_plan_are_waited_for() -> None:
 def test_nodes_that_the_deployment_does_not_name_are_refused(report: Node, message: str) -> None:
     with pytest.raises(FailedPrecondition, match=message):
         fleet().report(report, 0.0)
+
+
+def running(segment_id: str, gpu: str) -> RunningSegment:
+    spec = SegmentSpec(segment_id, "digits", "small", 8, 1, gpu, Placement(WHOLE, 0))
+    return RunningSegment(spec, SegmentState.READY, ("h:1",))
+
+
+def test_a_node_does_not_speak_for_anothers_segments_and_gpus() -> None:
+    """Requests for the segment would go to its own workers, and its energy would be forged."""
+    joined = fleet()
+    joined.report(node("a", "Z", running("s-1", "GPU-a")), 0.0)
+    stolen_gpu = replace(node("b"), gpus=node("a").gpus)
+    for stolen in (node("b", "Z", running("s-1", "GPU-b")), stolen_gpu):
+        with pytest.raises(FailedPrecondition, match="is of node a"):
+            joined.report(stolen, 0.0)
+    joined.leave("a", 1.0)
+    joined.report(stolen_gpu, 2.0)  # the card was moved
+
+    assert joined.segments()["s-1"].spec.gpu_uuid == "GPU-a"
 
 
 def test_gpus_carry_zone_pue_and_intensity() -> None:

@@ -300,14 +300,14 @@ class SegmentSpec(_message.Message):
     variant: _builtins.str
     """A variant of that model."""
     batch_size: _builtins.int
-    """Largest batch, in items, >= 1."""
+    """Largest batch, in items, 1..1024."""
     processes: _builtins.int
-    """Worker processes (MPS clients) on the slice, >= 1."""
+    """Worker processes (MPS clients) on the slice, 1..64."""
     gpu_uuid: _builtins.str
     """The GPU it runs on."""
     stage: _builtins.int
-    """Which part of the variant, where it is a pipeline: its stages are numbered from 0. 0 for a
-    variant in one piece.
+    """Which part of the variant, where it is a pipeline: its stages are numbered from 0 to 63 at
+    most. 0 for a variant in one piece.
     """
     @_builtins.property
     def placement(self) -> Global___Placement:

@@ -1,4 +1,5 @@
+from services.planner.adapters.store.connection import Rejected
 from services.planner.adapters.store.opening import open_store
 from services.planner.adapters.store.store import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Rejected", "Store", "open_store"]

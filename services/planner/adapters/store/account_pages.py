@@ -1,6 +1,7 @@
 """The fleet's account: pages are added to what is written, hours are read added up."""
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
@@ -9,7 +10,7 @@ from sqlalchemy import cast, delete, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.planner.adapters.store import rows
-from services.planner.adapters.store.connection import SharedConnection, uncancellable
+from services.planner.adapters.store.connection import Rejected, SharedConnection, uncancellable
 from services.planner.adapters.store.tables import (
     account_hours,
     insert_into,
@@ -62,7 +63,15 @@ class AccountPages:
             version: The plan's; 0: none.
             outcome: What was seen of it.
             keep_from: Forget the hours before; None: none.
+
+        Raises:
+            Rejected: A figure is not finite, or more than a column can hold: it would spoil every
+                sum that it is in.
         """
+        told = [outcome.energy_j, outcome.carbon_gco2e, *outcome.latency_s.values()]
+        told += (value for figures in page.entries.values() for value in values(figures))
+        if not all(map(math.isfinite, told)):
+            raise Rejected("planner.database: a figure of the account is not finite")
         async with self.connection.transaction() as connection:
             written = json.loads(await _value(connection, "page") or "0")
             if written >= page.account.page:

@@ -38,6 +38,10 @@ Prepare = Callable[[AsyncConnection], Awaitable[None]]
 """Makes a new connection ready to use."""
 
 
+class Rejected(Exception):
+    """The database refuses a value, and would refuse it again; nothing has changed."""
+
+
 class SharedConnection:
     """A connection that heals."""
 
@@ -97,6 +101,7 @@ class SharedConnection:
         Raises:
             Unavailable: The database is away, or cannot write now; nothing has changed, unless the
                 connection broke within the commit.
+            Rejected: A value is not one that a column can hold.
         """
         async with self._turn:
             try:
@@ -105,7 +110,11 @@ class SharedConnection:
                     yield connection
             except (IntegrityError, ProgrammingError):
                 raise  # ours, not the database's
+            except OverflowError as error:  # of SQLite's driver
+                raise Rejected(f"planner.database: {error}") from error
             except (DBAPIError, OSError) as error:
+                if _is_data(error):
+                    raise Rejected(f"planner.database: {_words(error)}") from error
                 await self._drop()
                 raise Unavailable(f"planner.database: {_words(error)}") from error
 
@@ -162,6 +171,12 @@ def _set_up_sqlite(connection: Any, _record: object) -> None:
 
 def _begin_sqlite(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _is_data(error: DBAPIError | OSError) -> bool:
+    """Return whether PostgreSQL, or its driver, refuses a value: SQLSTATE class 22."""
+    cause = error.orig.__cause__ if isinstance(error, DBAPIError) and error.orig else None
+    return isinstance(cause, ValueError) or str(getattr(cause, "sqlstate", "")).startswith("22")
 
 
 def _words(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """Energy accounts <-> their protobuf."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,10 +10,12 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import planner_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.rpc.record_mapping import to_message
+from services.kit.segment import check_name
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
 from services.planner.core.accounting.entries import EntryKey, Figures, Grouping
 
 _MAX_ENTRIES = 500
+_MAX_SEGMENTS = 4096
 
 _GROUPINGS: dict[int, Grouping] = {
     planner_pb2.ACCOUNT_GROUPING_UNSPECIFIED: "",
@@ -24,14 +26,36 @@ _GROUPINGS: dict[int, Grouping] = {
 
 
 def counters_from(
-    energy: Iterable[inventory_pb2.GpuEnergy], now: datetime
+    energy: Iterable[inventory_pb2.GpuEnergy], models: Collection[str], now: datetime
 ) -> dict[str, EnergyCounters]:
     """Return what an agent counted, by GPU.
 
-    Raises:
-        InvalidArgument: An energy value is negative or not finite.
+    Args:
+        energy: The accounts of GPUs; see `check_energy`.
+        models: Names of the deployment's models; what others used is no model's.
+        now: When they came.
     """
-    return {gpu.gpu_uuid: _counters(gpu, now) for gpu in energy}
+    return {gpu.gpu_uuid: _counters(gpu, models, now) for gpu in energy}
+
+
+def check_energy(energy: Iterable[inventory_pb2.GpuEnergy]) -> None:
+    """Refuse accounts with a figure that cannot be.
+
+    Raises:
+        InvalidArgument: An energy or time is negative or not finite; a name is missing or too long.
+    """
+    for gpu in energy:
+        check_name("energy.gpu_uuid", gpu.gpu_uuid)
+        if len(gpu.segments) > _MAX_SEGMENTS:
+            raise InvalidArgument.at("energy.segments", f"must have at most {_MAX_SEGMENTS}")
+        figures = [gpu.total_j, gpu.idle_j]
+        for each in gpu.segments:
+            figures += (each.active_j, each.idle_share_j, each.busy_s)
+        for value in figures:
+            if not (math.isfinite(value) and value >= 0):
+                raise InvalidArgument.at(
+                    "energy", f"GPU {gpu.gpu_uuid} reports {value}, where 0 or more is possible"
+                )
 
 
 def grouping_from(value: int) -> Grouping:
@@ -78,20 +102,18 @@ def messages(
         yield response
 
 
-def _counters(message: inventory_pb2.GpuEnergy, now: datetime) -> EnergyCounters:
+def _counters(
+    message: inventory_pb2.GpuEnergy, known: Collection[str], now: datetime
+) -> EnergyCounters:
     models: dict[str, ModelEnergy] = {}
     for each in message.segments:
+        if each.model not in known:
+            continue
         # A request passes all stages of a pipeline; it is counted where it comes in.
         requests = 0 if each.stage else each.requests
         used = ModelEnergy(each.active_j, each.idle_share_j, requests)
         models[each.model] = models.get(each.model, ModelEnergy()) + used
     since_s = message.since.ToNanoseconds() / 1e9
-    found = EnergyCounters(
-        since_s, now.timestamp(), message.total_j, message.idle_j, models, message.method
+    return EnergyCounters(
+        since_s, now.timestamp(), message.total_j, message.idle_j, models, message.method[:32]
     )
-    reported = [found.total_j, found.idle_j, *(used.active_j for used in models.values())]
-    if not all(math.isfinite(joules) and joules >= 0 for joules in reported):
-        raise InvalidArgument.at(
-            "energy", f"GPU {message.gpu_uuid} reports an invalid energy value: {min(reported)} J"
-        )
-    return found

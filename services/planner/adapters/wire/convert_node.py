@@ -1,14 +1,15 @@
 """Agents' protobuf <-> the planner's records."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sized
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
+from typing import Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.kit.errors import InvalidArgument
-from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.kit.mig import WHOLE, Geometry, Placement, SliceKind, full_layouts
 from services.kit.rpc.record_mapping import from_message, to_message
-from services.kit.segment import SegmentSpec, SegmentState
+from services.kit.segment import MOST_PROCESSES, SegmentSpec, SegmentState, check_name
 from services.planner.core.fleet import Node, NodeGpu, RunningSegment
 from services.planner.core.model import GpuType
 from services.planner.core.placement.actions import (
@@ -21,6 +22,26 @@ from services.planner.core.placement.actions import (
 )
 
 _HIGHEST_PUE = 3.0
+_MOST_GPUS: Final = 128
+_MOST_SEGMENTS: Final = 4096
+_MOST_PROFILES: Final = 32
+_MOST_STARTS: Final = 32
+_MOST_PORT: Final = 65_535
+_OF_A_TYPE: Final[Mapping[str, tuple[float, float]]] = {
+    "memory_slices": (0, 1024),
+    "sm_count": (0, 4096),
+    "idle_power_w": (0, 1e4),
+    "max_power_w": (0, 1e4),
+    "max_clock_mhz": (0, 1e5),
+    "core_gmacs_per_s": (0, 1e6),
+}
+_OF_A_PROFILE: Final[Mapping[str, tuple[float, float]]] = {
+    "compute_slices": (1, 1024),
+    "memory_slices": (1, 1024),
+    "max_count": (1, 1024),
+    "sm_count": (0, 4096),
+    "memory_bytes": (0, 2**45),
+}
 _FIELDS = {CreateSlice: "create_slice", DestroySlice: "destroy_slice", LockClock: "lock_clock"}
 
 
@@ -28,10 +49,11 @@ def node_from(message: inventory_pb2.Node) -> Node:
     """Return a node as its agent reports it.
 
     Raises:
-        InvalidArgument: It has no name, or a GPU, slice or PUE that cannot be.
+        InvalidArgument: It has no name, or a GPU, slice, segment or PUE that cannot be.
     """
-    if not message.name:
-        raise InvalidArgument.at("node.name", "required")
+    check_name("node.name", message.name)
+    _check_length("node.gpus", message.gpus, _MOST_GPUS)
+    _check_length("node.segments", message.segments, _MOST_SEGMENTS)
     gpus = tuple(_gpu_from(gpu) for gpu in message.gpus)
     slices = {(gpu.uuid, placement) for gpu in gpus for placement in gpu.slices}
     return Node(
@@ -56,27 +78,60 @@ def _pue_from(message: inventory_pb2.Node) -> float | None:
 def _gpu_from(message: inventory_pb2.Gpu) -> NodeGpu:
     kind = _gpu_type_from(message)
     slices = tuple(from_message(each.placement, Placement) for each in message.slices)
+    check_name("node.gpus.uuid", message.uuid)
     fault = kind.geometry.problem(slices)
-    if not message.uuid or fault:
-        raise InvalidArgument.at(
-            "node.gpus", f"{message.uuid or 'a GPU without uuid'}: {fault or 'uuid is required'}"
-        )
+    if fault:
+        raise InvalidArgument.at("node.gpus", f"{message.uuid}: {fault}")
     return NodeGpu(message.uuid, kind, slices, message.locked_clock_mhz, message.wanted)
 
 
 def _gpu_type_from(gpu: inventory_pb2.Gpu) -> GpuType:
     message = gpu.type
+    _check_gpu_type(message)
     kinds = tuple(from_message(profile, SliceKind) for profile in message.profiles)
-    if not kinds:
-        raise InvalidArgument.at("node.gpus.type.profiles", f"GPU type {message.name!r} has none")
     if not gpu.mig_enabled and all(kind.name != WHOLE for kind in kinds):
         kinds = (_whole(message, kinds),)
+    geometry = Geometry(max(message.memory_slices, 1), kinds)
+    try:
+        full_layouts(geometry)
+    except ValueError as error:
+        raise InvalidArgument.at("node.gpus.type.profiles", str(error)) from None
     return from_message(
         message,
         GpuType,
-        geometry=Geometry(max(message.memory_slices, 1), kinds),
+        geometry=geometry,
         max_clock_mhz=message.max_clock_mhz if gpu.clock_lockable else 0,
     )
+
+
+def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
+    """Refuse what no GPU is: plans for the whole fleet are computed with it."""
+    check_name("node.gpus.type.name", message.name)
+    _check_numbers("node.gpus.type", message, _OF_A_TYPE)
+    at = "node.gpus.type.profiles"
+    if not 0 < len(message.profiles) <= _MOST_PROFILES:
+        raise InvalidArgument.at(
+            at, f"must have 1..{_MOST_PROFILES}, {message.name!r} has {len(message.profiles)}"
+        )
+    for profile in message.profiles:
+        check_name(f"{at}.name", profile.name)
+        _check_numbers(at, profile, _OF_A_PROFILE)
+        _check_length(f"{at}.starts", profile.starts, _MOST_STARTS)
+
+
+def _check_numbers(
+    field: str,
+    message: inventory_pb2.GpuType | inventory_pb2.SliceProfile,
+    allowed: Mapping[str, tuple[float, float]],
+) -> None:
+    for name, (least, most) in allowed.items():
+        if not least <= (value := getattr(message, name)) <= most:  # not a number either
+            raise InvalidArgument.at(f"{field}.{name}", f"must be {least}..{most:g}, got {value:g}")
+
+
+def _check_length(field: str, values: Sized, most: int) -> None:
+    if len(values) > most:
+        raise InvalidArgument.at(field, f"must have at most {most} entries, got {len(values)}")
 
 
 def _whole(message: inventory_pb2.GpuType, kinds: tuple[SliceKind, ...]) -> SliceKind:
@@ -102,6 +157,11 @@ def _running_from(
             f"{spec.segment_id} runs on {spec.placement} of GPU "
             f"{spec.gpu_uuid!r}, a slice that the node does not have",
         )
+    _check_length("node.segments.endpoints", message.endpoints, MOST_PROCESSES)
+    for endpoint in message.endpoints:
+        port = endpoint.rpartition(":")[2]
+        if not (port.isascii() and port.isdigit() and 0 < int(port) <= _MOST_PORT):
+            raise InvalidArgument.at("node.segments.endpoints", f"{endpoint[:64]!r} has no port")
     try:
         state = SegmentState(message.state)
     except ValueError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from services.planner.core.accounting.counters import EnergyCounters
 
 _MAX_ROUTERS = 256
+_MAX_GPUS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class Account:
 
     def spend(self, spent: Spent, gpus: Mapping[str, EnergyCounters]) -> Account:
         """Return the account after some GPUs' reports."""
-        return replace(self, total=self.total + spent, gpus={**self.gpus, **gpus})
+        others = [(name, each) for name, each in self.gpus.items() if name not in gpus]
+        kept = dict(others[max(len(others) + len(gpus) - _MAX_GPUS, 0) :])  # the latest reported
+        return replace(self, total=self.total + spent, gpus={**kept, **gpus})
 
     def count(
         self, router: str, counted: Mapping[str, Tokens]

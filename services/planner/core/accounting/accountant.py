@@ -1,17 +1,21 @@
 """Turns reports of energy and tokens into entries to write."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.baseline import BaselineRates, baseline_entries
-from services.planner.core.accounting.counters import EnergyCounters, advance
+from services.planner.core.accounting.counters import EnergyCounters, advance, bounded
 from services.planner.core.accounting.entries import EntryKey, Figures, hour_of
 from services.planner.core.accounting.hourly_entries import NO_MODEL, energy_entries, token_entries
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
 
 _NO_BOARD = EmbodiedCarbon()
+_SLACK_S: Final = 5.0
+"""Two reports may be under way for times that differ by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,50 @@ class Accountant:
         self._entries: dict[EntryKey, Figures] = {}
         self._rates: BaselineRates | None = None
         self._unrated: dict[EntryKey, Figures] = {}
+        self._unused: dict[str, tuple[float, float]] = {}  # by GPU: monotonic time, time left, s
+
+    def bounded(
+        self, node: str, reported: Mapping[str, EnergyCounters], now_s: float
+    ) -> tuple[dict[str, EnergyCounters], tuple[str, ...]]:
+        """Return the counters of a node's GPUs as far as they can be true, and what was cut.
+
+        Args:
+            node: Name.
+            reported: Counters by UUID, to be read next.
+            now_s: Monotonic time, s.
+        """
+        site = self._site(node)
+        if site is None:
+            return {}, ()
+        found, clamped = {}, dict[str, None]()
+        for gpu, counters in reported.items():
+            last = self.account.gpus.get(gpu)
+            available_s = self._available_s(gpu, last, counters, now_s)
+            limit_w = site.max_power_w.get(gpu, math.inf)
+            found[gpu], cut, used_s = bounded(last, counters, limit_w, available_s)
+            clamped |= dict.fromkeys(cut)
+            self._unused[gpu] = (now_s, min(available_s - used_s, _SLACK_S))
+        for gpu in self._unused.keys() - self.account.gpus.keys() - found.keys():
+            del self._unused[gpu]
+        return found, tuple(clamped)
+
+    def _available_s(
+        self, gpu: str, last: EnergyCounters | None, reported: EnergyCounters, now_s: float
+    ) -> float:
+        """Return the time that no booked energy was drawn in, s."""
+        if gpu in self._unused:
+            read_s, unused_s = self._unused[gpu]
+            return unused_s + now_s - read_s
+        # How long ago a counter was read before a restart is known by the wall clock only.
+        return _SLACK_S + (max(reported.at_s - last.at_s, 0.0) if last else 0.0)
+
+    def rewind(self, account: Account) -> None:
+        """Go on from where the account was last written: what came later could not be written.
+
+        The counters bring it again, as far as it can be true.
+        """
+        self.account = replace(account, page=self.account.page)
+        self._entries, self._unrated, self._unused = {}, {}, {}
 
     def read(self, node: str, told: Mapping[str, EnergyCounters]) -> Spent:
         """Take in the counters of a node's GPUs, by UUID; return what was spent since the last.

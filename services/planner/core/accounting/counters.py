@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum
+from typing import Final, NamedTuple
+
+_MARGIN: Final = 1.25
+"""A GPU's power limit can be raised above its default."""
+
+_MOST_RPS: Final = 1e6
+"""Requests per second that a GPU's segments may report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,71 @@ class EnergyDrawn:
     def unattributed_j(self) -> float:
         """The rest, J; the agent's rounding is in it, so that the parts sum to the whole."""
         return self.total_j - fsum((self.idle_j, *(used.active_j for used in self.models.values())))
+
+
+class Bounded(NamedTuple):
+    """A report as far as it can be true.
+
+    Attributes:
+        counters: What is believed of it.
+        clamped: Names of what was cut.
+        used_s: Time in which the GPU can have done what is new in it, s.
+    """
+
+    counters: EnergyCounters
+    clamped: tuple[str, ...]
+    used_s: float
+
+
+def bounded(
+    last: EnergyCounters | None, reported: EnergyCounters, max_power_w: float, available_s: float
+) -> Bounded:
+    """Return a report as far as it can be true.
+
+    A counter grows by at most what the GPU can do in a time. What was cut is booked later where it
+    was true after all, because counters only advance by what was booked.
+
+    Args:
+        last: As the counters stood; None: the GPU's account begins here.
+        reported: The report of the agent.
+        max_power_w: The GPU's power limit, W; inf: not known.
+        available_s: Time in which it can have done what it reports, s.
+    """
+    clamped: dict[str, None] = {}
+    if not 0 <= reported.since_s <= reported.at_s:
+        clamped["since"] = None
+        reported = replace(reported, since_s=0.0)
+    base = EnergyCounters(0.0, 0.0, 0.0)
+    if last is None:  # since 1970 where its beginning is not known
+        available_s = reported.at_s - reported.since_s
+    elif not _is_new(last, reported):
+        base = last
+    rate_w, used_s = max_power_w * _MARGIN, 0.0
+
+    def cut(name: str, value: float, before: float, rate: float) -> float:
+        nonlocal used_s
+        most = before + rate * available_s
+        if value > most:
+            clamped[name] = None
+        if value > before and 0 < rate < math.inf:
+            used_s = max(used_s, (min(value, most) - before) / rate)
+        return min(value, most)
+
+    def model(name: str, used: ModelEnergy) -> ModelEnergy:
+        before = (base.models or {}).get(name, ModelEnergy())
+        return ModelEnergy(
+            cut("active_j", used.active_j, before.active_j, rate_w),
+            cut("idle_share_j", used.idle_share_j, before.idle_share_j, rate_w),
+            int(cut("requests", used.requests, before.requests, _MOST_RPS)),
+        )
+
+    found = replace(
+        reported,
+        total_j=cut("total_j", reported.total_j, base.total_j, rate_w),
+        idle_j=cut("idle_j", reported.idle_j, base.idle_j, rate_w),
+        models={name: model(name, used) for name, used in (reported.models or {}).items()},
+    )
+    return Bounded(found, tuple(clamped), 0.0 if last is None else used_s)
 
 
 def advance(

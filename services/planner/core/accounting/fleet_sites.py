@@ -1,12 +1,17 @@
 """The nodes as the account sees them: zone, PUE, intensity, and who holds which part of a GPU."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from services.kit import config
 from services.planner.core.accounting.embodied import ManufacturingCarbon
 from services.planner.core.accounting.site import EmbodiedCarbon, Site
 from services.planner.core.accounting.uncertainty import INTENSITY
 from services.planner.core.fleet import Fleet
+from services.planner.core.model import GpuType
+
+_PACKAGES_W: Final = 2000.0
+"""The meter of CPU cores may be that of all packages of the machine, whichever are offered."""
 
 
 class FleetSites:
@@ -51,7 +56,12 @@ class FleetSites:
             intensity,
             self._boards(node),
             INTENSITY.get(self._provenance.get(settings.zone, "measured"), 0.0),
+            self._max_power_w(node),
         )
+
+    def _max_power_w(self, name: str) -> dict[str, float]:
+        node = self._fleet.node(name)
+        return {} if node is None else {gpu.uuid: _max_power_w(gpu.type) for gpu in node.gpus}
 
     def _boards(self, name: str) -> dict[str, EmbodiedCarbon]:
         node = self._fleet.node(name)
@@ -68,3 +78,7 @@ class FleetSites:
             )
             for gpu in node.gpus
         }
+
+
+def _max_power_w(kind: GpuType) -> float:
+    return max(kind.max_power_w, _PACKAGES_W) if kind.core_gmacs_per_s else kind.max_power_w

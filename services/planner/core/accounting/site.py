@@ -29,6 +29,7 @@ class Site:
         intensity_gco2e_per_kwh: In force now.
         boards: Its GPUs, by UUID; those left out have no embodied carbon.
         intensity_error: Half-width of the intensity's 95 % interval, as a share.
+        max_power_w: Power limits of its GPUs, W, by UUID; of one left out it is not known.
     """
 
     node: str
@@ -37,6 +38,7 @@ class Site:
     intensity_gco2e_per_kwh: float
     boards: Mapping[str, EmbodiedCarbon] = field(default_factory=dict)
     intensity_error: float = 0.0
+    max_power_w: Mapping[str, float] = field(default_factory=dict)
 
     def carbon_gco2e(self, energy_j: float) -> float:
         """Return the operational carbon of device energy drawn here."""

@@ -1,5 +1,6 @@
 """Every joule is booked once, in its hour, and the parts sum to the whole."""
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Accountant
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy, advance
-from services.planner.core.accounting.entries import Figures, hours
+from services.planner.core.accounting.entries import Figures, hours, values
 from services.planner.core.accounting.site import Site
 from tests.support.planner.accounting_sites import RATES, SITES, START_S
 
@@ -91,6 +92,100 @@ def test_an_account_of_totals_only_goes_on_with_parts() -> None:
     assert (drawn.total_j, drawn.unattributed_j, drawn.models) == (60.0, 60.0, {})
     assert later is not None
     assert (later.models, later.unattributed_j) == ({"m": ModelEnergy(5.0, 0.0, 1)}, 5.0)
+
+
+# ---- what cannot be ----------------------------------------------------------------------------
+
+LIMITED = {"a": replace(SITES["a"], max_power_w={"GPU-a": 400.0})}
+FIGURES = st.floats(0, 1e300)
+REPORTS = st.lists(
+    st.tuples(
+        st.floats(0, 10),  # since the report before, s
+        st.builds(
+            EnergyCounters,
+            since_s=st.floats(-1, 2e12),
+            at_s=st.floats(START_S, START_S + 1e4),
+            total_j=FIGURES,
+            idle_j=FIGURES,
+            models=st.dictionaries(
+                st.sampled_from("mn"),
+                st.builds(ModelEnergy, FIGURES, FIGURES, st.integers(0, 2**64 - 1)),
+            ),
+        ),
+    ),
+    max_size=6,
+)
+
+
+def read(accountant: Accountant, counters: EnergyCounters, now_s: float) -> tuple[str, ...]:
+    """Have a report read as far as it can be true; return what was cut."""
+    believed, clamped = accountant.bounded("a", {"GPU-a": counters}, now_s)
+    accountant.read("a", believed)
+    return clamped
+
+
+@given(REPORTS)
+def test_no_report_books_more_than_the_gpu_can_have_drawn(
+    reports: list[tuple[float, EnergyCounters]],
+) -> None:
+    """Whatever is forged: counters, the account's beginning, a thousand reports a second."""
+    accountant = Accountant(LIMITED.get)
+    accountant.read("a", told(0.0))
+    now_s = 0.0
+    for passed_s, counters in reports:
+        now_s += passed_s
+        read(accountant, replace(counters, at_s=START_S), now_s)
+
+    limit_s = now_s + 10.0  # the slack of five seconds, before and after
+    found = booked(accountant)
+    assert found.energy_j <= 400.0 * 1.25 * limit_s * 1.001
+    assert found.requests <= 1e6 * limit_s * 2
+    assert all(math.isfinite(figure) for figure in values(found))
+
+
+def test_a_forged_counter_is_cut_told_and_does_not_hide_what_is_drawn_later() -> None:
+    accountant = Accountant(LIMITED.get)
+    first = read(accountant, told(1000.0)["GPU-a"], 0.0)
+    forged = read(accountant, told(1.9e9)["GPU-a"], 1.0)
+    spent_j = accountant.account.total.energy_j
+    for second in range(2, 100):
+        read(accountant, told(1000.0 + 300 * second)["GPU-a"], float(second))
+
+    assert (first, forged) == ((), ("total_j",))
+    assert spent_j <= 400.0 * 1.25 * 6
+    assert accountant.account.total.energy_j == pytest.approx(300 * 99)
+
+
+def test_a_report_that_comes_late_is_not_cut() -> None:
+    """Two reports in one go: the time since the one before counts for both."""
+    accountant = Accountant(LIMITED.get)
+    clamped = [
+        read(accountant, told(400.0 * drawn_s)["GPU-a"], now_s)
+        for drawn_s, now_s in ((0, 0.0), (1, 3.9), (4, 3.9), (5, 5.0))
+    ]
+
+    assert clamped == [()] * 4
+    assert accountant.account.total.energy_j == 2000.0
+
+
+def test_after_a_dropped_sheet_the_counters_bring_its_energy_again() -> None:
+    accountant = Accountant(SITES.get)
+    accountant.read("a", told(0.0))
+    written = accountant.page().account
+    accountant.read("a", told(50.0))
+    accountant.rewind(written)
+    accountant.read("a", told(70.0))
+
+    assert booked(accountant).energy_j == accountant.account.total.energy_j == 70.0
+
+
+def test_gpus_that_are_long_gone_are_forgotten() -> None:
+    accountant = Accountant(SITES.get)
+    for number in range(5000):
+        accountant.read("a", {f"GPU-{number}": EnergyCounters(1.0, START_S, 5.0)})
+
+    assert len(accountant.account.gpus) == 4096
+    assert "GPU-4999" in accountant.account.gpus
 
 
 # ---- hours -----------------------------------------------------------------------------------

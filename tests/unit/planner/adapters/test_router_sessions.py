@@ -1,5 +1,7 @@
 """Several routers' reports are taken in as those of one."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.kit.clock import RealClock
@@ -79,3 +81,13 @@ def test_a_router_without_answers_says_nothing_of_latency() -> None:
     routers = Planner().routers
     routers.report(RouterSession(), report("idle", 0))
     assert routers.latency_s() == {}
+
+
+def test_a_flood_of_reports_counts_as_one() -> None:
+    """Windows cover the time that has passed, and a second more, however many there are."""
+    routers, link = Planner().routers, RouterSession()
+    flood = [replace(report("r", 10**5), window_s=60.0) for _ in range(1000)]
+    taken = [routers.report(link, each) for each in flood]
+
+    assert sum(each.window_s for each in taken) <= 60.0 + 2.0 + 1.0
+    assert sum(each.answered for each in taken) < 10**7

@@ -48,8 +48,8 @@ from tests.support.examples import examples
 names = st.text(st.characters(codec="utf-8"), max_size=8)
 numbers = st.floats(allow_nan=False)
 counts = st.integers(0, 2**31 - 1)
-sizes = st.integers(1, 2**31 - 1)
-given_names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+sizes = st.integers(1, 64)
+given_names = st.text("aZ0-ä中", min_size=1, max_size=8)
 by_name = st.dictionaries(names, numbers, max_size=3)
 specs = st.builds(
     SegmentSpec,
@@ -247,6 +247,10 @@ def typeless(message: inventory_pb2.Node) -> None:
     message.gpus[0].type.Clear()
 
 
+def profileless(message: inventory_pb2.Node) -> None:
+    message.gpus[0].type.ClearField("profiles")
+
+
 def anonymous(message: inventory_pb2.Node) -> None:
     message.gpus[0].uuid = ""
 
@@ -285,8 +289,9 @@ def spec_message(**given: Any) -> inventory_pb2.SegmentSpec:
     [
         (unnamed, "node.name"),
         (overlapping, "node.gpus"),
-        (anonymous, "node.gpus"),
-        (typeless, "node.gpus.type.profiles"),
+        (anonymous, "node.gpus.uuid"),
+        (typeless, "node.gpus.type.name"),
+        (profileless, "node.gpus.type.profiles"),
         (stateless, "node.segments.state"),
         (placeless, "node.segments.spec"),
         (modelless, "spec.model"),
