@@ -14,7 +14,7 @@ def limits_of(spec: SegmentSpec) -> tuple[MpsLimit, ...]:
 
     Shares are rounded down, as NVIDIA's device plugin does (`100/replicas`).
     """
-    return spec.limits or (MpsLimit(max(1, ALL_THREADS // spec.processes)),) * spec.processes
+    return spec.limits or (MpsLimit(ALL_THREADS // spec.processes),) * spec.processes
 
 
 def thread_shares(spec: SegmentSpec) -> tuple[float, ...]:

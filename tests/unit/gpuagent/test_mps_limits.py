@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from services.gpuagent.core.mps_limits import ceiling_of, limits_of, memory_value
 from services.kit.errors import InvalidArgument
 from services.kit.mig import Placement
-from services.kit.segment import MpsLimit, SegmentSpec
+from services.kit.segment import MOST_PROCESSES, MpsLimit, SegmentSpec
 
 LIMITS = st.builds(MpsLimit, st.integers(1, 100), st.integers(0, 80 * 2**30))
 
@@ -16,13 +16,13 @@ def _spec(processes: int, limits: tuple[MpsLimit, ...] = ()) -> SegmentSpec:
     return SegmentSpec("s", "m", "v", 1, processes, "GPU-1", Placement("3g.20gb", 0), limits)
 
 
-@given(st.integers(1, 200))
-def test_equal_shares_are_at_least_one_percent_and_fit_while_they_can(processes: int) -> None:
+@given(st.integers(1, MOST_PROCESSES))
+def test_equal_shares_are_at_least_one_percent_and_fit(processes: int) -> None:
     limits = limits_of(_spec(processes))
 
     assert len(limits) == processes
     assert len(set(limits)) == 1
-    assert processes > 100 or sum(limit.thread_percentage for limit in limits) <= 100
+    assert sum(limit.thread_percentage for limit in limits) <= 100
 
 
 @given(st.lists(LIMITS, min_size=1, max_size=8))
