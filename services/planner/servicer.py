@@ -18,7 +18,13 @@ from services.kit.segment import plain
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
-from services.planner.adapters.wire.convert import changes_from, load_from, plan_to, routing_to
+from services.planner.adapters.wire.convert import (
+    changes_from,
+    hold_to,
+    load_from,
+    plan_to,
+    routing_to,
+)
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
@@ -30,6 +36,9 @@ from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.decide import STRATEGIES
+from services.planner.core.maintenance import Freeze
+
+_LONGEST_REASON = 500
 
 
 class PlannerServicer(PlannerServiceServicer):
@@ -132,6 +141,21 @@ class PlannerServicer(PlannerServiceServicer):
             raise InvalidArgument.at("version", "required, >= 1")
         return pb.RollbackResponse(plan=plan_to(await self._reconciler.rollback(request.version)))
 
+    async def Freeze(self, request: pb.FreezeRequest, context: Any) -> pb.FreezeResponse:
+        """Replace only lost capacity until a time."""
+        until = instant(request, "until")
+        if until is None:
+            raise InvalidArgument.at("until", "required")
+        if len(request.reason) > _LONGEST_REASON:
+            raise InvalidArgument.at("reason", f"must be at most {_LONGEST_REASON} characters")
+        await self._reconciler.freeze(Freeze(until, request.reason, caller().name))
+        return pb.FreezeResponse()
+
+    async def Unfreeze(self, request: pb.UnfreezeRequest, context: Any) -> pb.UnfreezeResponse:
+        """End a freeze."""
+        await self._reconciler.unfreeze()
+        return pb.UnfreezeResponse()
+
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
         return pb.GetFleetResponse(
@@ -140,6 +164,7 @@ class PlannerServicer(PlannerServiceServicer):
             carbon_gco2e=self._account_writer.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
             demand_rps=self._state.demand_rps(),
+            hold=hold_to(self._reconciler.held),
         )
 
     async def ReadAccount(

@@ -31,7 +31,7 @@ app = typer.Typer(
         "See before you act: `plan dry-run` decides without acting, now or under other "
         "circumstances; `plan apply` carries its plan out. `plan explain` says what binds a plan "
         "and what the runner-up loses, `plan diff` what changes between two. `plan pin` holds "
-        "what runs, `plan rollback` goes back."
+        "what runs, `plan freeze` holds it but for losses, `plan rollback` goes back."
     ),
     no_args_is_help=True,
 )
@@ -229,6 +229,36 @@ async def unpin(config: Config = DEPLOYMENT, json: Json = False) -> None:
     from services.cli.plan.orders import unpin_plan
 
     await unpin_plan(config, as_json=json)
+
+
+@app.command()
+async def freeze(
+    until: Annotated[
+        str, typer.Option(help="When it ends: 4h or 2d from now, or 2026-12-27T08:00 (UTC).")
+    ],
+    reason: Annotated[str, typer.Option(help="Why, for those who look at the status.")] = "",
+    config: Config = DEPLOYMENT,
+    json: Json = False,
+) -> None:
+    """Replace only lost capacity until a time, over restarts too: nothing else is reconfigured.
+
+    Plans of operators (`plan apply`, `plan rollback`) are refused meanwhile.
+
+    For example:
+
+    - `cinquefoil plan freeze --until 12h --reason "sales event"`
+    """
+    from services.cli.plan.orders import freeze_plans
+
+    await freeze_plans(config, until, reason, as_json=json)
+
+
+@app.command()
+async def unfreeze(config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """End a freeze."""
+    from services.cli.plan.orders import unfreeze_plans
+
+    await unfreeze_plans(config, as_json=json)
 
 
 @app.command()

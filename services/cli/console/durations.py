@@ -26,8 +26,17 @@ def instant(text: str, now: datetime) -> datetime:
     Raises:
         ValueError: It is neither.
     """
+    return _instant(text, now, -1)
+
+
+def later(text: str, now: datetime) -> datetime:
+    """Return an instant: "4h" is four hours from now; otherwise as `instant`."""
+    return _instant(text, now, 1)
+
+
+def _instant(text: str, now: datetime, sign: int) -> datetime:
     try:
-        return now - timedelta(seconds=seconds(text))
+        return now + sign * timedelta(seconds=seconds(text))
     except (ValueError, OverflowError):
         pass
     try:

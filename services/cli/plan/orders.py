@@ -1,11 +1,13 @@
 """Gives the planner orders, and says what came of them."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import typer
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.client import ask
+from services.cli.console.durations import later
 from services.cli.console.proto_json import document, print_json
 
 ORDER_S = 60.0
@@ -43,6 +45,27 @@ async def unpin_plan(config: Path, *, as_json: bool) -> None:
     await ask(config, lambda clients: clients.planner.Unpin(request, timeout=ORDER_S))
     sentence = "No plan is held; the planner makes plans by itself."
     _report({"pinned_version": 0}, sentence, as_json=as_json)
+
+
+async def freeze_plans(config: Path, until: str, reason: str, *, as_json: bool) -> None:
+    """Replace only lost capacity until a time."""
+    try:
+        end = later(until, datetime.now(UTC))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--until") from error
+    request = planner_pb2.FreezeRequest(reason=reason)
+    request.until.FromDatetime(end)
+    await ask(config, lambda clients: clients.planner.Freeze(request, timeout=ORDER_S))
+    text = end.isoformat(timespec="seconds")
+    sentence = f"Frozen until {text}: only lost capacity is replaced. `cinquefoil plan unfreeze`"
+    _report({"frozen_until": text}, f"{sentence} ends it.", as_json=as_json)
+
+
+async def unfreeze_plans(config: Path, *, as_json: bool) -> None:
+    """End a freeze."""
+    request = planner_pb2.UnfreezeRequest()
+    await ask(config, lambda clients: clients.planner.Unfreeze(request, timeout=ORDER_S))
+    _report({"frozen_until": None}, "Not frozen; plans are carried out again.", as_json=as_json)
 
 
 async def set_policy(config: Path, request: planner_pb2.SetPolicyRequest, *, as_json: bool) -> None:

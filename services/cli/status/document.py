@@ -1,6 +1,7 @@
 """The status as `cinquefoil status --json` prints it, made of the services' messages."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ from google.protobuf.message import Message
 from cinquefoil.carbon.v1.carbon_pb2 import Intensity, Provenance, Signal
 from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment, SegmentState
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
-from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse
+from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
 from services.cli.console.variant_names import slice_name, word
@@ -62,6 +63,7 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
         models=[_model(status) for status in models],
         lengths=[_lengths(statistics) for statistics in lengths],
         plan=_plan(plan) if plan else None,
+        hold=_hold(fleet.hold) if fleet and fleet.HasField("hold") else None,
         totals=Row(**_copied(fleet, "energy_j", "carbon_gco2e")) if fleet else None,
         problems=sorted(problems),
     )
@@ -149,6 +151,11 @@ def _plan(plan: Plan) -> Row:
         empty_nodes=list(plan.prediction.empty_nodes),
         wanted_gpus=dict(plan.prediction.wanted_gpus),
     )
+
+
+def _hold(hold: Hold) -> Row:
+    until = hold.until.ToDatetime(UTC).isoformat(timespec="seconds")
+    return Row(until=until, **_copied(hold, "why"))
 
 
 def _lengths(statistics: ModelStatistics) -> Row:

@@ -125,6 +125,9 @@ def _summary(status: Row) -> list[RenderableType]:
         if plan.wanted_gpus:
             wanted = alternatives(plan.wanted_gpus)
             lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
+    if status.hold is not None:
+        text = f"held: {status.hold.why}; only lost capacity is replaced until {status.hold.until}"
+        lines.append(Text(text, style="yellow"))
     if status.totals is not None:
         used = f"{energy(status.totals.energy_j)}, {carbon(status.totals.carbon_gco2e)}"
         lines.append(Text(f"account: {used}"))

@@ -49,6 +49,7 @@ from services.kit.config.planning import (
     Horizon,
     InfAdapter,
     LoadForecast,
+    MaintenanceWindow,
     Objective,
     Online,
     PlacementRule,

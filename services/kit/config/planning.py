@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import BeforeValidator, Field, field_serializer, model_validator
 
@@ -217,6 +217,31 @@ class Online(Section):
     evaluate_s: Positive = 300.0
 
 
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: Final[tuple[Weekday, ...]] = get_args(Weekday)
+
+
+def _clock_time(value: object) -> object:
+    """Return "22:00" where YAML 1.1 made 22 x 60 of it."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value // 60:02}:{value % 60:02}"
+    return value
+
+
+class MaintenanceWindow(Section):
+    """A time of the week in which plans may change what runs.
+
+    Attributes:
+        days: Days of the week on which it opens.
+        start: When it opens, "HH:MM", UTC.
+        length_s: How long it stays open, at most 24 h, s.
+    """
+
+    days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = WEEKDAYS
+    start: Annotated[str, BeforeValidator(_clock_time), Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+    length_s: Annotated[float, Field(gt=0, le=86_400)]
+
+
 class Planner(Endpoint):
     """The planner service.
 
@@ -235,6 +260,8 @@ class Planner(Endpoint):
             "power_aware": also, new segments are placed beside others with a similar
             `variants.<v>.clock_sensitivity`, so that more GPUs' clocks may drop.
         time_limit_s: Time limit of a strategy, s.
+        maintenance: Windows in which plans may change what runs; outside of them only lost
+            capacity is replaced. None: plans may at any time.
         accounting: Account of energy and carbon.
         seed: Seed of random strategies.
     """
@@ -252,6 +279,7 @@ class Planner(Endpoint):
     clock_ratios: Annotated[tuple[ClockRatio, ...], Field(min_length=1)] = (1.0,)
     placement: PlacementRule = "least_change"
     time_limit_s: Positive = 5.0
+    maintenance: tuple[MaintenanceWindow, ...] = ()
     accounting: Accounting = Accounting()
     seed: int = 0
 

@@ -44,6 +44,8 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Pin": _CHANGE,
         "Unpin": _CHANGE,
         "Rollback": _CHANGE,
+        "Freeze": _CHANGE,
+        "Unfreeze": _CHANGE,
         "SetObjective": _CHANGE,
         "SetPolicy": _CHANGE,
     },

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 
 from services.kit.config import Node
 from services.kit.config import Planner as Settings
-from services.kit.errors import FailedPrecondition
+from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.telemetry import logs
 from services.planner.adapters import prometheus
 from services.planner.adapters.store import Store
@@ -18,12 +19,14 @@ from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.cycle.environment import Draft
+from services.planner.core.maintenance import Freeze, Hold
 from services.planner.core.plan import Plan, PlanState
 from services.planner.core.plan_builder import remembered
 from services.planner.core.what_if import Changes, alter
 
 _log = logs.get("reconciler")
 
+_LONGEST_FREEZE = timedelta(days=366)
 _UNFINISHED = (PlanState.PROPOSED, PlanState.ROLLING)
 
 
@@ -65,6 +68,28 @@ class Reconciler:
         """Version of the plan that is held, if one is."""
         return self._standing.pinned
 
+    @property
+    def held(self) -> Hold | None:
+        """Why only lost capacity is replaced now, if something holds plans back."""
+        return self._cycle.held
+
+    async def freeze(self, freeze: Freeze) -> None:
+        """Replace only lost capacity until the freeze ends, over restarts too.
+
+        Raises:
+            InvalidArgument: It ends in the past, or in more than a year.
+        """
+        now = self._state.clock.now()
+        if not now < freeze.until <= now + _LONGEST_FREEZE:
+            raise InvalidArgument.at(
+                "until", f"must be within a year from now, got {freeze.until.isoformat()}"
+            )
+        await self._orders.give(partial(self._set_freeze, freeze))
+
+    async def unfreeze(self) -> None:
+        """End a freeze; the planner looks at once at what has changed meanwhile."""
+        await self._orders.give(partial(self._set_freeze, None))
+
     async def propose(self, changes: Changes) -> Draft:
         """Return what would be decided under other circumstances; nothing is stored or touched.
 
@@ -82,7 +107,8 @@ class Reconciler:
 
         Raises:
             InvalidArgument: The plan's numbers cannot be.
-            FailedPrecondition: A plan is pinned, or the fleet lacks what this one needs.
+            FailedPrecondition: A plan is pinned, a freeze is on, or the fleet lacks what this plan
+                needs.
         """
         feasibility.check(plan.segments)
         return await self._orders.give(partial(self._apply, plan))
@@ -92,7 +118,8 @@ class Reconciler:
 
         Raises:
             NotFound: There is no such plan.
-            FailedPrecondition: The fleet lacks what it needs; the message says what.
+            FailedPrecondition: A freeze is on, or the fleet lacks what it needs; the message says
+                what.
         """
         plan = await self._store.plan(version)
         begin = partial(self._begin, f"rollback to {version}", plan, pin=True)
@@ -122,6 +149,7 @@ class Reconciler:
         standing = self._standing
         standing.active = await self._store.active()
         standing.pinned = await self._store.pin()
+        standing.freeze = await self._store.freeze()
         self._state.believe(await self._store.beliefs())
         await self._account_writer.restore(standing.active)
         found = await self._store.newest_first(1)
@@ -159,6 +187,12 @@ class Reconciler:
 
     async def _begin(self, reason: str, plan: Plan, *, pin: bool = False) -> tuple[Plan, Work]:
         """Store and announce an earlier plan, or a dry run's, as the newest."""
+        freeze = self._standing.freeze
+        if freeze is not None and self._state.clock.now() < freeze.until:
+            raise FailedPrecondition(
+                f"frozen until {freeze.until.isoformat(timespec='seconds')}; unfreeze first",
+                reason="FROZEN",
+            )
         planning, lifecycle = self._cycle.planning, self._cycle.lifecycle
         draft = await planning.again(reason, plan, planning.snapshot())
         self._standing.unfinished = None
@@ -182,6 +216,20 @@ class Reconciler:
         self._standing.pinned = active.version
         _log.info("pinned", version=active.version)
         return active.version, None
+
+    async def _set_freeze(self, freeze: Freeze | None) -> tuple[None, None]:
+        await self._store.save_freeze(freeze)
+        self._standing.freeze = freeze
+        if freeze is None:
+            _log.info("unfrozen")
+        else:
+            _log.info(
+                "frozen",
+                until=freeze.until.isoformat(),
+                reason=freeze.reason,
+                principal=freeze.principal,
+            )
+        return None, None
 
     async def _release(self) -> tuple[None, None]:
         await self._store.save_pin(None)

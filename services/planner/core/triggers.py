@@ -141,6 +141,30 @@ def disturbance(before: Observation | None, now: Observation, settings: Triggers
     return cause(before, replace(before, gpus=now.gpus, segments=now.segments), settings)
 
 
+def loss(
+    before: Observation | None, now: Observation, settings: Triggers, *, short: bool
+) -> Trigger | None:
+    """Return why to re-plan while reconfigurations are held back; arguments as for `cause`.
+
+    Only lost capacity counts: GPUs, segments, and variants that agents gave up on.
+
+    Args:
+        before: Known at the last decision.
+        now: Known now.
+        settings: Thresholds.
+        short: The plan does not keep its promises: then GPUs that come count as well.
+    """
+    if before is None:
+        return cause(before, now, settings)
+    lost = replace(
+        before,
+        gpus=now.gpus if short else {gpu: now.gpus[gpu] for gpu in before.gpus if gpu in now.gpus},
+        segments=before.segments & now.segments,
+        blocked=before.blocked | now.blocked,
+    )
+    return cause(before, lost, settings)
+
+
 def wait_s(
     trigger: Trigger, since_last_s: float, settings: Triggers, ages_s: Sequence[float] = ()
 ) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,76 @@ async def test_only_the_active_plan_can_be_pinned(suite: Suite) -> None:
     assert older[0] is grpc.StatusCode.FAILED_PRECONDITION
     assert "plan 1 is not the active one, which is 2; roll back to it instead" in older[1]
     assert await pinned(suite.stub) == 0
+
+
+# ---- freezing ----------------------------------------------------------------------------------
+
+
+async def freeze(stub: PlannerServiceAsyncStub, *, hours: float = 1.0) -> None:
+    request = planner_pb2.FreezeRequest(reason="sale")
+    request.until.FromDatetime(datetime.now(UTC) + timedelta(hours=hours))
+    await stub.Freeze(request)
+
+
+async def held(stub: PlannerServiceAsyncStub) -> str:
+    return (await stub.GetFleet(planner_pb2.GetFleetRequest())).hold.why
+
+
+async def test_a_freeze_holds_what_runs_over_a_restart_until_it_is_ended(
+    tmp_path: Path, grid: Grid
+) -> None:
+    settings = deployment(tmp_path, grid.port)
+    agent = Agent("node-a", ("GPU-1",))
+    async with planner(settings) as stub, living(agent, stub):
+        await active(stub, 1)
+        await freeze(stub)
+    async with planner(settings) as stub, living(agent, stub):
+        await aim(stub, "co2opt")
+        await connected(stub, "node-a")
+        await quiet(stub, agent)
+        frozen, why = await plan(stub), await held(stub)
+        await stub.Unfreeze(planner_pb2.UnfreezeRequest())
+        seen = await active(stub, 2)
+
+        assert (frozen.version, why) == (1, "frozen: sale")
+        assert seen.plan.reason.startswith("objective: strategy base -> co2opt")
+        assert await held(stub) == ""
+
+
+async def test_lost_segments_are_replaced_in_a_freeze_and_nothing_else_is_changed(
+    suite: Suite,
+) -> None:
+    first = (await active(suite.stub, 1)).plan
+    await freeze(suite.stub)
+    await aim(suite.stub, "exact")
+    del suite.agent.segments[next(iter(suite.agent.segments))]
+    suite.agent.say()
+    seen = await active(suite.stub, 2)
+
+    assert seen.plan.reason.startswith("fleet: large on ")
+    assert layout(seen.plan) <= layout(first)
+
+
+async def test_orders_for_other_plans_are_refused_in_a_freeze(suite: Suite) -> None:
+    await active(suite.stub, 1)
+    proposal = await suite.stub.DryRun(planner_pb2.DryRunRequest())
+    await freeze(suite.stub)
+    applied = await refusal(
+        suite.stub.Apply(planner_pb2.ApplyRequest(proposal_id=proposal.proposal_id))
+    )
+    back = await refusal(suite.stub.Rollback(planner_pb2.RollbackRequest(version=1)))
+
+    for code, message in (applied, back):
+        assert code is grpc.StatusCode.FAILED_PRECONDITION
+        assert message.endswith("unfreeze first")
+
+
+@pytest.mark.parametrize("hours", [-1.0, 24 * 400])
+async def test_a_freeze_that_is_over_or_endless_is_refused(suite: Suite, hours: float) -> None:
+    code, message = await refusal(freeze(suite.stub, hours=hours))
+
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message.startswith("until: must be within a year from now")
 
 
 # ---- going back --------------------------------------------------------------------------------

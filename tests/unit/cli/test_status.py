@@ -92,3 +92,15 @@ def test_gpus_that_the_plan_leaves_empty_are_named_with_what_they_draw() -> None
     assert "parked: rack-7/1, rack-7/2; 63 W, could be cut" in told
     assert "empty nodes: rack-7" in told
     assert "wanted to serve all: 1 x a100-40gb or 5 x t4" in told
+
+
+def test_a_hold_on_plans_says_why_and_until_when() -> None:
+    fleet = planner_pb2.GetFleetResponse(hold=planner_pb2.Hold(why="frozen: sales"))
+    fleet.hold.until.FromSeconds(1_800_000_000)
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(document(fleet=fleet)))
+
+    assert (
+        "held: frozen: sales; only lost capacity is replaced until 2027-01-15T08:00:00+00:00"
+        in console.export_text()
+    )

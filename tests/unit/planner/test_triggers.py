@@ -12,7 +12,15 @@ from services.kit.config import Triggers
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec
 from services.planner.core.service_level import Violation
-from services.planner.core.triggers import Kind, Observation, Trigger, cause, disturbance, wait_s
+from services.planner.core.triggers import (
+    Kind,
+    Observation,
+    Trigger,
+    cause,
+    disturbance,
+    loss,
+    wait_s,
+)
 
 SETTINGS = Triggers(intensity_change=0.05, demand_change=0.2, min_interval_s=30)
 
@@ -195,3 +203,46 @@ def test_plans_beyond_the_hours_budget_wait_unless_the_objective_needs_them(
     assert wait_s(found, 100.0, budget, [100.0]) == 0.0
     unlimited = SETTINGS.model_copy(update={"plans_per_hour": 0})
     assert wait_s(found, 100.0, unlimited, [3000.0, 100.0]) == 0.0
+
+
+# ---- while reconfigurations are held back ------------------------------------------------------
+
+MORE = {**SEEN.gpus, ("node-b", "GPU-b"): "t4"}
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(SEEN, demand_rps={"digits": 600.0}),
+        replace(SEEN, intensity_gco2e_per_kwh={"US-CAL": 900.0}),
+        replace(SEEN, strategy="base", carbon_weight=0.9),
+        replace(SEEN, gpus=MORE),
+        replace(SEEN, segments=SEEN.segments | {spec("s-2")}),
+        replace(SEEN, late=(Violation("digits", 0.5, 0.05),)),
+    ],
+)
+def test_nothing_but_lost_capacity_is_a_cause_while_plans_are_held_back(now: Observation) -> None:
+    assert loss(SEEN, now, SETTINGS, short=False) is None
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        replace(SEEN, gpus={}),
+        replace(SEEN, gpus={("node-a", "GPU-x"): "a100-40gb"}),
+        replace(SEEN, segments=frozenset()),
+        replace(SEEN, blocked=frozenset({("digits", "small")})),
+    ],
+)
+def test_lost_capacity_is_a_cause_although_plans_are_held_back(now: Observation) -> None:
+    found = loss(SEEN, now, SETTINGS, short=False)
+
+    assert found is not None
+    assert found.kind is Kind.FLEET
+
+
+def test_gpus_that_come_back_count_where_the_plan_falls_short() -> None:
+    found = loss(SEEN, replace(SEEN, gpus=MORE), SETTINGS, short=True)
+
+    assert found is not None
+    assert found.reason == "fleet: node-b away -> 1 x t4"

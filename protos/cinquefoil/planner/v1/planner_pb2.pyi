@@ -637,6 +637,105 @@ class ListPlansResponse(_message.Message):
 Global___ListPlansResponse: _TypeAlias = ListPlansResponse  # noqa: Y015
 
 @_typing.final
+class FreezeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why, for people; at most 500 characters."""
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Required. When it ends."""
+
+    def __init__(
+        self,
+        *,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreezeRequest: _TypeAlias = FreezeRequest  # noqa: Y015
+
+@_typing.final
+class FreezeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreezeResponse: _TypeAlias = FreezeResponse  # noqa: Y015
+
+@_typing.final
+class UnfreezeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfreezeRequest: _TypeAlias = UnfreezeRequest  # noqa: Y015
+
+@_typing.final
+class UnfreezeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfreezeResponse: _TypeAlias = UnfreezeResponse  # noqa: Y015
+
+@_typing.final
+class Hold(_message.Message):
+    """Only lost capacity is replaced for now: a freeze is on, or no maintenance window is open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNTIL_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    """Why, with the operator's identity and reason."""
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """When it ends."""
+
+    def __init__(
+        self,
+        *,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["until", b"until", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hold: _TypeAlias = Hold  # noqa: Y015
+
+@_typing.final
 class GetFleetRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -700,6 +799,7 @@ class GetFleetResponse(_message.Message):
     CARBON_GCO2E_FIELD_NUMBER: _builtins.int
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
+    HOLD_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
@@ -716,6 +816,10 @@ class GetFleetResponse(_message.Message):
     def demand_rps(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """Demand in use, by model. Unit: requests per second."""
 
+    @_builtins.property
+    def hold(self) -> Global___Hold:
+        """What holds reconfigurations back now; absent: nothing does."""
+
     def __init__(
         self,
         *,
@@ -724,10 +828,11 @@ class GetFleetResponse(_message.Message):
         carbon_gco2e: _builtins.float = ...,
         intensity_gco2e_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         demand_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        hold: Global___Hold | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

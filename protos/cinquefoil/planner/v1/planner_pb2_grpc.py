@@ -85,6 +85,16 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.FromString,
                 _registered_method=True)
+        self.Freeze = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Freeze',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeResponse.FromString,
+                _registered_method=True)
+        self.Unfreeze = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/Unfreeze',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeResponse.FromString,
+                _registered_method=True)
         self.GetFleet = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/GetFleet',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.GetFleetRequest.SerializeToString,
@@ -195,7 +205,8 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND           no such proposal, or it is older than 10 minutes
-        FAILED_PRECONDITION a plan is pinned, or the fleet has changed since the proposal was made
+        FAILED_PRECONDITION a plan is pinned, a freeze is on, or the fleet has changed since the
+        proposal was made
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,7 +236,25 @@ class PlannerServiceServicer:
 
         Errors:
         NOT_FOUND           no plan has that version
-        FAILED_PRECONDITION the fleet lacks what the plan needs
+        FAILED_PRECONDITION a freeze is on, or the fleet lacks what the plan needs
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Freeze(self, request, context):
+        """Freezes what runs until a time, over restarts too: only lost capacity is replaced, and plans of
+        operators are refused. Replaces an earlier freeze.
+
+        Errors:
+        INVALID_ARGUMENT until is not in the future, or more than a year ahead; reason is too long
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unfreeze(self, request, context):
+        """Ends a freeze. Does nothing if there is none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -351,6 +380,16 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.Rollback,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.SerializeToString,
+            ),
+            'Freeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Freeze,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeResponse.SerializeToString,
+            ),
+            'Unfreeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unfreeze,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeResponse.SerializeToString,
             ),
             'GetFleet': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleet,
@@ -654,6 +693,60 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/Rollback',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.RollbackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Freeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Freeze',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.FreezeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unfreeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/Unfreeze',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.UnfreezeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,7 +83,8 @@ class PlannerServiceStub:
 
     Errors:
       NOT_FOUND           no such proposal, or it is older than 10 minutes
-      FAILED_PRECONDITION a plan is pinned, or the fleet has changed since the proposal was made
+      FAILED_PRECONDITION a plan is pinned, a freeze is on, or the fleet has changed since the
+                          proposal was made
     """
     Pin: _grpc.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]
     """Holds a plan: no new plan is made until Unpin, over restarts too. If the fleet can no longer
@@ -100,8 +101,17 @@ class PlannerServiceStub:
 
     Errors:
       NOT_FOUND           no plan has that version
-      FAILED_PRECONDITION the fleet lacks what the plan needs
+      FAILED_PRECONDITION a freeze is on, or the fleet lacks what the plan needs
     """
+    Freeze: _grpc.UnaryUnaryMultiCallable[_planner_pb2.FreezeRequest, _planner_pb2.FreezeResponse]
+    """Freezes what runs until a time, over restarts too: only lost capacity is replaced, and plans of
+    operators are refused. Replaces an earlier freeze.
+
+    Errors:
+      INVALID_ARGUMENT until is not in the future, or more than a year ahead; reason is too long
+    """
+    Unfreeze: _grpc.UnaryUnaryMultiCallable[_planner_pb2.UnfreezeRequest, _planner_pb2.UnfreezeResponse]
+    """Ends a freeze. Does nothing if there is none."""
     GetFleet: _grpc.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]
     """Returns the nodes that have joined and the fleet's energy account."""
     ReadAccount: _grpc.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]
@@ -201,7 +211,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       NOT_FOUND           no such proposal, or it is older than 10 minutes
-      FAILED_PRECONDITION a plan is pinned, or the fleet has changed since the proposal was made
+      FAILED_PRECONDITION a plan is pinned, a freeze is on, or the fleet has changed since the
+                          proposal was made
     """
     Pin: _aio.UnaryUnaryMultiCallable[_planner_pb2.PinRequest, _planner_pb2.PinResponse]  # type: ignore[assignment]
     """Holds a plan: no new plan is made until Unpin, over restarts too. If the fleet can no longer
@@ -218,8 +229,17 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     Errors:
       NOT_FOUND           no plan has that version
-      FAILED_PRECONDITION the fleet lacks what the plan needs
+      FAILED_PRECONDITION a freeze is on, or the fleet lacks what the plan needs
     """
+    Freeze: _aio.UnaryUnaryMultiCallable[_planner_pb2.FreezeRequest, _planner_pb2.FreezeResponse]  # type: ignore[assignment]
+    """Freezes what runs until a time, over restarts too: only lost capacity is replaced, and plans of
+    operators are refused. Replaces an earlier freeze.
+
+    Errors:
+      INVALID_ARGUMENT until is not in the future, or more than a year ahead; reason is too long
+    """
+    Unfreeze: _aio.UnaryUnaryMultiCallable[_planner_pb2.UnfreezeRequest, _planner_pb2.UnfreezeResponse]  # type: ignore[assignment]
+    """Ends a freeze. Does nothing if there is none."""
     GetFleet: _aio.UnaryUnaryMultiCallable[_planner_pb2.GetFleetRequest, _planner_pb2.GetFleetResponse]  # type: ignore[assignment]
     """Returns the nodes that have joined and the fleet's energy account."""
     ReadAccount: _aio.UnaryStreamMultiCallable[_planner_pb2.ReadAccountRequest, _planner_pb2.ReadAccountResponse]  # type: ignore[assignment]
@@ -358,7 +378,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           NOT_FOUND           no such proposal, or it is older than 10 minutes
-          FAILED_PRECONDITION a plan is pinned, or the fleet has changed since the proposal was made
+          FAILED_PRECONDITION a plan is pinned, a freeze is on, or the fleet has changed since the
+                              proposal was made
         """
 
     @_abc_1.abstractmethod
@@ -393,8 +414,29 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
           NOT_FOUND           no plan has that version
-          FAILED_PRECONDITION the fleet lacks what the plan needs
+          FAILED_PRECONDITION a freeze is on, or the fleet lacks what the plan needs
         """
+
+    @_abc_1.abstractmethod
+    def Freeze(
+        self,
+        request: _planner_pb2.FreezeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.FreezeResponse, _abc.Awaitable[_planner_pb2.FreezeResponse]]:
+        """Freezes what runs until a time, over restarts too: only lost capacity is replaced, and plans of
+        operators are refused. Replaces an earlier freeze.
+
+        Errors:
+          INVALID_ARGUMENT until is not in the future, or more than a year ahead; reason is too long
+        """
+
+    @_abc_1.abstractmethod
+    def Unfreeze(
+        self,
+        request: _planner_pb2.UnfreezeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.UnfreezeResponse, _abc.Awaitable[_planner_pb2.UnfreezeResponse]]:
+        """Ends a freeze. Does nothing if there is none."""
 
     @_abc_1.abstractmethod
     def GetFleet(

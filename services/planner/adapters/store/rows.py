@@ -16,6 +16,7 @@ from services.planner.core.accounting.account import Account, Spent
 from services.planner.core.accounting.counters import EnergyCounters
 from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
+from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
 from services.planner.core.plan import Outcome, Plan, PlanState
@@ -44,6 +45,19 @@ def _outcome_of(row: Row[Any]) -> Outcome | None:
     if row.since is None:
         return None
     return Outcome(**{field.name: getattr(row, field.name) for field in fields(Outcome)})
+
+
+_FREEZE: TypeAdapter[Freeze | None] = TypeAdapter(Freeze | None)
+
+
+def freeze_bytes(freeze: Freeze | None) -> bytes:
+    """Return a freeze as it is written."""
+    return _FREEZE.dump_json(freeze)
+
+
+def freeze_of(value: bytes) -> Freeze | None:
+    """Return a freeze."""
+    return _FREEZE.validate_json(value)
 
 
 _ACCOUNT = TypeAdapter(Account)

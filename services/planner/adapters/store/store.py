@@ -21,6 +21,7 @@ from services.planner.adapters.store.tables import meta, outcomes, plans, put, p
 from services.planner.adapters.wire.convert import routing_from, routing_to
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs
+from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
 from services.planner.core.plan import Outcome, Plan, PlanState
@@ -195,6 +196,17 @@ class Store:
         """Return the version of the plan that is held, if one is."""
         version: int | None = json.loads(await self._get("pinned") or "null")
         return version
+
+    @uncancellable
+    async def save_freeze(self, freeze: Freeze | None) -> None:
+        """Write a freeze; None: there is none."""
+        async with self.connection.transaction() as connection:
+            await put(connection, "freeze", rows.freeze_bytes(freeze))
+
+    async def freeze(self) -> Freeze | None:
+        """Return the last freeze that was ordered, which may be over; None: none was."""
+        value = await self._get("freeze")
+        return None if value is None else rows.freeze_of(value)
 
     @uncancellable
     async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:

@@ -8,6 +8,7 @@ from services.kit.errors import InvalidArgument
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import LoadReport
+from services.planner.core.maintenance import Hold
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.routing_table import RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
@@ -38,6 +39,11 @@ def routing_to(table: RoutingTable) -> plan_pb2.RoutingTable:
 def routing_from(message: plan_pb2.RoutingTable) -> RoutingTable:
     """Return a routing table."""
     return from_message(message, RoutingTable)
+
+
+def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:
+    """Return the message of what holds plans back; None: nothing does."""
+    return None if hold is None else to_message(hold, planner_pb2.Hold)
 
 
 def changes_from(message: planner_pb2.WhatIf) -> Changes:

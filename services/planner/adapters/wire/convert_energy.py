@@ -69,7 +69,9 @@ def grouping_from(value: int) -> Grouping:
     return _GROUPINGS[value]
 
 
-def instant(request: planner_pb2.ReadAccountRequest, name: str) -> datetime | None:
+def instant(
+    request: planner_pb2.ReadAccountRequest | planner_pb2.FreezeRequest, name: str
+) -> datetime | None:
     """Return an instant of a request; None: unset.
 
     Raises:

@@ -7,6 +7,7 @@ difference to the plan; it never replays old steps.
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -21,6 +22,7 @@ from services.planner.core.cycle.plan_lifecycle import PlanLifecycle
 from services.planner.core.cycle.planning import Planning, Undecided
 from services.planner.core.cycle.rollout_executor import StepFailed
 from services.planner.core.decide import Snapshot, pose, staying
+from services.planner.core.maintenance import Hold, hold, holding
 from services.planner.core.online_search.corrected_profile import learned, slower
 from services.planner.core.plan import Plan
 from services.planner.core.plan_builder import remembered
@@ -30,6 +32,7 @@ from services.planner.core.triggers import (
     Trigger,
     cause,
     disturbance,
+    loss,
     wait_s,
 )
 
@@ -96,6 +99,12 @@ class DecisionCycle:
         """Whether every change was looked at, and nothing is left to do or to wait for."""
         return self._looked_at == self._state.changed.count and not self._ordered()
 
+    @property
+    def held(self) -> Hold | None:
+        """Why only lost capacity is replaced now; None: nothing holds plans back."""
+        now = self._state.clock.now()
+        return hold(self.standing.freeze, self._settings.maintenance, now)
+
     async def run(self) -> None:
         """Run the cycle until it is cancelled."""
         while True:
@@ -133,7 +142,7 @@ class DecisionCycle:
                 if delay_s <= 0:
                     return partial(self._replan, trigger, now)
             self._looked_at = count if math.isinf(delay_s) else -1
-            await state.changed.after(count, delay_s)
+            await state.changed.after(count, min(delay_s, self._held_s()))
             self._looked_at = -1
 
     def _cause(self, seen: Observation) -> Trigger | None:
@@ -143,6 +152,9 @@ class DecisionCycle:
             return Trigger(Kind.RETRY, text)
         if now.pinned is not None:
             return disturbance(now.wanted, seen, self._triggers)
+        if self.held is not None:
+            short = now.active is not None and bool(now.active.degraded)
+            return loss(now.wanted, seen, self._triggers, short=short)
         trigger = cause(now.wanted, seen, self._triggers)
         if trigger is None and now.active is not None and is_evaluation(now.active):
             text = f"retry: the search that plan {now.active.version} is part of was cut"
@@ -154,12 +166,19 @@ class DecisionCycle:
         ages_s = [now_s - at_s for at_s in self.standing.changes_s]
         return wait_s(trigger, now_s - self.standing.decided_s, self._triggers, ages_s)
 
+    def _held_s(self) -> float:
+        """Return after how long nothing holds plans back any more, s; infinite: nothing does."""
+        held = self.held
+        if held is None:
+            return math.inf
+        return max((held.until - self._state.clock.now()).total_seconds(), 0.0)
+
     def _interrupted(self) -> bool:
         """Return whether a search must end: for a command, or for another reason to plan.
 
         Violated SLOs are not such a reason.
         """
-        if self._ordered():
+        if self._ordered() or self.held is not None:
             return True
         now = self._state.snapshot(self._environment.shares)
         if now is None:
@@ -203,13 +222,16 @@ class DecisionCycle:
 
     async def _changed(self, trigger: Trigger, now: Snapshot) -> bool:
         """Decide and carry out; return whether something came of it."""
-        if self.standing.pinned is None and self._search.applies(now.strategy):
+        held = self.held is not None
+        if self.standing.pinned is None and not held and self._search.applies(now.strategy):
             await self._search.run(trigger, now, self._interrupted)
             return False  # it keeps the accuracy floor where it can: to search again is no use
         learned = await self._learned(now)
         if learned:
             now = self._state.snapshot(self._environment.shares) or now
         trigger, now = self._state.raise_requirements(trigger, now, learned)
+        if held:
+            now = replace(now, objective=holding(now.objective))
         return await self.lifecycle.carry_out(trigger.kind, await self._decided(trigger, now))
 
     async def _learned(self, now: Snapshot) -> Mapping[str, str]:

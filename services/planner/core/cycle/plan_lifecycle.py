@@ -13,6 +13,7 @@ from services.planner.core.cycle.rollout_executor import (
     StepFailed,
     stops,
 )
+from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Segment
 from services.planner.core.online_search.counter_readings import Reading, measured
 from services.planner.core.online_search.measurement import Measurement
@@ -37,6 +38,7 @@ class Standing:
         failed: The newest plan, where its rollout failed.
         unfinished: The newest plan, where a restart cut its rollout.
         pinned: Version of the plan that operators hold; None: none.
+        freeze: The last freeze that operators ordered, which may be over; None: none.
         changes_s: When plans changed what runs, monotonic, s; those of the last hours.
     """
 
@@ -47,6 +49,7 @@ class Standing:
     failed: Plan | None = None
     unfinished: Plan | None = None
     pinned: int | None = None
+    freeze: Freeze | None = None
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
     def ran(self, state: ClusterState, running: Iterable[Segment]) -> Measurement | None:

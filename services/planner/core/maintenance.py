@@ -1,0 +1,80 @@
+"""When plans may not change what runs: a freeze, and the time outside maintenance windows.
+
+What is lost is replaced even then: see `services.planner.core.triggers.loss`.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+
+from services.kit.config import MaintenanceWindow, Objective
+from services.kit.config.planning import WEEKDAYS
+
+_HELD_PRICE = 100.0
+"""Objective points: no goal can gain as much, and only what requests need is changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """An operator's order that nothing is reconfigured.
+
+    Attributes:
+        until: When it ends, UTC.
+        reason: Why, in the operator's words.
+        principal: Identity of the operator; "": identities are not checked.
+    """
+
+    until: datetime
+    reason: str = ""
+    principal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why only lost capacity is replaced now.
+
+    Attributes:
+        until: When it ends, UTC.
+        why: A phrase.
+    """
+
+    until: datetime
+    why: str
+
+
+def hold(freeze: Freeze | None, windows: Iterable[MaintenanceWindow], now: datetime) -> Hold | None:
+    """Return what holds reconfigurations back now, or None.
+
+    Args:
+        freeze: The last one that was ordered; it may have ended.
+        windows: Outside of all of them nothing is reconfigured; none: there is no such limit.
+        now: Now, UTC.
+
+    Returns:
+        A freeze goes before windows; what ends it is not looked at before it has ended.
+    """
+    if freeze is not None and now < freeze.until:
+        by = f" by {freeze.principal}" if freeze.principal else ""
+        why = f": {freeze.reason}" if freeze.reason else ""
+        return Hold(freeze.until, f"frozen{by}{why}")
+    openings = [each for window in windows for each in _openings(window, now)]
+    if not openings or any(opens <= now for opens, _ in openings):
+        return None
+    return Hold(min(opens for opens, _ in openings), "outside the maintenance windows")
+
+
+def holding(objective: Objective) -> Objective:
+    """Return an objective under which only what requests need is changed."""
+    return objective.model_copy(update={"switch_price": _HELD_PRICE, "layout_price": _HELD_PRICE})
+
+
+def _openings(window: MaintenanceWindow, now: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Yield when a window opens and closes: what is not over yet of a week and a day."""
+    for days in range(-1, 8):
+        date = now.date() + timedelta(days=days)
+        if WEEKDAYS[date.weekday()] not in window.days:
+            continue
+        opens = datetime.combine(date, time.fromisoformat(window.start), UTC)
+        closes = opens + timedelta(seconds=window.length_s)
+        if now < closes:
+            yield opens, closes
