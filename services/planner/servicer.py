@@ -100,11 +100,13 @@ class PlannerServicer(PlannerServiceServicer):
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
         size, below = page_size(request.page_size), read_token(request.page_token)
+        pinned = self._reconciler.pinned
         found = await self._store.newest_first(size + 1, below)  # one more: is there a next page?
         return pb.ListPlansResponse(
             plans=[plan_to(plan) for plan in found[:size]],
             next_page_token=write_token(found[size - 1].version) if len(found) > size else "",
-            pinned_version=self._reconciler.pinned or 0,
+            pinned_version=pinned.version if pinned else 0,
+            pinned_by=pinned.principal if pinned else "",
         )
 
     async def DryRun(self, request: pb.DryRunRequest, context: Any) -> pb.DryRunResponse:
@@ -124,11 +126,13 @@ class PlannerServicer(PlannerServiceServicer):
 
     async def Apply(self, request: pb.ApplyRequest, context: Any) -> pb.ApplyResponse:
         """Carry out the plan of a dry run."""
-        return pb.ApplyResponse(plan=plan_to(await self._queries.apply(request.proposal_id)))
+        plan = await self._queries.apply(request.proposal_id, caller().name)
+        return pb.ApplyResponse(plan=plan_to(plan))
 
     async def Pin(self, request: pb.PinRequest, context: Any) -> pb.PinResponse:
         """Hold the active plan."""
-        return pb.PinResponse(version=await self._reconciler.pin(request.version or None))
+        version = await self._reconciler.pin(request.version or None, caller().name)
+        return pb.PinResponse(version=version)
 
     async def Unpin(self, request: pb.UnpinRequest, context: Any) -> pb.UnpinResponse:
         """Resume automatic planning."""
@@ -139,7 +143,8 @@ class PlannerServicer(PlannerServiceServicer):
         """Carry out an earlier plan again, and hold it."""
         if not request.version:
             raise InvalidArgument.at("version", "required, >= 1")
-        return pb.RollbackResponse(plan=plan_to(await self._reconciler.rollback(request.version)))
+        plan = await self._reconciler.rollback(request.version, caller().name)
+        return pb.RollbackResponse(plan=plan_to(plan))
 
     async def Freeze(self, request: pb.FreezeRequest, context: Any) -> pb.FreezeResponse:
         """Replace only lost capacity until a time."""
@@ -182,7 +187,7 @@ class PlannerServicer(PlannerServiceServicer):
         """Change the objective; the reconciler re-plans."""
         weight = request.carbon_weight if request.HasField("carbon_weight") else None
         _check_aim(weight, request.strategy)
-        self._state.set_objective(weight, request.strategy)
+        self._state.set_objective(weight, request.strategy, caller().name)
         return pb.SetObjectiveResponse()
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:

@@ -120,7 +120,7 @@ class PlanLog:
         snapshot: Snapshot | None = None,
         *,
         fixed: FixedInputs | None = None,
-        pin: bool = False,
+        pin: str | None = None,
     ) -> Plan:
         """Keep a new plan and return it with its version; other arguments are not needed again."""
         self._plans.append(replace(plan, version=len(self._plans) + 1))

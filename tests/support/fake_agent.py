@@ -134,7 +134,9 @@ class Grid(CarbonServiceServicer):
 
 
 @asynccontextmanager
-async def carbon(intensity: float | None = 100.0, port: int = 0) -> AsyncIterator[Grid]:
+async def carbon(
+    intensity: float | None = 100.0, port: int = 0, tls: config.Tls | None = None
+) -> AsyncIterator[Grid]:
     """Serve a carbon service while the block runs."""
     grid = Grid()
     grid.intensity.publish(intensity)
@@ -142,6 +144,7 @@ async def carbon(intensity: float | None = 100.0, port: int = 0) -> AsyncIterato
         f"127.0.0.1:{port}",
         lambda server: add_CarbonServiceServicer_to_server(grid, server),
         ("cinquefoil.carbon.v1.CarbonService",),
+        tls=tls,
         grace_s=0,
     ) as server:
         grid.port = server.port

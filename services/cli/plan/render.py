@@ -31,7 +31,7 @@ _MEASURES: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
 }
 
 
-def table(plans: Iterable[Plan], pinned_version: int = 0) -> RenderableType:
+def table(plans: Iterable[Plan], pinned_version: int = 0, pinned_by: str = "") -> RenderableType:
     """Return two lines per plan: what it expected, and what was seen with its deviation.
 
     Of several models, the one that deviates most is shown.
@@ -55,7 +55,11 @@ def table(plans: Iterable[Plan], pinned_version: int = 0) -> RenderableType:
         )
     for column in rows.columns[:2]:
         column.no_wrap = True
-    return rows if rows.row_count else Text("No plan yet.")
+    if not rows.row_count:
+        return Text("No plan yet.")
+    if not pinned_by:
+        return rows
+    return Group(rows, Text(f"Plan {pinned_version} is held by {pinned_by}."))
 
 
 def _pair(measure: Measure | None, words: Callable[[float], str]) -> str:

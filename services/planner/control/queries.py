@@ -104,14 +104,16 @@ class Queries:
         before = active or await self._store.plan(from_version)
         return diff(before, await self._store.plan(to_version))
 
-    async def apply(self, proposal_id: str) -> Plan:
-        """Carry out the plan of a dry run; return it with its version.
+    async def apply(self, proposal_id: str, principal: str = "") -> Plan:
+        """Carry out the plan of a dry run for an operator; return it with its version.
 
         Raises:
             NotFound: There is no such proposal, or it is too old.
             FailedPrecondition: What runs is no longer what it was made for.
         """
-        return await self._reconciler.apply(self._dry_runs.plan(proposal_id, self._basis()))
+        return await self._reconciler.apply(
+            self._dry_runs.plan(proposal_id, self._basis()), principal
+        )
 
     def _basis(self) -> Basis:
         now = self._state.snapshot({})

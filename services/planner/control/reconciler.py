@@ -20,7 +20,7 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.maintenance import Freeze, Hold
-from services.planner.core.plan import Plan, PlanState
+from services.planner.core.plan import Pin, Plan, PlanState, ordered_by
 from services.planner.core.plan_builder import remembered
 from services.planner.core.what_if import Changes, alter
 
@@ -64,8 +64,8 @@ class Reconciler:
     # ---- what operators order ------------------------------------------------------------------
 
     @property
-    def pinned(self) -> int | None:
-        """Version of the plan that is held, if one is."""
+    def pinned(self) -> Pin | None:
+        """The plan that is held, if one is, and who holds it."""
         return self._standing.pinned
 
     @property
@@ -102,8 +102,12 @@ class Reconciler:
         async with self._proposing:
             return await planning.decided("dry run", snapshot)
 
-    async def apply(self, plan: Plan) -> Plan:
+    async def apply(self, plan: Plan, principal: str = "") -> Plan:
         """Carry out the plan of a dry run now; return it, stored and announced.
+
+        Args:
+            plan: The plan.
+            principal: Identity of the operator; "": identities are not checked.
 
         Raises:
             InvalidArgument: The plan's numbers cannot be.
@@ -111,10 +115,10 @@ class Reconciler:
                 needs.
         """
         feasibility.check(plan.segments)
-        return await self._orders.give(partial(self._apply, plan))
+        return await self._orders.give(partial(self._apply, plan, principal))
 
-    async def rollback(self, version: int) -> Plan:
-        """Carry an earlier plan out again as a new version, and hold it.
+    async def rollback(self, version: int, principal: str = "") -> Plan:
+        """Carry an earlier plan out again as a new version, and hold it; arguments as for `pin`.
 
         Raises:
             NotFound: There is no such plan.
@@ -122,21 +126,26 @@ class Reconciler:
                 what.
         """
         plan = await self._store.plan(version)
-        begin = partial(self._begin, f"rollback to {version}", plan, pin=True)
+        begin = partial(
+            self._begin, f"rollback to {version}{ordered_by(principal)}", plan, pin=principal
+        )
         return await self._orders.give(begin)
 
-    async def pin(self, version: int | None = None) -> int:
+    async def pin(self, version: int | None = None, principal: str = "") -> int:
         """Hold the active plan until `unpin`, over restarts too; return its version.
 
         Args:
             version: Must be the active plan's; None: whichever is active.
+            principal: As for `apply`.
 
         Raises:
             NotFound: There is no such plan, or none is active.
             FailedPrecondition: It is not the active one.
         """
         plan = await self._store.plan(version or 0)
-        return await self._orders.give(partial(self._hold, plan.version if version else None))
+        return await self._orders.give(
+            partial(self._hold, plan.version if version else None, principal)
+        )
 
     async def unpin(self) -> None:
         """Resume automatic planning."""
@@ -177,15 +186,15 @@ class Reconciler:
 
     # ---- orders, when it is their turn ---------------------------------------------------------
 
-    async def _apply(self, plan: Plan) -> tuple[Plan, Work]:
+    async def _apply(self, plan: Plan, principal: str) -> tuple[Plan, Work]:
         """Begin a dry run's plan, unless another one is held."""
         if self._standing.pinned is not None:
             raise FailedPrecondition(
-                f"plan {self._standing.pinned} is pinned; unpin first", reason="PINNED"
+                f"plan {self._standing.pinned.version} is pinned; unpin first", reason="PINNED"
             )
-        return await self._begin(f"apply: {plan.reason}", plan)
+        return await self._begin(f"apply: {plan.reason}{ordered_by(principal)}", plan)
 
-    async def _begin(self, reason: str, plan: Plan, *, pin: bool = False) -> tuple[Plan, Work]:
+    async def _begin(self, reason: str, plan: Plan, *, pin: str | None = None) -> tuple[Plan, Work]:
         """Store and announce an earlier plan, or a dry run's, as the newest."""
         freeze = self._standing.freeze
         if freeze is not None and self._state.clock.now() < freeze.until:
@@ -198,11 +207,11 @@ class Reconciler:
         self._standing.unfinished = None
         stored = await lifecycle.publish(draft, pin=pin)
         prometheus.PLANS.labels("order").inc()
-        if pin:
-            self._standing.pinned = stored.version
+        if pin is not None:
+            self._standing.pinned = Pin(stored.version, pin)
         return stored, partial(lifecycle.roll_out, stored, draft)
 
-    async def _hold(self, version: int | None) -> tuple[int, None]:
+    async def _hold(self, version: int | None, principal: str) -> tuple[int, None]:
         active = self._standing.active
         if active is None:
             raise FailedPrecondition("version: no plan is active yet", field="version")
@@ -212,9 +221,10 @@ class Reconciler:
                 "roll back to it instead",
                 field="version",
             )
-        await self._store.save_pin(active.version)
-        self._standing.pinned = active.version
-        _log.info("pinned", version=active.version)
+        pin = Pin(active.version, principal)
+        await self._store.save_pin(pin)
+        self._standing.pinned = pin
+        _log.info("pinned", version=active.version, principal=principal)
         return active.version, None
 
     async def _set_freeze(self, freeze: Freeze | None) -> tuple[None, None]:

@@ -59,6 +59,7 @@ class Snapshot:
         staleness_s: Age of what is known of each zone's intensity, grid time.
         load_forecast: What the load to provide for was chosen from, by model.
         fixed: Settings that plans are made from; empty: not known.
+        objective_by: Identity of the operator who ordered objective and strategy; "": not known.
     """
 
     gpus: tuple[Gpu, ...]
@@ -76,6 +77,7 @@ class Snapshot:
     staleness_s: Mapping[str, float] = field(default_factory=dict)
     load_forecast: Mapping[str, LoadForecast] = field(default_factory=dict)
     fixed: FixedInputs = field(default_factory=dict)
+    objective_by: str = ""
 
     @property
     def all_gpus(self) -> tuple[Gpu, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.kit.config import Goals
 from services.kit.segment import SegmentSpec
@@ -21,6 +21,23 @@ class PlanState(IntEnum):
     ACTIVE = 3
     SUPERSEDED = 4
     FAILED = 5
+
+
+class Pin(NamedTuple):
+    """A plan that an operator holds.
+
+    Attributes:
+        version: Of the plan.
+        principal: Identity of the operator; "": identities are not checked.
+    """
+
+    version: int
+    principal: str = ""
+
+
+def ordered_by(principal: str) -> str:
+    """Return what a reason says of the operator behind it; "" where identities are not checked."""
+    return f" (by {principal})" if principal else ""
 
 
 @dataclass(frozen=True, slots=True)

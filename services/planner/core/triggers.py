@@ -15,6 +15,7 @@ from services.kit.segment import SegmentSpec
 from services.kit.units import S_PER_H
 from services.planner.core.decide import Snapshot
 from services.planner.core.fixed_inputs import FixedInputs, differences
+from services.planner.core.plan import ordered_by
 from services.planner.core.service_level import Violation
 
 
@@ -63,6 +64,7 @@ class Observation:
         blocked: Variants that agents gave up on, as (model, variant).
         late: Models of which more requests are late than the SLO allows.
         inaccurate: Models whose answers are less accurate than the floor.
+        objective_by: Identity of the operator who ordered strategy and weight; "": not known.
     """
 
     intensity_gco2e_per_kwh: Mapping[str, float]
@@ -76,6 +78,7 @@ class Observation:
     inaccurate: tuple[Violation, ...] = ()
     steady_gco2e_per_kwh: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     fixed: FixedInputs = field(default_factory=dict)
+    objective_by: str = ""
 
     @classmethod
     def of(cls, now: Snapshot) -> Observation:
@@ -94,6 +97,7 @@ class Observation:
             inaccurate=now.inaccurate,
             steady_gco2e_per_kwh=now.steady_gco2e_per_kwh,
             fixed=now.fixed,
+            objective_by=now.objective_by,
         )
 
     def wanting(self, segments: frozenset[SegmentSpec]) -> Observation:
@@ -187,13 +191,13 @@ def wait_s(
 
 
 def _objective(before: Observation, now: Observation) -> Iterator[Trigger]:
+    orders = []
     if before.strategy != now.strategy:
-        yield Trigger(Kind.OBJECTIVE, f"objective: strategy {before.strategy} -> {now.strategy}")
+        orders.append(f"objective: strategy {before.strategy} -> {now.strategy}")
     if before.carbon_weight != now.carbon_weight:
-        yield Trigger(
-            Kind.OBJECTIVE,
-            f"objective: carbon_weight {before.carbon_weight:g} -> {now.carbon_weight:g}",
-        )
+        orders.append(f"objective: carbon_weight {before.carbon_weight:g} -> {now.carbon_weight:g}")
+    for order in orders:
+        yield Trigger(Kind.OBJECTIVE, order + ordered_by(now.objective_by))
     changed = differences(before.fixed, now.fixed)
     if changed:
         yield Trigger(Kind.OBJECTIVE, f"settings: {changed}")

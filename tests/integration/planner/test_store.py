@@ -15,6 +15,7 @@ from services.kit.errors import FailedPrecondition, NotFound, Unavailable
 from services.kit.mig import Placement
 from services.kit.segment import SegmentState
 from services.planner.adapters.store import Store, open_store
+from services.planner.adapters.store.tables import put
 from services.planner.core.accounting.account import Account, Spent, Tokens
 from services.planner.core.accounting.accountant import Page
 from services.planner.core.accounting.counters import EnergyCounters, ModelEnergy
@@ -22,7 +23,7 @@ from services.planner.core.decide import Snapshot
 from services.planner.core.fleet import RunningSegment
 from services.planner.core.model import Gpu, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell
-from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.routing_table import RoutingTable
 from tests.support.planner.fleets import model, pool
 from tests.support.planner.stored_plans import GPUS, NOW, PLAN, SPEC
@@ -232,11 +233,18 @@ async def test_a_plan_without_its_inputs_says_so(store: Store) -> None:
 async def test_the_pin_is_kept_until_it_is_taken_off(database: Path | str) -> None:
     async with open_store(database) as store:
         assert await store.pin() is None
-        await store.save_pin(3)
+        await store.save_pin(Pin(3, "operator/ada"))
     async with open_store(database) as store:
-        assert await store.pin() == 3
+        assert await store.pin() == Pin(3, "operator/ada")
         await store.save_pin(None)
         assert await store.pin() is None
+
+
+async def test_a_pin_of_before_it_was_noted_who_holds_it_is_kept(store: Store) -> None:
+    async with store.connection.transaction() as connection:
+        await put(connection, "pinned", b"3")
+
+    assert await store.pin() == Pin(3)
 
 
 async def test_activating_ends_what_was_left_unfinished_before(store: Store) -> None:

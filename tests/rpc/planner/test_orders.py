@@ -10,12 +10,17 @@ import grpc
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
+from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
+from services.kit.net import free_port
+from services.kit.rpc import dial
+from tests.support.certificates import issued
 from tests.support.fake_agent import (
     Act,
     Agent,
     Grid,
     Suite,
     active,
+    carbon,
     deployment,
     living,
     planner,
@@ -379,3 +384,38 @@ async def test_an_applied_plan_whose_rollout_fails_is_tried_again_by_the_strateg
     assert (await plan(suite.stub, 2)).state == plan_pb2.PLAN_STATE_FAILED
     assert seen.plan.reason.startswith("retry: plan 2 failed")
     await eventually(lambda: len(suite.agent.segments) == len(seen.plan.segments))
+
+
+# ---- who ordered -------------------------------------------------------------------------------
+
+
+async def test_plans_say_which_operator_ordered_them(tmp_path: Path) -> None:
+    """Objective, apply, pin and rollback carry the identity of the certificate."""
+    tls, port = issued(tmp_path, "planner", "carbon", "operator/ada", "agent/node-a"), free_port()
+    carbon_port, ada = free_port(), "spiffe://cinquefoil/operator/ada"
+    secured = deployment(tmp_path, carbon_port, listen=f"127.0.0.1:{port}")
+    async with (
+        carbon(port=carbon_port, tls=tls.of("carbon")),
+        planner(secured.model_copy(update={"tls": tls})) as stub,
+        dial(f"127.0.0.1:{port}", tls.of("agent", "node-a")) as channel,
+        living(Agent("node-a", ("GPU-1",)), PlannerServiceStub(channel)),
+    ):
+        await active(stub, 1)
+        await aim(stub, "co2opt")
+        await active(stub, 2)
+        proposal = await stub.DryRun(planner_pb2.DryRunRequest())
+        await stub.Apply(planner_pb2.ApplyRequest(proposal_id=proposal.proposal_id))
+        await active(stub, 3)
+        await stub.Pin(planner_pb2.PinRequest())
+        held = await stub.ListPlans(planner_pb2.ListPlansRequest())
+        await stub.Rollback(planner_pb2.RollbackRequest(version=1))
+        await active(stub, 4)
+        listed = await stub.ListPlans(planner_pb2.ListPlansRequest())
+
+    assert (held.pinned_version, held.pinned_by) == (3, ada)
+    assert (listed.pinned_version, listed.pinned_by) == (4, ada)
+    assert [each.reason for each in listed.plans][:3] == [
+        f"rollback to 1 (by {ada})",
+        f"apply: dry run (by {ada})",
+        f"objective: strategy base -> co2opt (by {ada})",
+    ]

@@ -100,7 +100,9 @@ class Plan(_message.Message):
     strategy: _builtins.str
     """Strategy that made it, for example "exact"."""
     reason: _builtins.str
-    """What caused it, for example "carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)"."""
+    """What caused it, for example "carbon: US-CAL 210.0 -> 180.5 gCO2e/kWh (-14.0 %)", or "rollback
+    to 3 (by spiffe://cinquefoil/operator/ada)".
+    """
     steps: _builtins.int
     """Steps that its rollout took. 0: nothing had to change on a GPU."""
     slice_changes: _builtins.int

@@ -613,10 +613,13 @@ class ListPlansResponse(_message.Message):
     PLANS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     PINNED_VERSION_FIELD_NUMBER: _builtins.int
+    PINNED_BY_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Token for the next page. Empty: this is the last page."""
     pinned_version: _builtins.int
     """The plan that is held; 0: none."""
+    pinned_by: _builtins.str
+    """Identity of the operator who holds it. Empty: identities are not checked."""
     @_builtins.property
     def plans(self) -> _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]:
         """Plans, newest first."""
@@ -627,10 +630,11 @@ class ListPlansResponse(_message.Message):
         plans: _abc.Iterable[_plan_pb2.Plan] | None = ...,
         next_page_token: _builtins.str = ...,
         pinned_version: _builtins.int = ...,
+        pinned_by: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pinned_version", b"pinned_version", "plans", b"plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "pinned_by", b"pinned_by", "pinned_version", b"pinned_version", "plans", b"plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

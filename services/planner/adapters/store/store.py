@@ -24,7 +24,7 @@ from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
-from services.planner.core.plan import Outcome, Plan, PlanState
+from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.routing_table import RoutingTable
 
 _UNFINISHED: Final = (PlanState.PROPOSED, PlanState.ROLLING)
@@ -60,7 +60,7 @@ class Store:
         snapshot: Snapshot | None = None,
         *,
         fixed: FixedInputs | None = None,
-        pin: bool = False,
+        pin: str | None = None,
     ) -> Plan:
         """Write a new plan and return it with its version.
 
@@ -69,7 +69,7 @@ class Store:
             gpus: GPU type by (node, GPU UUID): the fleet it was made for.
             snapshot: What it was made from, so that it can be explained later.
             fixed: Settings that it was made from; None: they are not known.
-            pin: Hold it from now on.
+            pin: Who holds it from now on, "": not known; None: it is not held.
         """
         values = rows.plan_row(plan)
         kept = None if snapshot is None else rows.snapshot_bytes(snapshot)
@@ -82,8 +82,8 @@ class Store:
             )
             await put(connection, "gpus", fleet)
             await put(connection, "fixed", json.dumps(dict(fixed or {})).encode())
-            if pin:
-                await put(connection, "pinned", json.dumps(version).encode())
+            if pin is not None:
+                await put(connection, "pinned", json.dumps(Pin(version, pin)).encode())
         return replace(plan, version=version)
 
     @uncancellable
@@ -187,15 +187,17 @@ class Store:
         return None if value is None else routing_from(plan_pb2.RoutingTable.FromString(value))
 
     @uncancellable
-    async def save_pin(self, version: int | None) -> None:
+    async def save_pin(self, pin: Pin | None) -> None:
         """Write which plan is held; None: none."""
         async with self.connection.transaction() as connection:
-            await put(connection, "pinned", json.dumps(version).encode())
+            await put(connection, "pinned", json.dumps(pin).encode())
 
-    async def pin(self) -> int | None:
-        """Return the version of the plan that is held, if one is."""
-        version: int | None = json.loads(await self._get("pinned") or "null")
-        return version
+    async def pin(self) -> Pin | None:
+        """Return which plan is held, if one is, and who holds it."""
+        found = json.loads(await self._get("pinned") or "null")
+        if isinstance(found, int):  # a planner that did not note who
+            return Pin(found)
+        return found and Pin(*found)
 
     @uncancellable
     async def save_freeze(self, freeze: Freeze | None) -> None:

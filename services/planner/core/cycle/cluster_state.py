@@ -38,6 +38,7 @@ class ClusterState:
         level: Latency and accuracy of the answers, by the routers' reports.
         objective: What a good plan is.
         strategy: Name of the strategy that looks for it.
+        objective_by: Identity of the operator who ordered both; "": not known.
         intensity_gco2e_per_kwh: By zone, by the carbon service.
         provenance: How that is known, by zone.
         signal: How old that is, and how steady.
@@ -66,6 +67,7 @@ class ClusterState:
     fixed: FixedInputs = field(default_factory=dict)
     beliefs: Beliefs = field(default_factory=Beliefs)
     profiled: tuple[Model, ...] = ()
+    objective_by: str = ""
 
     def __post_init__(self) -> None:
         self.profiled = self.profiled or self.models
@@ -104,12 +106,15 @@ class ClusterState:
 
     # ---- reports -------------------------------------------------------------------------------
 
-    def set_objective(self, carbon_weight: float | None, strategy: str | None) -> None:
-        """Change the objective, as far as given."""
+    def set_objective(
+        self, carbon_weight: float | None, strategy: str | None, principal: str = ""
+    ) -> None:
+        """Change the objective, as far as given; `principal`: the operator, or ""."""
         if carbon_weight is not None:
             update = {"carbon_weight": carbon_weight}
             self.objective = self.objective.model_copy(update=update)
         self.strategy = strategy or self.strategy
+        self.objective_by = principal
         self.changed.notify()
 
     def update_intensity(
@@ -207,6 +212,7 @@ class ClusterState:
                 for model, each in self.demand.forecasts().items()
             },
             fixed=self.fixed,
+            objective_by=self.objective_by,
         )
 
     def refreshed(self, now: Snapshot, shares: Mapping[str, float]) -> Snapshot:

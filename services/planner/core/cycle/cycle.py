@@ -275,5 +275,5 @@ class DecisionCycle:
     async def _decided(self, trigger: Trigger, now: Snapshot) -> Draft:
         if self.standing.pinned is None:
             return await self.planning.decided(trigger.reason, now)
-        pinned = await self._environment.store.plan(self.standing.pinned)
+        pinned = await self._environment.store.plan(self.standing.pinned.version)
         return await self.planning.held(pinned, trigger.reason, now)

@@ -99,7 +99,7 @@ class PlanStore(Protocol):
         snapshot: Snapshot | None = None,
         *,
         fixed: FixedInputs | None = None,
-        pin: bool = False,
+        pin: str | None = None,
     ) -> Plan:
         """Write a new plan and return it with its version."""
         ...

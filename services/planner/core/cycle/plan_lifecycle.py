@@ -18,7 +18,7 @@ from services.planner.core.model import Segment
 from services.planner.core.online_search.counter_readings import Reading, measured
 from services.planner.core.online_search.measurement import Measurement
 from services.planner.core.placement.actions import Rollout
-from services.planner.core.plan import Plan, PlanState
+from services.planner.core.plan import Pin, Plan, PlanState
 from services.planner.core.plan_builder import specs, unchanged
 from services.planner.core.routing_table import by_capacity
 from services.planner.core.triggers import Kind, Observation
@@ -37,7 +37,7 @@ class Standing:
         since: All counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, where its rollout failed.
         unfinished: The newest plan, where a restart cut its rollout.
-        pinned: Version of the plan that operators hold; None: none.
+        pinned: The plan that an operator holds; None: none.
         freeze: The last freeze that operators ordered, which may be over; None: none.
         changes_s: When plans changed what runs, monotonic, s; those of the last hours.
     """
@@ -48,7 +48,7 @@ class Standing:
     since: Reading | None = None
     failed: Plan | None = None
     unfinished: Plan | None = None
-    pinned: int | None = None
+    pinned: Pin | None = None
     freeze: Freeze | None = None
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
@@ -112,12 +112,12 @@ class PlanLifecycle:
         await self.roll_out(await self.publish(draft), draft)
         return True
 
-    async def publish(self, draft: Draft, *, pin: bool = False) -> Plan:
+    async def publish(self, draft: Draft, *, pin: str | None = None) -> Plan:
         """Store a plan, then announce it; return it with its version.
 
         Args:
             draft: The plan.
-            pin: Hold it from now on.
+            pin: Who holds it from now on; None: it is not held.
         """
         store = self._environment.store
         seen = draft.seen
