@@ -41,6 +41,11 @@ def host_of(peer: str) -> str:
     return peer if peer.startswith("unix") else peer.rpartition(":")[0]
 
 
+def is_host(identity: str) -> bool:
+    """Return whether an identity is but a host (`host_of`), which several clients may share."""
+    return identity.startswith(("ipv4:", "ipv6:", "unix"))
+
+
 def free_port(host: str = "127.0.0.1") -> int:
     """Return a TCP port that is free now on `host`.
 

@@ -17,6 +17,7 @@ from inference.grpc_service_pb2_grpc import (
 )
 from services.kit import config
 from services.kit.clock import Clock
+from services.kit.rpc import caller
 from services.kit.telemetry import tracing
 from services.router.adapters.convert import to_status
 from services.router.core.dispatch.dispatcher import Dispatcher
@@ -50,7 +51,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
             self._read(request),
             request,
             context.time_remaining(),
-            client=partial(client_of, context),
+            client=partial(client_of, context, caller()),
         )
         context.set_trailing_metadata(answer.trailers)
         return answer.body
@@ -64,7 +65,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):
             self._read,
             context.write,
             context.time_remaining,
-            client=partial(client_of, context),
+            client=partial(client_of, context, caller()),
             max_open=self._settings.max_stream_requests,
             fails_fast=_FAILS_FAST in (context.invocation_metadata() or ()),
         )

@@ -20,6 +20,7 @@ from cinquefoil.predictor.v1 import predictor_pb2 as pb
 from cinquefoil.predictor.v1 import predictor_pb2_grpc as pb_grpc
 from inference import grpc_service_pb2 as oip
 from services.kit.clock import Clock
+from services.kit.net import is_host
 from services.kit.rpc.reconnect import Reconnector
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.length_port import decile_at
@@ -99,7 +100,7 @@ class PredictorClient:
             prompt = prompt_of(pending.request.body)
             if prompt is None or len(prompt.text) > _MAX_PROMPT_BYTES:
                 return
-            observation.prompt = prompt.text
+            observation.prompt, observation.tenant = prompt.text, tenant_of(pending)
         self._lengths.append(observation)
 
     # ---- the predictor -------------------------------------------------------------------------
@@ -143,6 +144,7 @@ class PredictorClient:
                     model=pending.request.model,
                     prompt=prompt.text,
                     max_tokens=prompt.max_tokens,
+                    tenant=tenant_of(pending),
                 )
                 try:
                     await call.write(message)
@@ -185,6 +187,12 @@ def batch(lengths: deque[pb.Observation]) -> list[pb.Observation]:
 def decile_of(response: pb.PredictResponse) -> int | None:
     """Return the decile that a request is ranked by; None: the prediction has no valid rank."""
     return decile_at(response.rank if response.HasField("rank") else math.nan)
+
+
+def tenant_of(pending: PendingRequest) -> str:
+    """Return whose prompt a request carries; "": clients of its host are not distinguished."""
+    client = pending.client()
+    return "" if is_host(client) else client
 
 
 class Prompt(NamedTuple):

@@ -5,18 +5,21 @@ from typing import Any
 import grpc
 
 from services.kit.net import host_of
-from services.kit.rpc import caller
+from services.kit.rpc import Caller
 
 CLIENT_ID = "x-client-id"
 """Metadata in which a gateway gives the identity of its client."""
 
 
-def client_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+def client_of(context: grpc.aio.ServicerContext[Any, Any], who: Caller) -> str:
     """Return the client's identity: what its certificate or token says, else its host.
 
     `x-client-id` counts from gateways, and from anybody where identities are not checked.
+
+    Args:
+        context: The call's.
+        who: Who makes the call. Read when it arrives: later, another task may need the identity.
     """
-    who = caller()
     if who.may_be("gateway"):
         for key, value in context.invocation_metadata() or ():
             if key == CLIENT_ID:

@@ -17,7 +17,7 @@ from services.kit.config import Access as Settings
 from services.kit.config import Tls, Tokens
 from services.kit.errors import FailedPrecondition, Unauthenticated
 from services.kit.net import free_port
-from services.kit.rpc import Access, certificates, dial, serving
+from services.kit.rpc import Access, caller, certificates, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
 from services.router.frontend.client_identity import client_of
 from tests.support.certificates import issued
@@ -104,7 +104,7 @@ async def test_only_a_gateway_speaks_for_others(tls: Tls) -> None:
     """Whoever else says `x-client-id` keeps the identity of its certificate, or of its host."""
 
     async def who(context: Any) -> list[str]:
-        return [client_of(context)]
+        return [client_of(context, caller())]
 
     named = (("x-client-id", "batch"),)
     everybody = Access(Settings(roles={"viewer": ("*",)}).principals)

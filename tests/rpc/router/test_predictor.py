@@ -67,6 +67,7 @@ class Oracle(PredictorServiceServicer):
         self.answer = answer
         self.asked = 0
         self.limits: set[int] = set()
+        self.tenants: dict[bytes, str] = {}
         self.observed: list[pb.Observation] = []
 
     async def Predict(
@@ -77,6 +78,7 @@ class Oracle(PredictorServiceServicer):
         async for question in requests:
             self.asked += 1
             self.limits.add(question.max_tokens)
+            self.tenants[question.prompt] = question.tenant
             for response in self.answer(question) if self.answer else ():
                 yield response
 
@@ -107,9 +109,10 @@ class Suite:
             await asyncio.sleep(short_s if prompt.startswith("0") else long_s)
             self.worker.finish(answered)
 
-    async def ask(self, prompt: str) -> str:
+    async def ask(self, prompt: str, client: str = "") -> str:
         infer = GRPCInferenceServiceStub(self.world.channel).ModelInfer
-        response = await infer(infer_request(prompt))
+        named = (("x-client-id", client),) if client else None
+        response = await infer(infer_request(prompt), metadata=named)
         return response.raw_output_contents[0].decode()
 
     async def foretold(self) -> int:
@@ -225,6 +228,23 @@ async def test_lengths_are_reported_by_key_or_without_a_prediction_by_prompt() -
         assert each.output_tokens == TOKENS[int(prompt[:1])]
         assert each.truncated == (each.output_tokens == TOKENS[LONG])
     assert found.oracle.limits == {TOKENS[LONG]}
+
+
+async def test_prompts_are_those_of_their_client_and_of_no_tenant_where_it_is_not_known() -> None:
+    """So that no client can tell from the order of answers what another has asked."""
+    async with suite(oracle()) as found, asyncio.TaskGroup() as tasks:
+        work = tasks.create_task(found.work(short_s=0.001, long_s=0.001))
+        clients = ["", "one", "two"] * 6
+        asked = list(zip(prompts(18), clients, strict=True))
+        await asyncio.gather(*(found.ask(*each) for each in asked))
+        await until(lambda: len(found.oracle.observed) == 18)
+        work.cancel()
+
+    tenants = {prompt.encode(): client and f"id:{client}" for prompt, client in asked}
+    by_prompt = {each.prompt: each.tenant for each in found.oracle.observed if each.prompt}
+    assert found.oracle.tenants.items() <= tenants.items()
+    assert by_prompt.items() <= tenants.items()
+    assert len({*found.oracle.tenants.values()}) == 3
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.kit.net import is_loopback, split_address
+from services.kit.net import host_of, is_host, is_loopback, split_address
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,13 @@ def test_host_and_port_are_taken_apart(address: str, parts: tuple[str, int]) -> 
 def test_an_address_without_a_host_or_a_proper_port_is_refused(address: str) -> None:
     with pytest.raises(ValueError, match="must be host:port"):
         split_address(address)
+
+
+@pytest.mark.parametrize("peer", ["ipv4:10.0.0.1:50002", "ipv6:[::1]:1", "unix:/run/router"])
+def test_a_host_is_told_from_a_name(peer: str) -> None:
+    assert is_host(host_of(peer))
+    for identity in ("id:batch", "token:batch", "spiffe://cinquefoil/client/app", "app"):
+        assert not is_host(identity)
 
 
 @pytest.mark.parametrize(
