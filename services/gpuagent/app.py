@@ -111,6 +111,7 @@ class _Agent:
             observers.reservations,
             context.hardware.software,
             observers.drift,
+            observers.conditions,
         )
 
     async def begin(self) -> None:
@@ -121,6 +122,7 @@ class _Agent:
         if actuators.steps.permissions.granted:
             await actuators.transactions.repair()
         await self.observers.accounts.read()
+        await self.observers.conditions.look()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
         """Report and execute until `stop`; then drain the workers, and report that too."""
@@ -134,6 +136,7 @@ class _Agent:
                 tasks.create_task(actuators.sharing.run(actuators.segments.rest), name="agent.mps"),
                 tasks.create_task(observers.clock_loop.run(), name="agent.clocks"),
                 tasks.create_task(observers.drift.run(), name="agent.drift"),
+                tasks.create_task(observers.conditions.run(), name="agent.conditions"),
                 *(
                     tasks.create_task(work, name=name)
                     for name, work in observers.wall_power.loops()

@@ -15,6 +15,7 @@ from services.gpuagent.devices.mig_mode import MigModes
 from services.gpuagent.energy.metering import GpuMeter
 from services.gpuagent.energy.node_accounts import NodeAccounts
 from services.gpuagent.energy.wall_power import WallPower
+from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.node_place import NodePlace
 from services.gpuagent.planner_link.uplink import ReportOutbox
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
@@ -106,7 +107,7 @@ class Actuators:
 
 
 class Observers:
-    """What watches the node: energy, wall power, GPUs that go, profiles that drift, clocks."""
+    """What watches the node: energy, wall power, conditions, GPUs that go, drift, clocks."""
 
     def __init__(self, context: Context, actuators: Actuators) -> None:
         place, hardware, outbox = context.place, context.hardware, context.outbox
@@ -116,6 +117,7 @@ class Observers:
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
         self.accounts = NodeAccounts(meters, hardware.device, segments, clock, outbox.energy_read)
         self.wall_power = WallPower(place, context.deployment.mqtt, self.accounts, clock, changed)
+        self.conditions = NodeConditions(context.deployment, place, clock, changed)
         self.gpu_loss_watch = GpuLossWatch(
             known=frozenset(hardware.gpu_counters),
             device=hardware.device,

@@ -43,6 +43,15 @@ class ServiceError(Exception):
         """Return the error of a field, with which its message begins."""
         return cls(f"{field}: {problem}", field=field, reason=reason)
 
+    def because(self, why: str) -> Self:
+        """Return the same error with something appended to its message."""
+        return type(self)(
+            f"{self.message}{why}",
+            reason=self.reason,
+            field=self.field,
+            retry_after_s=self.retry_after_s,
+        )
+
 
 class InvalidArgument(ServiceError):
     """The request is wrong whatever the state."""

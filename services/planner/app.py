@@ -30,6 +30,7 @@ from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.accounting.fleet_sites import FleetSites
 from services.planner.core.cycle.cluster_state import ClusterState, aims
+from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.model import Model
 from services.planner.servicer import PlannerServicer
 
@@ -107,7 +108,13 @@ class _Planner:
         self.account_writer = AccountingWriter(store, clock, sites, aims(deployment), retention)
         self.counterfactual = Counterfactual(settings, state, self.account_writer.rate)
         policies = ServingPolicies(deployment, store)
-        self.publisher = Publisher(deployment, store, state.fleet, policies)
+        self.publisher = Publisher(
+            deployment,
+            store,
+            state.fleet,
+            policies,
+            lambda: (*cluster_conditions(state), *self.reconciler.standing.conditions()),
+        )
         agents = AgentSessions(
             state.fleet,
             self.account_writer.read,

@@ -10,9 +10,10 @@ from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
 from services.kit.config import Deployment
-from services.kit.errors import InvalidArgument
+from services.kit.errors import InvalidArgument, NotFound
 from services.kit.net import host_of
 from services.kit.rpc import caller
+from services.kit.rpc.condition_messages import condition_messages
 from services.kit.rpc.record_mapping import to_message
 from services.kit.segment import plain
 from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
@@ -91,11 +92,22 @@ class PlannerServicer(PlannerServiceServicer):
             announced = without_gaps(announced, self._store.after, request.after_version)
         async for said in announced:
             plan = None if said.plan is None else plan_to(said.plan)
-            yield pb.WatchResponse(plan=plan, routing=routing_to(said.routing))
+            yield pb.WatchResponse(
+                plan=plan,
+                routing=routing_to(said.routing),
+                conditions=condition_messages(said.conditions),
+            )
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Any) -> pb.GetPlanResponse:
         """Return one plan."""
-        return pb.GetPlanResponse(plan=plan_to(await self._store.plan(request.version)))
+        try:
+            plan = await self._store.plan(request.version)
+        except NotFound as error:
+            if request.version:
+                raise
+            why = "".join(f"; {each}" for each in self._publisher.board.value.conditions)
+            raise NotFound(f"{error.message}{why}") from error
+        return pb.GetPlanResponse(plan=plan_to(plan))
 
     async def ListPlans(self, request: pb.ListPlansRequest, context: Any) -> pb.ListPlansResponse:
         """Return a page of plans, newest first."""
@@ -170,6 +182,7 @@ class PlannerServicer(PlannerServiceServicer):
             intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
             demand_rps=self._state.demand_rps(),
             hold=hold_to(self._reconciler.held),
+            conditions=condition_messages(self._publisher.board.value.conditions),
         )
 
     async def ReadAccount(

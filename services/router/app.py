@@ -32,6 +32,7 @@ from services.router.core.limits import byte_budget, limits
 from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.quotas import Quota, Quotas
+from services.router.core.readiness import Readiness
 from services.router.frontend.messages import transport_limit
 from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
@@ -204,7 +205,7 @@ class _Router:
             background = [
                 tasks.create_task(work, name=f"router.{name}")
                 for name, work in (
-                    ("routes", watch_routes(planner, self._use, clock)),
+                    ("routes", watch_routes(planner, self._use, self._note, clock)),
                     ("load", report_load(planner, self._report, self._swapped, interval_s, clock)),
                     ("carbon", self._carbon.follow(carbon, clock)),
                     ("health", self._report_ready(server)),
@@ -225,12 +226,17 @@ class _Router:
         self._routed.set()
         self._swapped.set()
 
+    def _note(self, readiness: Readiness) -> None:
+        self._engine.registry.readiness = readiness
+        if readiness.stopped:
+            self._routed.set()
+
     def _report(self) -> planner_pb2.ReportLoadRequest:
         now_s = self._clock.monotonic()
         window_s, self._reported_s = now_s - self._reported_s, now_s
         return to_report(self._engine, self._id, window_s)
 
     async def _report_ready(self, server: Serving) -> None:
-        """Report SERVING once it is known where requests may go."""
+        """Report SERVING once it is known where requests may go, or why they may go nowhere."""
         await self._routed.wait()
         await server.set_ready(ready=True)

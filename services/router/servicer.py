@@ -105,16 +105,20 @@ class InferenceServicer(GRPCInferenceServiceServicer):
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
         """Return the model's tensors, as its workers report them."""
-        self._engine.registry.model(request.name, request.version)
-        return messages.metadata(request.name, self._engine.hellos.get(request.name))
+        registry = self._engine.registry
+        registry.model(request.name, request.version)
+        why = registry.readiness.why(request.name)
+        return messages.metadata(request.name, self._engine.hellos.get(request.name), why)
 
     async def ModelConfig(
         self, request: pb.ModelConfigRequest, context: Context
     ) -> pb.ModelConfigResponse:
         """Return Triton's configuration of the model."""
-        dispatcher = self._engine.registry.model(request.name, request.version)
+        registry = self._engine.registry
+        dispatcher = registry.model(request.name, request.version)
         hello = self._engine.hellos.get(request.name)
-        return pb.ModelConfigResponse(config=messages.config(dispatcher, hello))
+        why = registry.readiness.why(request.name)
+        return pb.ModelConfigResponse(config=messages.config(dispatcher, hello, why))
 
     async def ModelStatistics(
         self, request: pb.ModelStatisticsRequest, context: Context

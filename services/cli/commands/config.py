@@ -20,6 +20,7 @@ def check(
 ) -> None:
     """Check a deployment file and print mistakes with their lines; exit status 2 if any exist."""
     from services.cli.config.check import check as mistakes_of
+    from services.kit.conditions import control_off
     from services.kit.config.loader import ConfigError, load
 
     deployment = load(file)
@@ -30,6 +31,9 @@ def check(
         f"{file}: fine ({len(deployment.carbon.zones)} zones, {len(deployment.nodes)} nodes, "
         f"{len(deployment.models)} models)"
     )
+    for name, node in deployment.nodes.items():
+        if not node.controlled:
+            typer.echo(f"but {control_off(name)}")
 
 
 @app.command()

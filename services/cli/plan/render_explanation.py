@@ -7,9 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from cinquefoil.planner.v1 import explanation_pb2, plan_pb2, planner_pb2
+from services.cli.console.conditions import condition_lines
 from services.cli.console.quantities import alternatives, carbon, milliseconds, percent
 from services.cli.console.tables import table
 from services.cli.plan.render import segments
+from services.kit.rpc.condition_messages import conditions_from
 
 Outlook = explanation_pb2.Outlook
 
@@ -51,6 +53,7 @@ def explanation(answer: explanation_pb2.Explanation) -> RenderableType:
     return Group(
         Text(f"\n{title}", style="bold"),
         *(Text(sentence) for sentence in answer.sentences),
+        *condition_lines(conditions_from(answer.conditions)),
         _bindings(answer),
         _outlooks("What it promises, and what else would", promises),
     )

@@ -14,6 +14,7 @@ from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
 from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
 from services.cli.console.variant_names import slice_name, word
+from services.kit.rpc.condition_messages import conditions_from
 
 Row = SimpleNamespace
 """An object of the document; `json.dumps(..., default=vars)` writes it."""
@@ -49,6 +50,16 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
             Row(node=each.node.name, pue=each.pue, measured=each.node.HasField("pue"))
             for each in nodes
             if each.pue
+        ],
+        conditions=[
+            Row(
+                kind=each.kind.name,
+                effect=each.effect.value,
+                subject=each.subject,
+                sentence=each.sentence,
+                setting=each.setting,
+            )
+            for each in conditions_from(fleet.conditions if fleet else ())
         ],
         away=[each.node.name for each in nodes if not each.connected],
         drifts=[

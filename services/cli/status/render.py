@@ -6,10 +6,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from services.cli.console.conditions import condition_line
 from services.cli.console.quantities import alternatives, carbon, duration, energy, percent
 from services.cli.console.tables import table
 from services.cli.console.variant_names import Namer, namer
 from services.cli.status.document import Row
+from services.kit.conditions import Condition, ConditionKind
 
 _POOR = ("held", "assumed")
 _NO_VARIANT = Row(variant="none yet", share=0.0, instances=0, connected=0)
@@ -25,8 +27,14 @@ def render(status: Row) -> RenderableType:
     if status.models:
         parts.append(_models(status))
     parts += _summary(status)
+    parts += [_condition(each) for each in status.conditions]
     parts += [Text(problem, style="red") for problem in status.problems]
     return Group(*parts)
+
+
+def _condition(row: Row) -> Text:
+    known = Condition(ConditionKind[row.kind], row.subject, row.sentence, row.setting)
+    return condition_line(known)
 
 
 def _zones(status: Row) -> Table:
@@ -111,9 +119,6 @@ def _summary(status: Row) -> list[RenderableType]:
     if status.pues:
         told = (f"{p.node} {p.pue:.2f}{' (measured)' if p.measured else ''}" for p in status.pues)
         lines.append(Text(f"PUE: {', '.join(told)}"))
-    if status.away:
-        lines.append(Text(f"away: {', '.join(status.away)}", style="yellow"))
-    lines += [line for gpu in status.gpus for line in _troubles(gpu)]
     lines += [Text(_predictions(each)) for each in status.lengths if each.predictions]
     lines += [Text(_profile(drift), style="yellow") for drift in status.drifts]
     if status.plan is not None:
@@ -140,15 +145,6 @@ def _parked(gpus: Iterable[Row], plan: Row) -> Iterator[Text]:
     if empty:
         names = ", ".join(f"{gpu.node}/{gpu.index}" for gpu in empty)
         yield Text(f"parked: {names}; {sum(gpu.power_w for gpu in empty):.0f} W, could be cut")
-
-
-def _troubles(gpu: Row) -> Iterator[Text]:
-    """Yield why workers are down."""
-    for each in gpu.slices:
-        if each.reason:
-            runs = f"{each.model}/{each.variant} on {gpu.node}/{gpu.index} {each.placement}"
-            style = "red" if each.state == "quarantined" else "yellow"
-            yield Text(f"{runs} is {each.state}: {each.reason}", style=style)
 
 
 def _profile(drift: Row) -> str:

@@ -7,12 +7,15 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from services.cli.client import connected
+from services.cli.console.conditions import condition_line, condition_lines
 from services.cli.console.tables import table
+from services.cli.up.waiting import until_ready
+from services.kit.conditions import control_off
 from services.kit.config import Deployment
 from services.kit.config.loader import load
 from services.local.demo import demo_models
 from services.local.endpoints import endpoints
-from services.local.up.health import until_answering
 from services.local.up.ports import refuse_taken
 from services.local.up.process import State
 from services.local.up.suite import Suite
@@ -34,16 +37,29 @@ async def up(config: Path, logs: Path) -> None:
     await asyncio.to_thread(demo_models.train_missing, deployment, console.print)
     suite = Suite.of(config, logs)
     console.print(f"Starting {', '.join(suite.members)}; logs in {logs}/", highlight=False)
+    for name, node in deployment.nodes.items():
+        if not node.controlled:  # known before anything has started
+            console.print(condition_line(control_off(name)), soft_wrap=True)
     try:
         async with suite:
-            with console.status("Waiting for the first plan"):
-                await until_answering(deployment.router.dial, deployment.identity("operator"))
+            await _until_ready(console, deployment)
             console.print(endpoint_table(deployment))
             console.print(Text(hints(deployment)), soft_wrap=True)
             await _stay(console, suite)
     except asyncio.CancelledError:
         # The border: cancelled is how a person or an init system ends this command.
         console.print("Stopped; no process is left.")
+
+
+async def _until_ready(console: Console, deployment: Deployment) -> None:
+    """Wait for the models, and say what is awaited; print what keeps them from being served."""
+    with console.status("Waiting for the first plan") as line:
+        async with connected(deployment) as clients:
+            left = await until_ready(clients, lambda why: line.update(Text(f"Waiting: {why}")))
+    if left:
+        console.print(Text("Not every model is served:", style="bold"))
+        for each in condition_lines(left):
+            console.print(each, soft_wrap=True)
 
 
 async def _stay(console: Console, suite: Suite) -> None:

@@ -7,21 +7,29 @@ from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import planner_pb2
 from services.gpuagent.devices.hardware import Software
 from services.gpuagent.energy.node_accounts import NodeAccounts
+from services.gpuagent.node_conditions import NodeConditions
 from services.gpuagent.planner_link import convert
 from services.gpuagent.profile_drift.drift_watch import DriftWatch
 from services.gpuagent.reconfigure.inventory import Inventory
 from services.gpuagent.reconfigure.reservations import Reservations
+from services.kit.rpc.condition_messages import condition_messages
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """The node and its energy. Attributes: inventory, accounts, reservations, versions, watch."""
+    """The node and its energy.
+
+    Attributes:
+        inventory, accounts, reservations, versions, watch: What is reported.
+        conditions: What is wrong with the node.
+    """
 
     inventory: Inventory
     accounts: NodeAccounts
     reservations: Reservations
     versions: Software
     watch: DriftWatch
+    conditions: NodeConditions
 
     async def node(self) -> pb.Node:
         """Return the node as it is now.
@@ -29,7 +37,7 @@ class NodeReport:
         Raises:
             Unavailable: The driver cannot answer now.
         """
-        return convert.node(await self.inventory.read())
+        return self._with_conditions(convert.node(await self.inventory.read()))
 
     async def offered(self) -> pb.Node:
         """Return what the planner may plan with: the node without GPUs that are reserved.
@@ -40,6 +48,10 @@ class NodeReport:
         node = convert.node(self.reservations.left(await self.inventory.read()))
         for gpu in node.gpus:
             gpu.wanted = gpu.uuid in self.reservations.wanted
+        return self._with_conditions(node)
+
+    def _with_conditions(self, node: pb.Node) -> pb.Node:
+        node.conditions.extend(condition_messages(self.conditions.found))
         return node
 
     def drifts(self) -> planner_pb2.ProfileDrifts:

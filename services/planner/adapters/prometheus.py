@@ -15,6 +15,11 @@ WANTED_GPUS = Gauge(
     "GPUs beyond the fleet that would serve what the active plan does not; types are alternatives.",
     ["gpu"],
 )
+CONDITION = Gauge(
+    "cinquefoil_condition",
+    "1: this keeps a node, model, plan or zone from working (docs/conditions.md).",
+    ["kind", "subject", "setting"],
+)
 PLANS = Counter("cinquefoil_plans", "Plans made, by what caused them.", ["reason_kind"])
 EVALUATIONS = Counter("cinquefoil_evaluations", "Configurations tried and measured live.")
 RESUMED = Counter("cinquefoil_rollouts_resumed", "Rollouts taken up again after a restart.")

@@ -1,11 +1,12 @@
 """Publishes the routing table and the newest plan to routers and other subscribers."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from services.kit.backoff import Backoff
 from services.kit.broadcast import Broadcast
+from services.kit.conditions import Condition
 from services.kit.config import Deployment
 from services.kit.errors import Unavailable
 from services.kit.telemetry import logs
@@ -24,12 +25,27 @@ class Publisher:
     """The one writer of the routing table. A table is on the disk before anybody reads it."""
 
     def __init__(
-        self, deployment: Deployment, store: Store, fleet: Fleet, policies: ServingPolicies
+        self,
+        deployment: Deployment,
+        store: Store,
+        fleet: Fleet,
+        policies: ServingPolicies,
+        conditions: Callable[[], tuple[Condition, ...]],
     ) -> None:
+        """Publish nothing yet.
+
+        Args:
+            deployment: The deployment.
+            store: Keeps the table.
+            fleet: What agents report.
+            policies: How models are served.
+            conditions: Returns what keeps the deployment from working now.
+        """
         self._deployment = deployment
         self._policies = policies
         self._store = store
         self._fleet = fleet
+        self._conditions = conditions
         self._plan_version = 0
         self._serving: tuple[PlannedSegment, ...] = ()
         self._remembered: dict[str, tuple[str, ...]] = {}
@@ -73,7 +89,9 @@ class Publisher:
     def announce(self, plan: Plan) -> None:
         """Publish a plan, or its new state; it must be written already."""
         _note(plan)
-        self.board.publish(replace(self.board.value, plan=plan))
+        self.board.publish(
+            replace(self.board.value, plan=plan, conditions=_noted(self._conditions()))
+        )
 
     async def serve(self, plan_version: int, segments: Iterable[PlannedSegment]) -> int:
         """Send requests to these segments, with these shares, and to no others.
@@ -103,7 +121,10 @@ class Publisher:
                 table = replace(table, revision=now.revision + 1)
                 await self._store.save_routing(table)
                 self.board.publish(replace(self.board.value, routing=table))
-            return table.revision
+        conditions = self._conditions()
+        if conditions != self.board.value.conditions:
+            self.board.publish(replace(self.board.value, conditions=_noted(conditions)))
+        return table.revision
 
     async def follow(self, changed: ChangeEvent) -> None:
         """Keep the table up to date, for ever."""
@@ -155,6 +176,14 @@ def _note(plan: Plan) -> None:
         prometheus.WANTED_GPUS.clear()
         for gpu, count in plan.prediction.wanted_gpus.items():
             prometheus.WANTED_GPUS.labels(gpu).set(count)
+
+
+def _noted(conditions: tuple[Condition, ...]) -> tuple[Condition, ...]:
+    """Measure conditions, and return them."""
+    prometheus.CONDITION.clear()
+    for each in conditions:
+        prometheus.CONDITION.labels(each.kind.name, each.subject, each.setting).set(1)
+    return conditions
 
 
 def _reported_in(table: RoutingTable, planned: Mapping[str, PlannedSegment]) -> HardwareReport:

@@ -19,6 +19,7 @@ from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.cycle.environment import Draft
+from services.planner.core.cycle.plan_lifecycle import Standing
 from services.planner.core.maintenance import Freeze, Hold
 from services.planner.core.plan import Pin, Plan, PlanState, ordered_by
 from services.planner.core.plan_builder import remembered
@@ -62,6 +63,11 @@ class Reconciler:
         self._proposing = asyncio.Lock()  # dry runs must not starve the plans that count
 
     # ---- what operators order ------------------------------------------------------------------
+
+    @property
+    def standing(self) -> Standing:
+        """Where the planner stands."""
+        return self._standing
 
     @property
     def pinned(self) -> Pin | None:

@@ -1,9 +1,10 @@
 """From a snapshot to a decision: strategy, placement and rollout, in pure functions."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from services.kit.conditions import Condition, ConditionKind
 from services.kit.config import Objective
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
@@ -27,7 +28,7 @@ from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
 from services.planner.core.plan import LoadForecast
 from services.planner.core.problem import catalog, score
-from services.planner.core.problem.shortfall import shortfall
+from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.problem.validation import check
 from services.planner.core.service_level import Violation
 from services.planner.core.strategies import PIPELINED, REGISTRY
@@ -97,7 +98,7 @@ class Decision:
         target: What shall run.
         rollout: From one to the other.
         nodes: Node by UUID of each GPU that any of this is on.
-        degraded: What the target cannot keep, and why; empty: it keeps everything.
+        conditions: What the target cannot keep, and why; empty: it keeps everything.
         wanted_gpus: GPUs by type, any of which would serve what is not served; empty: all is.
     """
 
@@ -108,8 +109,13 @@ class Decision:
     target: tuple[Segment, ...]
     rollout: Rollout
     nodes: Mapping[str, str]
-    degraded: str = ""
+    conditions: tuple[Condition, ...] = ()
     wanted_gpus: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def degraded(self) -> str:
+        """The conditions in one sentence; "": there are none."""
+        return "; ".join(each.sentence for each in self.conditions)
 
 
 def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) -> Decision:
@@ -275,18 +281,20 @@ def _decision(
         target=target,
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
-        degraded="; ".join(filter(None, (shortfall(problem, found), _left_out(snapshot)))),
+        conditions=(*shortfalls(problem, found), *_left_out(snapshot)),
         wanted_gpus=wanted_gpus(problem, found),
     )
 
 
-def _left_out(snapshot: Snapshot) -> str:
-    """Say which models are not served because their strategy knows no pipelines."""
-    names = [
-        model.name
-        for model in snapshot.models
-        if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants)
-    ]
+def _left_out(snapshot: Snapshot) -> Iterator[Condition]:
+    """Yield the models that are not served because their strategy knows no pipelines."""
     known = " or ".join(sorted(PIPELINED))
-    why = f"every variant is a pipeline, and {snapshot.strategy} plans none: choose {known}"
-    return f"{', '.join(names)}: {why}" if names else ""
+    for model in snapshot.models:
+        if snapshot.strategy not in PIPELINED and all(v.pipeline for v in model.variants):
+            yield Condition(
+                ConditionKind.STRATEGY_WITHOUT_PIPELINES,
+                f"model/{model.name}",
+                f"{model.name}: every variant is a pipeline, and {snapshot.strategy} plans none: "
+                f"choose {known}",
+                "planner.strategy",
+            )

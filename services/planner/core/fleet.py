@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from services.kit import config
+from services.kit.conditions import Condition
 from services.kit.errors import FailedPrecondition
 from services.kit.mig import Placement
 from services.kit.segment import SegmentSpec, SegmentState
@@ -31,11 +32,13 @@ class RunningSegment:
         spec: Model, variant and slice.
         state: Where it stands.
         endpoints: "host:port" of its workers.
+        reason: Why a worker is down; "": none is.
     """
 
     spec: SegmentSpec
     state: SegmentState
     endpoints: tuple[str, ...]
+    reason: str = ""
 
     @property
     def serves(self) -> bool:
@@ -71,6 +74,7 @@ class Node:
         gpus: What it has.
         segments: What runs now.
         pue: Wall energy per device energy, measured; None: not measured.
+        conditions: What its agent found wrong.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Node:
     gpus: tuple[NodeGpu, ...]
     segments: tuple[RunningSegment, ...]
     pue: float | None = None
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,17 +92,21 @@ class _Member:
 
 
 class Fleet:
-    """The nodes of a deployment, by the agents' reports. Times are monotonic seconds."""
+    """The nodes of a deployment, by the agents' reports. Times are monotonic seconds.
+
+    Attributes:
+        settings: The nodes of the deployment file, by name.
+    """
 
     def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
-        self._settings = settings
+        self.settings = settings
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
         self._first_join_s: float | None = None
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
         """Expect nodes that a plan from before a restart uses, as if they had just left."""
-        for name in nodes & self._settings.keys():
+        for name in nodes & self.settings.keys():
             self._members.setdefault(name, _Member(None, now_s))
 
     def report(self, node: Node, now_s: float) -> None:
@@ -107,9 +116,9 @@ class Fleet:
             FailedPrecondition: The node or its zone is not the deployment file's, or a GPU or
                 segment is another node's.
         """
-        known = self._settings.get(node.name)
+        known = self.settings.get(node.name)
         if known is None:
-            names = ", ".join(sorted(self._settings))
+            names = ", ".join(sorted(self.settings))
             raise FailedPrecondition.at(
                 "node.name", f"{node.name!r} is not in the deployment file; it has {names}"
             )
@@ -154,7 +163,7 @@ class Fleet:
         """
         if self._first_join_s is None:
             return math.inf
-        joined = all(name in self._members for name in self._settings)
+        joined = all(name in self._members for name in self.settings)
         waits = [0.0 if joined else self._first_join_s + self._settle_s - now_s]
         for name, member in self._members.items():
             if member.left_s is not None:
@@ -169,7 +178,7 @@ class Fleet:
         """
         for name, member in sorted(self._members.items()):
             lost = member.left_s is not None and now_s >= member.left_s + self._lost_after_s(name)
-            if member.node is not None and self._settings[name].controlled and not lost:
+            if member.node is not None and self.settings[name].controlled and not lost:
                 yield member.node
 
     def heard(self, name: str) -> bool:
@@ -186,7 +195,7 @@ class Fleet:
         """Return a node's PUE: as last measured, else as the deployment file says."""
         member = self._members.get(name)
         measured = None if member is None or member.node is None else member.node.pue
-        return self._settings[name].pue if measured is None else measured
+        return self.settings[name].pue if measured is None else measured
 
     def segments(self) -> dict[str, RunningSegment]:
         """Return what runs, by segment id, as last reported, by nodes out of reach too."""
@@ -224,7 +233,7 @@ class Fleet:
             pool = partial(
                 Pool,
                 zone=node.zone,
-                pue=self._settings[node.name].pue if node.pue is None else _coarse(node.pue),
+                pue=self.settings[node.name].pue if node.pue is None else _coarse(node.pue),
                 intensity_gco2e_per_kwh=intensity[node.zone],
             )
             for gpu in node.gpus:
@@ -232,7 +241,7 @@ class Fleet:
                     yield Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz)
 
     def _lost_after_s(self, name: str) -> float:
-        return self._settings[name].orphan_timeout_s * _LOST_SHARE
+        return self.settings[name].orphan_timeout_s * _LOST_SHARE
 
 
 def _identities(node: Node) -> tuple[frozenset[str], frozenset[str]]:

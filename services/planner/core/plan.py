@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from services.kit.conditions import Condition
 from services.kit.config import Goals
 from services.kit.segment import SegmentSpec
 from services.planner.core.model import Queue, Score, Segment, queue_of
@@ -204,6 +205,7 @@ class Plan:
         outcome: What was seen; None until it was active.
         degraded: What it cannot keep and why; "": it keeps everything.
         clocks_mhz: SM clock that each GPU is held at, by UUID; others run at the driver's own.
+        conditions: `degraded`, typed.
     """
 
     version: int
@@ -220,3 +222,4 @@ class Plan:
     outcome: Outcome | None = None
     degraded: str = ""
     clocks_mhz: Mapping[str, int] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()

@@ -55,6 +55,7 @@ def build_plan(
         steps=decision.rollout.actions,
         slice_changes=decision.rollout.slice_changes,
         degraded=decision.degraded,
+        conditions=decision.conditions,
         clocks_mhz={
             segment.gpu_uuid: segment.kind.clock_mhz
             for segment in decision.target

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from services.kit.conditions import Condition
 from services.kit.config import Deployment, Discipline, InstanceChoice, Model
 from services.planner.core.model import Queue, queue_of
 from services.planner.core.plan import Plan, PlannedSegment
@@ -120,10 +121,17 @@ class RoutingTable:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What subscribers get. Attributes: plan (the newest, or None), routing."""
+    """What subscribers get.
+
+    Attributes:
+        plan: The newest; None: none yet.
+        routing: Where requests may go.
+        conditions: What keeps nodes, models, plans and zones from working.
+    """
 
     plan: Plan | None
     routing: RoutingTable
+    conditions: tuple[Condition, ...] = ()
 
 
 def by_capacity(segments: Iterable[PlannedSegment]) -> tuple[PlannedSegment, ...]:

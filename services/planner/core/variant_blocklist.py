@@ -24,6 +24,7 @@ class _Failure:
     segments: set[str]
     until_s: float
     pause_s: float
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -42,13 +43,18 @@ class VariantBlocklist:
             if each.spec.segment_id in known.segments:
                 continue
             known.segments.add(each.spec.segment_id)
+            known.reason = each.reason
             if known.until_s <= now_s:
                 known.pause_s = min(2 * known.pause_s, _MAX_S)
                 known.until_s = now_s + known.pause_s
 
     def names(self, now_s: float) -> frozenset[VariantName]:
         """Return the variants that are left out now."""
-        return frozenset(name for name, each in self._failures.items() if each.until_s > now_s)
+        return frozenset(self.reasons(now_s))
+
+    def reasons(self, now_s: float) -> dict[VariantName, str]:
+        """Return why each variant that is left out now failed, as its agent says."""
+        return {name: each.reason for name, each in self._failures.items() if each.until_s > now_s}
 
 
 def without_blocked(

@@ -6,22 +6,39 @@ from collections.abc import Callable
 import grpc
 
 from cinquefoil.planner.v1 import planner_pb2 as pb
+from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.clock import Clock
+from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
 from services.router.adapters.convert import to_table
 from services.router.core.model import RoutingTable
+from services.router.core.readiness import Readiness
+
+_ROLLING_OUT = (PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING)
 
 
 async def watch_routes(
-    channel: grpc.aio.Channel, use: Callable[[RoutingTable], None], clock: Clock
+    channel: grpc.aio.Channel,
+    use: Callable[[RoutingTable], None],
+    note: Callable[[Readiness], None],
+    clock: Clock,
 ) -> None:
-    """Follow the routing table until cancelled; while the planner is away, the last one holds."""
+    """Follow the planner until cancelled; while it is away, what it sent last holds.
+
+    Args:
+        channel: Channel to the planner.
+        use: Takes each routing table.
+        note: Takes why models may have no instance.
+        clock: Time.
+    """
     planner = Reconnector("planner: routes", clock)
 
     async def session() -> None:
         async for response in PlannerServiceStub(channel).Watch(pb.WatchRequest()):
             planner.connected()
+            rolling_out = response.plan.state in _ROLLING_OUT
+            note(Readiness(conditions_from(response.conditions), rolling_out))
             if response.routing.revision > 0:
                 use(to_table(response.routing))
 

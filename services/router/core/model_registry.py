@@ -11,6 +11,7 @@ from services.router.core.dispatch.stages import Stages, first_only
 from services.router.core.model import Instance, Limits, ModelRoutes, RoutingTable
 from services.router.core.pending_request import PendingRequest
 from services.router.core.queue.request_queue import ByteBudget
+from services.router.core.readiness import Readiness
 from services.router.core.worker_port import Result
 
 VERSION = "1"
@@ -24,6 +25,7 @@ class ModelRegistry:
 
     Attributes:
         table: The routing table in use; revision 0 before the planner's first.
+        readiness: Why models may have no instance, by the planner.
     """
 
     def __init__(
@@ -34,6 +36,7 @@ class ModelRegistry:
         carbon: CarbonSignal | None = None,
     ) -> None:
         self.table = table
+        self.readiness = Readiness()
         self._limits = limits
         self._byte_budget = byte_budget or ByteBudget()
         self._carbon = carbon
@@ -75,6 +78,18 @@ class ModelRegistry:
                 field="model_version",
             )
         return found
+
+    def refusal(self, dispatcher: Dispatcher) -> Unavailable | None:
+        """Return why a request would wait in vain for an instance; None: it may wait for one."""
+        routes = dispatcher.routes
+        return None if routes.instances else self.readiness.refusal(routes.model)
+
+    def explained(self, dispatcher: Dispatcher, error: ServiceError) -> ServiceError:
+        """Return an error; where a deadline passed for lack of any instance, with what is known."""
+        routes = dispatcher.routes
+        if routes.instances or error.reason != "DEADLINE":
+            return error
+        return error.because(self.readiness.why(routes.model))
 
     def dispatchers(self, name: str) -> tuple[Dispatcher, ...]:
         """Return every dispatcher of a model: the first, and those of later stages."""

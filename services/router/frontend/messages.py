@@ -47,37 +47,42 @@ def read_request_head(request: bytes, max_request_bytes: int) -> Head:
     return read_head(request)
 
 
-def metadata(model: str, hello: Hello | None) -> pb.ModelMetadataResponse:
+def metadata(model: str, hello: Hello | None, why: str = "") -> pb.ModelMetadataResponse:
     """Return a model's metadata as its workers report it.
+
+    Args:
+        model: The model.
+        hello: The newest hello of its workers.
+        why: Why it may have none, to be appended to the error.
 
     Raises:
         Unavailable: No worker has said hello yet.
     """
-    found = pb.ModelMetadataResponse.FromString(_required(model, hello).metadata)
+    found = pb.ModelMetadataResponse.FromString(_required(model, hello, why).metadata)
     found.name = model
     if not found.versions:
         found.versions.append(VERSION)
     return found
 
 
-def _required(model: str, hello: Hello | None) -> Hello:
+def _required(model: str, hello: Hello | None, why: str = "") -> Hello:
     if hello is None:
         raise Unavailable(
-            f"no instance of model {model!r} has reported its tensors yet",
+            f"no instance of model {model!r} has reported its tensors yet{why}",
             reason="NO_INSTANCE",
             retry_after_s=_HELLO_RETRY_S,
         )
     return hello
 
 
-def config(dispatcher: Dispatcher, hello: Hello | None) -> config_pb.ModelConfig:
+def config(dispatcher: Dispatcher, hello: Hello | None, why: str = "") -> config_pb.ModelConfig:
     """Return Triton's view of a model; see `metadata` for errors.
 
     A model batches where the first dimension of every tensor is free; Triton's config leaves that
     dimension out. Its instances may batch differently: the largest batch counts.
     """
     routes = dispatcher.routes
-    known = metadata(routes.model, hello)
+    known = metadata(routes.model, hello, why)
     tensors = (*known.inputs, *known.outputs)
     batches = all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
     sizes = (

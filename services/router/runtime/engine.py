@@ -126,7 +126,7 @@ class Engine:
             output_tokens, last = (cost.output_tokens if cost else 0), ended.result.response
         except ServiceError as error:
             account.failure(pending, error.status, self._clock.monotonic())
-            raise
+            raise self.registry.explained(dispatcher, error) from None
         except asyncio.CancelledError:
             self._decide(dispatcher, pending, Dispatcher.cancel)
             if not future.cancelled():  # the answer came together with the end
@@ -165,6 +165,9 @@ class Engine:
         """Accept a request; return the future of its end."""
         if self._callers.closing.is_set():
             raise shutting_down()
+        refusal = self.registry.refusal(dispatcher)
+        if refusal is not None:
+            raise refusal
         future = self._callers.open(pending.request.number)
         self._executor.execute(dispatcher.offer(pending))
         if self._lengths is not None and dispatcher.uses_lengths and pending.holder is None:

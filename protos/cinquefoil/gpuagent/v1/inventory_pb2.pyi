@@ -3,6 +3,7 @@
 isort:skip_file
 What a node has, as read back from the hardware, never as requested."""
 
+from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -418,6 +419,7 @@ class Node(_message.Message):
     GPUS_FIELD_NUMBER: _builtins.int
     SEGMENTS_FIELD_NUMBER: _builtins.int
     PUE_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Node name of the deployment file."""
     zone: _builtins.str
@@ -437,6 +439,10 @@ class Node(_message.Message):
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]:
         """Segments that run now."""
 
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
+        """What keeps the node, or a model on it, from working."""
+
     def __init__(
         self,
         *,
@@ -446,10 +452,11 @@ class Node(_message.Message):
         gpus: _abc.Iterable[Global___Gpu] | None = ...,
         segments: _abc.Iterable[Global___Segment] | None = ...,
         pue: _builtins.float | None = ...,
+        conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_pue", b"_pue", "pue", b"pue"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pue", b"_pue", "gpus", b"gpus", "name", b"name", "pue", b"pue", "segments", b"segments", "simulated", b"simulated", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_pue", b"_pue", "conditions", b"conditions", "gpus", b"gpus", "name", b"name", "pue", b"pue", "segments", b"segments", "simulated", b"simulated", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__pue: _TypeAlias = _typing.Literal["pue"]  # noqa: Y015
     _WhichOneofArgType__pue: _TypeAlias = _typing.Literal["_pue", b"_pue"]  # noqa: Y015

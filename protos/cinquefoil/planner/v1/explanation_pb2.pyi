@@ -3,6 +3,7 @@
 isort:skip_file
 Why a plan is as it is, and how two plans differ."""
 
+from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from cinquefoil.planner.v1 import plan_pb2 as _plan_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -30,6 +31,7 @@ class Explanation(_message.Message):
     BASE_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Plan version; 0 for a dry run."""
     gap: _builtins.float
@@ -54,6 +56,10 @@ class Explanation(_message.Message):
     def sentences(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The whole explanation in a few sentences, for people."""
 
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
+        """What the plan cannot keep, and which setting changes it."""
+
     def __init__(
         self,
         *,
@@ -64,10 +70,11 @@ class Explanation(_message.Message):
         base: Global___Alternative | None = ...,
         gap: _builtins.float | None = ...,
         sentences: _abc.Iterable[_builtins.str] | None = ...,
+        conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "base", b"base", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "base", b"base", "bindings", b"bindings", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_gap", b"_gap", "base", b"base", "bindings", b"bindings", "conditions", b"conditions", "gap", b"gap", "plan", b"plan", "runner_up", b"runner_up", "sentences", b"sentences", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__gap: _TypeAlias = _typing.Literal["gap"]  # noqa: Y015
     _WhichOneofArgType__gap: _TypeAlias = _typing.Literal["_gap", b"_gap"]  # noqa: Y015

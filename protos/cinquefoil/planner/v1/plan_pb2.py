@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from cinquefoil.condition.v1 import condition_pb2 as cinquefoil_dot_condition_dot_v1_dot_condition__pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as cinquefoil_dot_gpuagent_dot_v1_dot_inventory__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n cinquefoil/planner/v1/plan.proto\x12\x15\x63inquefoil.planner.v1\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa9\x04\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .cinquefoil.planner.v1.PlanState\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x31\n\x06inputs\x18\x06 \x01(\x0b\x32!.cinquefoil.planner.v1.PlanInputs\x12\x37\n\x08segments\x18\x07 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x35\n\nprediction\x18\x08 \x01(\x0b\x32!.cinquefoil.planner.v1.Prediction\x12/\n\x07outcome\x18\t \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outcome\x12\r\n\x05steps\x18\n \x01(\r\x12\x15\n\rslice_changes\x18\x0b \x01(\r\x12\x0f\n\x07\x66\x61ilure\x18\x0c \x01(\t\x12\x10\n\x08\x64\x65graded\x18\r \x01(\t\x12>\n\nclocks_mhz\x18\x0e \x03(\x0b\x32*.cinquefoil.planner.v1.Plan.ClocksMhzEntry\x1a\x30\n\x0e\x43locksMhzEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x06\n\nPlanInputs\x12\\\n\x17intensity_gco2e_per_kwh\x18\x01 \x03(\x0b\x32;.cinquefoil.planner.v1.PlanInputs.IntensityGco2ePerKwhEntry\x12\x44\n\ndemand_rps\x18\x02 \x03(\x0b\x32\x30.cinquefoil.planner.v1.PlanInputs.DemandRpsEntry\x12\x39\n\x04gpus\x18\x03 \x03(\x0b\x32+.cinquefoil.planner.v1.PlanInputs.GpusEntry\x12\x15\n\rcarbon_weight\x18\x04 \x01(\x01\x12\x16\n\x0e\x61\x63\x63uracy_floor\x18\x05 \x01(\x01\x12+\n\x05goals\x18\x06 \x01(\x0b\x32\x1c.cinquefoil.planner.v1.Goals\x12J\n\rload_forecast\x18\x07 \x03(\x0b\x32\x33.cinquefoil.planner.v1.PlanInputs.LoadForecastEntry\x12\x46\n\x0bstaleness_s\x18\x08 \x03(\x0b\x32\x31.cinquefoil.planner.v1.PlanInputs.StalenessSEntry\x1a;\n\x19IntensityGco2ePerKwhEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x44\x65mandRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a+\n\tGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1aX\n\x11LoadForecastEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.LoadForecast:\x02\x38\x01\x1a\x31\n\x0fStalenessSEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"@\n\x05Goals\x12\x0e\n\x06\x63lover\x18\x01 \x01(\x01\x12\x13\n\x0b\x66\x65west_gpus\x18\x02 \x01(\x01\x12\x12\n\ninfadapter\x18\x03 \x01(\x01\"C\n\x0cLoadForecast\x12\x10\n\x08mean_rps\x18\x01 \x01(\x01\x12\x0f\n\x07low_rps\x18\x02 \x01(\x01\x12\x10\n\x08high_rps\x18\x03 \x01(\x01\"\x8b\x01\n\x0ePlannedSegment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x16\n\x0ethroughput_rps\x18\x04 \x01(\x01\x12\x11\n\tlatency_s\x18\x05 \x01(\x01\"\xa9\x05\n\nPrediction\x12\x11\n\tobjective\x18\x01 \x01(\x01\x12\x41\n\x08\x61\x63\x63uracy\x18\x02 \x03(\x0b\x32/.cinquefoil.planner.v1.Prediction.AccuracyEntry\x12\x42\n\tlatency_s\x18\x03 \x03(\x0b\x32/.cinquefoil.planner.v1.Prediction.LatencySEntry\x12\x0f\n\x07power_w\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61rbon_gco2e_per_h\x18\x05 \x01(\x01\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x10\n\x03gap\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12H\n\x0cunserved_rps\x18\x08 \x03(\x0b\x32\x32.cinquefoil.planner.v1.Prediction.UnservedRpsEntry\x12\x0f\n\x07solve_s\x18\t \x01(\x01\x12\x13\n\x0bparked_gpus\x18\n \x03(\t\x12\x16\n\x0eparked_power_w\x18\x0b \x01(\x01\x12\x13\n\x0b\x65mpty_nodes\x18\x0c \x03(\t\x12\x46\n\x0bwanted_gpus\x18\r \x03(\x0b\x32\x31.cinquefoil.planner.v1.Prediction.WantedGpusEntry\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10UnservedRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0fWantedGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\x06\n\x04_gap\"\xb8\x02\n\x07Outcome\x12\x10\n\x08\x61\x63tive_s\x18\x01 \x01(\x01\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x10\n\x08\x65nergy_j\x18\x03 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x04 \x01(\x01\x12?\n\tlatency_s\x18\x05 \x03(\x0b\x32,.cinquefoil.planner.v1.Outcome.LatencySEntry\x12>\n\x08\x61\x63\x63uracy\x18\x06 \x03(\x0b\x32,.cinquefoil.planner.v1.Outcome.AccuracyEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"j\n\x0cRoutingTable\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x14\n\x0cplan_version\x18\x02 \x01(\x04\x12\x32\n\x06models\x18\x03 \x03(\x0b\x32\".cinquefoil.planner.v1.ModelRoutes\"\xfd\x01\n\x0bModelRoutes\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\raccuracy_unit\x18\x02 \x01(\t\x12\x15\n\rslo_latency_s\x18\x03 \x01(\x01\x12\x16\n\x0eslo_percentile\x18\x04 \x01(\x01\x12\x17\n\x0finstance_choice\x18\x05 \x01(\t\x12\x32\n\tinstances\x18\x06 \x03(\x0b\x32\x1f.cinquefoil.planner.v1.Instance\x12\x12\n\ndiscipline\x18\x07 \x01(\t\x12 \n\x13intensity_threshold\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_intensity_threshold\"\xc7\x01\n\x08Instance\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63\x63uracy\x18\x04 \x01(\x01\x12\r\n\x05share\x18\x05 \x01(\x01\x12\x0f\n\x07\x63redits\x18\x06 \x01(\r\x12\x0c\n\x04zone\x18\x07 \x01(\t\x12\x0b\n\x03pue\x18\x08 \x01(\x01\x12\x18\n\x10gpu_idle_power_w\x18\t \x01(\x01\x12\r\n\x05stage\x18\n \x01(\r\x12\x0e\n\x06stages\x18\x0b \x01(\r*\xa1\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLAN_STATE_PROPOSED\x10\x01\x12\x16\n\x12PLAN_STATE_ROLLING\x10\x02\x12\x15\n\x11PLAN_STATE_ACTIVE\x10\x03\x12\x19\n\x15PLAN_STATE_SUPERSEDED\x10\x04\x12\x15\n\x11PLAN_STATE_FAILED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n cinquefoil/planner/v1/plan.proto\x12\x15\x63inquefoil.planner.v1\x1a\'cinquefoil/condition/v1/condition.proto\x1a&cinquefoil/gpuagent/v1/inventory.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x04\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12.\n\ncreated_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .cinquefoil.planner.v1.PlanState\x12\x10\n\x08strategy\x18\x04 \x01(\t\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x31\n\x06inputs\x18\x06 \x01(\x0b\x32!.cinquefoil.planner.v1.PlanInputs\x12\x37\n\x08segments\x18\x07 \x03(\x0b\x32%.cinquefoil.planner.v1.PlannedSegment\x12\x35\n\nprediction\x18\x08 \x01(\x0b\x32!.cinquefoil.planner.v1.Prediction\x12/\n\x07outcome\x18\t \x01(\x0b\x32\x1e.cinquefoil.planner.v1.Outcome\x12\r\n\x05steps\x18\n \x01(\r\x12\x15\n\rslice_changes\x18\x0b \x01(\r\x12\x0f\n\x07\x66\x61ilure\x18\x0c \x01(\t\x12\x10\n\x08\x64\x65graded\x18\r \x01(\t\x12>\n\nclocks_mhz\x18\x0e \x03(\x0b\x32*.cinquefoil.planner.v1.Plan.ClocksMhzEntry\x12\x36\n\nconditions\x18\x0f \x03(\x0b\x32\".cinquefoil.condition.v1.Condition\x1a\x30\n\x0e\x43locksMhzEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x84\x06\n\nPlanInputs\x12\\\n\x17intensity_gco2e_per_kwh\x18\x01 \x03(\x0b\x32;.cinquefoil.planner.v1.PlanInputs.IntensityGco2ePerKwhEntry\x12\x44\n\ndemand_rps\x18\x02 \x03(\x0b\x32\x30.cinquefoil.planner.v1.PlanInputs.DemandRpsEntry\x12\x39\n\x04gpus\x18\x03 \x03(\x0b\x32+.cinquefoil.planner.v1.PlanInputs.GpusEntry\x12\x15\n\rcarbon_weight\x18\x04 \x01(\x01\x12\x16\n\x0e\x61\x63\x63uracy_floor\x18\x05 \x01(\x01\x12+\n\x05goals\x18\x06 \x01(\x0b\x32\x1c.cinquefoil.planner.v1.Goals\x12J\n\rload_forecast\x18\x07 \x03(\x0b\x32\x33.cinquefoil.planner.v1.PlanInputs.LoadForecastEntry\x12\x46\n\x0bstaleness_s\x18\x08 \x03(\x0b\x32\x31.cinquefoil.planner.v1.PlanInputs.StalenessSEntry\x1a;\n\x19IntensityGco2ePerKwhEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x30\n\x0e\x44\x65mandRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a+\n\tGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x1aX\n\x11LoadForecastEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.cinquefoil.planner.v1.LoadForecast:\x02\x38\x01\x1a\x31\n\x0fStalenessSEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"@\n\x05Goals\x12\x0e\n\x06\x63lover\x18\x01 \x01(\x01\x12\x13\n\x0b\x66\x65west_gpus\x18\x02 \x01(\x01\x12\x12\n\ninfadapter\x18\x03 \x01(\x01\"C\n\x0cLoadForecast\x12\x10\n\x08mean_rps\x18\x01 \x01(\x01\x12\x0f\n\x07low_rps\x18\x02 \x01(\x01\x12\x10\n\x08high_rps\x18\x03 \x01(\x01\"\x8b\x01\n\x0ePlannedSegment\x12\x31\n\x04spec\x18\x01 \x01(\x0b\x32#.cinquefoil.gpuagent.v1.SegmentSpec\x12\x0c\n\x04node\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\x01\x12\x16\n\x0ethroughput_rps\x18\x04 \x01(\x01\x12\x11\n\tlatency_s\x18\x05 \x01(\x01\"\xa9\x05\n\nPrediction\x12\x11\n\tobjective\x18\x01 \x01(\x01\x12\x41\n\x08\x61\x63\x63uracy\x18\x02 \x03(\x0b\x32/.cinquefoil.planner.v1.Prediction.AccuracyEntry\x12\x42\n\tlatency_s\x18\x03 \x03(\x0b\x32/.cinquefoil.planner.v1.Prediction.LatencySEntry\x12\x0f\n\x07power_w\x18\x04 \x01(\x01\x12\x1a\n\x12\x63\x61rbon_gco2e_per_h\x18\x05 \x01(\x01\x12\x0c\n\x04gpus\x18\x06 \x01(\r\x12\x10\n\x03gap\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12H\n\x0cunserved_rps\x18\x08 \x03(\x0b\x32\x32.cinquefoil.planner.v1.Prediction.UnservedRpsEntry\x12\x0f\n\x07solve_s\x18\t \x01(\x01\x12\x13\n\x0bparked_gpus\x18\n \x03(\t\x12\x16\n\x0eparked_power_w\x18\x0b \x01(\x01\x12\x13\n\x0b\x65mpty_nodes\x18\x0c \x03(\t\x12\x46\n\x0bwanted_gpus\x18\r \x03(\x0b\x32\x31.cinquefoil.planner.v1.Prediction.WantedGpusEntry\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x32\n\x10UnservedRpsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x31\n\x0fWantedGpusEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\x42\x06\n\x04_gap\"\xb8\x02\n\x07Outcome\x12\x10\n\x08\x61\x63tive_s\x18\x01 \x01(\x01\x12\x10\n\x08requests\x18\x02 \x01(\x04\x12\x10\n\x08\x65nergy_j\x18\x03 \x01(\x01\x12\x14\n\x0c\x63\x61rbon_gco2e\x18\x04 \x01(\x01\x12?\n\tlatency_s\x18\x05 \x03(\x0b\x32,.cinquefoil.planner.v1.Outcome.LatencySEntry\x12>\n\x08\x61\x63\x63uracy\x18\x06 \x03(\x0b\x32,.cinquefoil.planner.v1.Outcome.AccuracyEntry\x1a/\n\rLatencySEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a/\n\rAccuracyEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"j\n\x0cRoutingTable\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x14\n\x0cplan_version\x18\x02 \x01(\x04\x12\x32\n\x06models\x18\x03 \x03(\x0b\x32\".cinquefoil.planner.v1.ModelRoutes\"\xfd\x01\n\x0bModelRoutes\x12\r\n\x05model\x18\x01 \x01(\t\x12\x15\n\raccuracy_unit\x18\x02 \x01(\t\x12\x15\n\rslo_latency_s\x18\x03 \x01(\x01\x12\x16\n\x0eslo_percentile\x18\x04 \x01(\x01\x12\x17\n\x0finstance_choice\x18\x05 \x01(\t\x12\x32\n\tinstances\x18\x06 \x03(\x0b\x32\x1f.cinquefoil.planner.v1.Instance\x12\x12\n\ndiscipline\x18\x07 \x01(\t\x12 \n\x13intensity_threshold\x18\x08 \x01(\x01H\x00\x88\x01\x01\x42\x16\n\x14_intensity_threshold\"\xc7\x01\n\x08Instance\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\x12\n\nsegment_id\x18\x02 \x01(\t\x12\x0f\n\x07variant\x18\x03 \x01(\t\x12\x10\n\x08\x61\x63\x63uracy\x18\x04 \x01(\x01\x12\r\n\x05share\x18\x05 \x01(\x01\x12\x0f\n\x07\x63redits\x18\x06 \x01(\r\x12\x0c\n\x04zone\x18\x07 \x01(\t\x12\x0b\n\x03pue\x18\x08 \x01(\x01\x12\x18\n\x10gpu_idle_power_w\x18\t \x01(\x01\x12\r\n\x05stage\x18\n \x01(\r\x12\x0e\n\x06stages\x18\x0b \x01(\r*\xa1\x01\n\tPlanState\x12\x1a\n\x16PLAN_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13PLAN_STATE_PROPOSED\x10\x01\x12\x16\n\x12PLAN_STATE_ROLLING\x10\x02\x12\x15\n\x11PLAN_STATE_ACTIVE\x10\x03\x12\x19\n\x15PLAN_STATE_SUPERSEDED\x10\x04\x12\x15\n\x11PLAN_STATE_FAILED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -57,50 +58,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OUTCOME_LATENCYSENTRY']._serialized_options = b'8\001'
   _globals['_OUTCOME_ACCURACYENTRY']._loaded_options = None
   _globals['_OUTCOME_ACCURACYENTRY']._serialized_options = b'8\001'
-  _globals['_PLANSTATE']._serialized_start=3306
-  _globals['_PLANSTATE']._serialized_end=3467
-  _globals['_PLAN']._serialized_start=133
-  _globals['_PLAN']._serialized_end=686
-  _globals['_PLAN_CLOCKSMHZENTRY']._serialized_start=638
-  _globals['_PLAN_CLOCKSMHZENTRY']._serialized_end=686
-  _globals['_PLANINPUTS']._serialized_start=689
-  _globals['_PLANINPUTS']._serialized_end=1461
-  _globals['_PLANINPUTS_INTENSITYGCO2EPERKWHENTRY']._serialized_start=1166
-  _globals['_PLANINPUTS_INTENSITYGCO2EPERKWHENTRY']._serialized_end=1225
-  _globals['_PLANINPUTS_DEMANDRPSENTRY']._serialized_start=1227
-  _globals['_PLANINPUTS_DEMANDRPSENTRY']._serialized_end=1275
-  _globals['_PLANINPUTS_GPUSENTRY']._serialized_start=1277
-  _globals['_PLANINPUTS_GPUSENTRY']._serialized_end=1320
-  _globals['_PLANINPUTS_LOADFORECASTENTRY']._serialized_start=1322
-  _globals['_PLANINPUTS_LOADFORECASTENTRY']._serialized_end=1410
-  _globals['_PLANINPUTS_STALENESSSENTRY']._serialized_start=1412
-  _globals['_PLANINPUTS_STALENESSSENTRY']._serialized_end=1461
-  _globals['_GOALS']._serialized_start=1463
-  _globals['_GOALS']._serialized_end=1527
-  _globals['_LOADFORECAST']._serialized_start=1529
-  _globals['_LOADFORECAST']._serialized_end=1596
-  _globals['_PLANNEDSEGMENT']._serialized_start=1599
-  _globals['_PLANNEDSEGMENT']._serialized_end=1738
-  _globals['_PREDICTION']._serialized_start=1741
-  _globals['_PREDICTION']._serialized_end=2422
-  _globals['_PREDICTION_ACCURACYENTRY']._serialized_start=2215
-  _globals['_PREDICTION_ACCURACYENTRY']._serialized_end=2262
-  _globals['_PREDICTION_LATENCYSENTRY']._serialized_start=2264
-  _globals['_PREDICTION_LATENCYSENTRY']._serialized_end=2311
-  _globals['_PREDICTION_UNSERVEDRPSENTRY']._serialized_start=2313
-  _globals['_PREDICTION_UNSERVEDRPSENTRY']._serialized_end=2363
-  _globals['_PREDICTION_WANTEDGPUSENTRY']._serialized_start=2365
-  _globals['_PREDICTION_WANTEDGPUSENTRY']._serialized_end=2414
-  _globals['_OUTCOME']._serialized_start=2425
-  _globals['_OUTCOME']._serialized_end=2737
-  _globals['_OUTCOME_LATENCYSENTRY']._serialized_start=2264
-  _globals['_OUTCOME_LATENCYSENTRY']._serialized_end=2311
-  _globals['_OUTCOME_ACCURACYENTRY']._serialized_start=2215
-  _globals['_OUTCOME_ACCURACYENTRY']._serialized_end=2262
-  _globals['_ROUTINGTABLE']._serialized_start=2739
-  _globals['_ROUTINGTABLE']._serialized_end=2845
-  _globals['_MODELROUTES']._serialized_start=2848
-  _globals['_MODELROUTES']._serialized_end=3101
-  _globals['_INSTANCE']._serialized_start=3104
-  _globals['_INSTANCE']._serialized_end=3303
+  _globals['_PLANSTATE']._serialized_start=3403
+  _globals['_PLANSTATE']._serialized_end=3564
+  _globals['_PLAN']._serialized_start=174
+  _globals['_PLAN']._serialized_end=783
+  _globals['_PLAN_CLOCKSMHZENTRY']._serialized_start=735
+  _globals['_PLAN_CLOCKSMHZENTRY']._serialized_end=783
+  _globals['_PLANINPUTS']._serialized_start=786
+  _globals['_PLANINPUTS']._serialized_end=1558
+  _globals['_PLANINPUTS_INTENSITYGCO2EPERKWHENTRY']._serialized_start=1263
+  _globals['_PLANINPUTS_INTENSITYGCO2EPERKWHENTRY']._serialized_end=1322
+  _globals['_PLANINPUTS_DEMANDRPSENTRY']._serialized_start=1324
+  _globals['_PLANINPUTS_DEMANDRPSENTRY']._serialized_end=1372
+  _globals['_PLANINPUTS_GPUSENTRY']._serialized_start=1374
+  _globals['_PLANINPUTS_GPUSENTRY']._serialized_end=1417
+  _globals['_PLANINPUTS_LOADFORECASTENTRY']._serialized_start=1419
+  _globals['_PLANINPUTS_LOADFORECASTENTRY']._serialized_end=1507
+  _globals['_PLANINPUTS_STALENESSSENTRY']._serialized_start=1509
+  _globals['_PLANINPUTS_STALENESSSENTRY']._serialized_end=1558
+  _globals['_GOALS']._serialized_start=1560
+  _globals['_GOALS']._serialized_end=1624
+  _globals['_LOADFORECAST']._serialized_start=1626
+  _globals['_LOADFORECAST']._serialized_end=1693
+  _globals['_PLANNEDSEGMENT']._serialized_start=1696
+  _globals['_PLANNEDSEGMENT']._serialized_end=1835
+  _globals['_PREDICTION']._serialized_start=1838
+  _globals['_PREDICTION']._serialized_end=2519
+  _globals['_PREDICTION_ACCURACYENTRY']._serialized_start=2312
+  _globals['_PREDICTION_ACCURACYENTRY']._serialized_end=2359
+  _globals['_PREDICTION_LATENCYSENTRY']._serialized_start=2361
+  _globals['_PREDICTION_LATENCYSENTRY']._serialized_end=2408
+  _globals['_PREDICTION_UNSERVEDRPSENTRY']._serialized_start=2410
+  _globals['_PREDICTION_UNSERVEDRPSENTRY']._serialized_end=2460
+  _globals['_PREDICTION_WANTEDGPUSENTRY']._serialized_start=2462
+  _globals['_PREDICTION_WANTEDGPUSENTRY']._serialized_end=2511
+  _globals['_OUTCOME']._serialized_start=2522
+  _globals['_OUTCOME']._serialized_end=2834
+  _globals['_OUTCOME_LATENCYSENTRY']._serialized_start=2361
+  _globals['_OUTCOME_LATENCYSENTRY']._serialized_end=2408
+  _globals['_OUTCOME_ACCURACYENTRY']._serialized_start=2312
+  _globals['_OUTCOME_ACCURACYENTRY']._serialized_end=2359
+  _globals['_ROUTINGTABLE']._serialized_start=2836
+  _globals['_ROUTINGTABLE']._serialized_end=2942
+  _globals['_MODELROUTES']._serialized_start=2945
+  _globals['_MODELROUTES']._serialized_end=3198
+  _globals['_INSTANCE']._serialized_start=3201
+  _globals['_INSTANCE']._serialized_end=3400
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 isort:skip_file
 Plans: versioned desired state, and why."""
 
+from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -93,6 +94,7 @@ class Plan(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     DEGRADED_FIELD_NUMBER: _builtins.int
     CLOCKS_MHZ_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """1, 2, 3, ... in order of creation, over the deployment's whole life."""
     state: Global___PlanState.ValueType
@@ -137,6 +139,10 @@ class Plan(_message.Message):
     def clocks_mhz(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """SM clock that each GPU is held at, by UUID; GPUs left out run at the driver's own. Unit: MHz."""
 
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
+        """The same as `degraded`, typed."""
+
     def __init__(
         self,
         *,
@@ -154,10 +160,11 @@ class Plan(_message.Message):
         failure: _builtins.str = ...,
         degraded: _builtins.str = ...,
         clocks_mhz: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks_mhz", b"clocks_mhz", "created_at", b"created_at", "degraded", b"degraded", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clocks_mhz", b"clocks_mhz", "conditions", b"conditions", "created_at", b"created_at", "degraded", b"degraded", "failure", b"failure", "inputs", b"inputs", "outcome", b"outcome", "prediction", b"prediction", "reason", b"reason", "segments", b"segments", "slice_changes", b"slice_changes", "state", b"state", "steps", b"steps", "strategy", b"strategy", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,6 +3,7 @@
 isort:skip_file
 Decides what runs where."""
 
+from cinquefoil.condition.v1 import condition_pb2 as _condition_pb2
 from cinquefoil.gpuagent.v1 import inventory_pb2 as _inventory_pb2
 from cinquefoil.gpuagent.v1 import steps_pb2 as _steps_pb2
 from cinquefoil.planner.v1 import explanation_pb2 as _explanation_pb2
@@ -81,6 +82,7 @@ class WatchResponse(_message.Message):
 
     PLAN_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The newest plan; absent before the first."""
@@ -89,15 +91,20 @@ class WatchResponse(_message.Message):
     def routing(self) -> _plan_pb2.RoutingTable:
         """Where requests may go now."""
 
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
+        """What keeps nodes, models, plans and zones from working now."""
+
     def __init__(
         self,
         *,
         plan: _plan_pb2.Plan | None = ...,
         routing: _plan_pb2.RoutingTable | None = ...,
+        conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "plan", b"plan", "routing", b"routing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -804,6 +811,7 @@ class GetFleetResponse(_message.Message):
     INTENSITY_GCO2E_PER_KWH_FIELD_NUMBER: _builtins.int
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
@@ -824,6 +832,10 @@ class GetFleetResponse(_message.Message):
     def hold(self) -> Global___Hold:
         """What holds reconfigurations back now; absent: nothing does."""
 
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[_condition_pb2.Condition]:
+        """What keeps nodes, models, plans and zones from working now."""
+
     def __init__(
         self,
         *,
@@ -833,10 +845,11 @@ class GetFleetResponse(_message.Message):
         intensity_gco2e_per_kwh: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         demand_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         hold: Global___Hold | None = ...,
+        conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

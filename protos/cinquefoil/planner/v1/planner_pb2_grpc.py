@@ -132,7 +132,7 @@ class PlannerServiceServicer:
     """
 
     def Watch(self, request, context):
-        """Sends the present plan and routing table, then both again after each change of either.
+        """Sends the present plan, routing table and conditions, then all again after each change of one.
 
         Every response is a full snapshot, so a client that reconnects has missed nothing that still
         matters. A client that must see every plan sends the last version that it saw: the stream then

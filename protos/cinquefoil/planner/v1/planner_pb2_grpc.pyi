@@ -34,7 +34,7 @@ class PlannerServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PlannerServiceAsyncStub: ...
     Watch: _grpc.UnaryStreamMultiCallable[_planner_pb2.WatchRequest, _planner_pb2.WatchResponse]
-    """Sends the present plan and routing table, then both again after each change of either.
+    """Sends the present plan, routing table and conditions, then all again after each change of one.
 
     Every response is a full snapshot, so a client that reconnects has missed nothing that still
     matters. A client that must see every plan sends the last version that it saw: the stream then
@@ -162,7 +162,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Watch: _aio.UnaryStreamMultiCallable[_planner_pb2.WatchRequest, _planner_pb2.WatchResponse]  # type: ignore[assignment]
-    """Sends the present plan and routing table, then both again after each change of either.
+    """Sends the present plan, routing table and conditions, then all again after each change of one.
 
     Every response is a full snapshot, so a client that reconnects has missed nothing that still
     matters. A client that must see every plan sends the last version that it saw: the stream then
@@ -293,7 +293,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _planner_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_planner_pb2.WatchResponse], _abc.AsyncIterator[_planner_pb2.WatchResponse]]:
-        """Sends the present plan and routing table, then both again after each change of either.
+        """Sends the present plan, routing table and conditions, then all again after each change of one.
 
         Every response is a full snapshot, so a client that reconnects has missed nothing that still
         matters. A client that must see every plan sends the last version that it saw: the stream then

@@ -8,6 +8,7 @@ from typing import Final
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from services.kit.errors import InvalidArgument
 from services.kit.mig import WHOLE, Geometry, Placement, SliceKind, full_layouts
+from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.record_mapping import from_message, to_message
 from services.kit.segment import MOST_PROCESSES, SegmentSpec, SegmentState, check_name
 from services.planner.core.fleet import Node, NodeGpu, RunningSegment
@@ -62,6 +63,7 @@ def node_from(message: inventory_pb2.Node) -> Node:
         gpus=gpus,
         segments=tuple(_running_from(segment, slices) for segment in message.segments),
         pue=_pue_from(message),
+        conditions=conditions_from(message.conditions),
     )
 
 
@@ -166,7 +168,7 @@ def _running_from(
         state = SegmentState(message.state)
     except ValueError:
         raise InvalidArgument.at("node.segments.state", f"{spec.segment_id} has none") from None
-    return RunningSegment(spec, state, tuple(message.endpoints))
+    return RunningSegment(spec, state, tuple(message.endpoints), message.reason)
 
 
 def step_to(step_id: str, action: Action, grace_s: float) -> steps_pb2.Step:

@@ -215,6 +215,8 @@ class DecisionCycle:
             changed = await self._changed(trigger, now)
         except ServiceError as error:
             self.standing.decided_s = self._state.clock.monotonic()
+            self.standing.undecided = error.message
+            self._state.changed.notify()  # subscribers learn why
             raise Undecided(f"{trigger.reason}: {error.message}") from error
         finally:
             self._state.level.forget()

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from services.kit.conditions import Condition, ConditionKind
 from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.cycle.rollout_executor import (
@@ -36,6 +37,7 @@ class Standing:
         active: The active plan.
         since: All counters when it became active, or later; None: that was before a restart.
         failed: The newest plan, where its rollout failed.
+        undecided: Why nothing could be decided, of the last attempt; "": something was.
         unfinished: The newest plan, where a restart cut its rollout.
         pinned: The plan that an operator holds; None: none.
         freeze: The last freeze that operators ordered, which may be over; None: none.
@@ -47,10 +49,21 @@ class Standing:
     active: Plan | None = None
     since: Reading | None = None
     failed: Plan | None = None
+    undecided: str = ""
     unfinished: Plan | None = None
     pinned: Pin | None = None
     freeze: Freeze | None = None
     changes_s: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
+
+    def conditions(self) -> tuple[Condition, ...]:
+        """Return what the active plan cannot keep, and why there is no newer one."""
+        found = () if self.active is None else self.active.conditions
+        if self.failed is not None:
+            why = f"plan {self.failed.version} failed: {self.failed.failure}"
+            found = (*found, Condition(ConditionKind.ROLLOUT_FAILED, "plan", why))
+        if self.undecided:
+            found = (*found, Condition(ConditionKind.UNDECIDED, "plan", self.undecided))
+        return found
 
     def ran(self, state: ClusterState, running: Iterable[Segment]) -> Measurement | None:
         """Return what the active plan did since it was last measured; None: it is not what runs.
@@ -137,6 +150,7 @@ class PlanLifecycle:
     def note(self, draft: Draft) -> None:
         """Remember what was known and what is wanted, to compare later observations with."""
         self.standing.decided_s = self._state.clock.monotonic()
+        self.standing.undecided = ""
         self.standing.wanted = draft.seen.wanting(specs(draft.plan))
 
     async def roll_out(self, plan: Plan, draft: Draft) -> None:

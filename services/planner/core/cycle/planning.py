@@ -8,6 +8,7 @@ from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition
 from services.planner.core import feasibility
 from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.conditions import cluster_conditions
 from services.planner.core.cycle.environment import Draft, Environment
 from services.planner.core.decide import Decision, Snapshot, adopt, decide, pose, realise, staying
 from services.planner.core.model import Configuration, Problem
@@ -46,10 +47,9 @@ class Planning:
         """
         now = self._state.snapshot(self._environment.shares)
         if now is None:
-            raise FailedPrecondition(
-                "nothing can be decided yet: no GPU, or no carbon intensity of its zone, is known, "
-                "or a node has only just left"
-            )
+            found = cluster_conditions(self._state)
+            why = "; ".join(map(str, found)) or "the fleet is not complete yet"
+            raise FailedPrecondition(f"nothing can be decided yet: {why}")
         return now
 
     async def decided(self, reason: str, now: Snapshot) -> Draft:

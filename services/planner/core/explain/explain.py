@@ -21,6 +21,7 @@ from services.planner.core.model import Configuration, Problem
 from services.planner.core.plan import Prediction
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
+from services.planner.core.problem.shortfall import shortfalls
 from services.planner.core.strategies import REGISTRY
 
 _WORTH_TELLING = 1e-6
@@ -80,6 +81,7 @@ def explain(decided: DecidedPlan) -> Explanation:
         base=_alternative(chosen, case.base),
         gap=case.gap,
         sentences=tuple(sentences(case)),
+        conditions=shortfalls(problem, chosen.score),
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from services.kit.conditions import Condition
 from services.planner.core.plan import PlannedSegment, Prediction
 
 
@@ -49,6 +50,7 @@ class Explanation:
         base: Each model's best variant on whole GPUs, where the fleet holds it.
         gap: Proven relative optimality gap, or None.
         sentences: All of it, for people.
+        conditions: What the plan cannot keep, and which setting changes it.
     """
 
     version: int
@@ -58,6 +60,7 @@ class Explanation:
     base: Alternative | None
     gap: float | None
     sentences: tuple[str, ...]
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,88 @@
+"""Waiting until a deployment answers: with a reason, and no longer than it makes sense."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from cinquefoil.planner.v1.plan_pb2 import PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING, Plan
+from cinquefoil.planner.v1.planner_pb2 import GetFleetRequest, GetPlanRequest
+from inference.grpc_service_pb2 import ServerReadyRequest
+from services.cli.client import Clients
+from services.kit.conditions import Condition, Effect
+from services.kit.errors import ServiceError
+from services.kit.rpc.condition_messages import conditions_from
+
+_PERIOD_S: Final = 0.2
+_STOPPED_S: Final = 2.0
+"""How long nothing must change before a condition that stops something ends the waiting."""
+
+_PASSING_S: Final = 30.0
+"""The same, where what is wrong may pass by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a deployment is.
+
+    Attributes:
+        ready: Every model has an instance that takes requests.
+        rolling_out: Version of the plan that is being carried out; 0: none is.
+        conditions: What keeps something from working.
+    """
+
+    ready: bool
+    rolling_out: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """What is awaited, for a person."""
+        if self.rolling_out:
+            return f"plan {self.rolling_out} is being carried out: workers load their models"
+        return next((each.sentence for each in self.conditions), "the first plan")
+
+    def patience_s(self) -> float:
+        """Return how long it is worth waiting although nothing changes, s."""
+        effects = {each.effect for each in self.conditions}
+        if self.rolling_out or not self.conditions:
+            return float("inf")
+        return _STOPPED_S if effects - {Effect.WAITS} else _PASSING_S
+
+
+async def until_ready(clients: Clients, show: Callable[[str], None]) -> tuple[Condition, ...]:
+    """Wait until every model is served, or nothing more is to be expected.
+
+    Args:
+        clients: Of a suite that serves.
+        show: Takes what is awaited, whenever that changes.
+
+    Returns:
+        What keeps models from being served; (): every model is.
+    """
+    before, since_s = None, time.monotonic()
+    while True:
+        now = await _progress(clients)
+        if now.ready:
+            return ()
+        if now != before:
+            show(now.reason)
+            before, since_s = now, time.monotonic()
+        if time.monotonic() - since_s > now.patience_s():
+            return now.conditions
+        await asyncio.sleep(_PERIOD_S)
+
+
+async def _progress(clients: Clients) -> Progress:
+    ready, conditions, plan = False, tuple[Condition, ...](), Plan()
+    with suppress(ServiceError):  # a service that has just started may not answer yet
+        ready = (await clients.inference.ServerReady(ServerReadyRequest())).ready
+    with suppress(ServiceError):
+        fleet = await clients.planner.GetFleet(GetFleetRequest())
+        conditions = conditions_from(fleet.conditions)
+    with suppress(ServiceError):
+        plan = (await clients.planner.GetPlan(GetPlanRequest())).plan
+    rolling = plan.state in (PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING)
+    return Progress(ready, plan.version if rolling else 0, conditions)

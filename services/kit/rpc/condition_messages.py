@@ -1,0 +1,18 @@
+"""Conditions <-> their messages."""
+
+from collections.abc import Iterable
+
+from cinquefoil.condition.v1 import condition_pb2 as pb
+from services.kit.conditions import Condition, ConditionKind
+from services.kit.rpc.record_mapping import from_message, to_message
+
+
+def condition_messages(conditions: Iterable[Condition]) -> list[pb.Condition]:
+    """Return the messages of conditions."""
+    return [to_message(each, pb.Condition) for each in conditions]
+
+
+def conditions_from(messages: Iterable[pb.Condition]) -> tuple[Condition, ...]:
+    """Return the conditions of messages, without kinds that only a newer peer knows."""
+    known = {kind.value for kind in ConditionKind}
+    return tuple(from_message(each, Condition) for each in messages if each.kind in known)

@@ -1,0 +1,69 @@
+"""What keeps nodes, zones and variants from working now, by all that was reported."""
+
+from collections.abc import Iterator, Mapping
+
+from services.kit import config
+from services.kit.conditions import Condition, ConditionKind, control_off
+from services.kit.segment import SegmentState
+from services.planner.core.cycle.cluster_state import ClusterState
+
+_ASSUMED = ("held", "assumed")
+"""How an intensity is known that no source gave for now."""
+
+
+def cluster_conditions(state: ClusterState) -> tuple[Condition, ...]:
+    """Return every condition of the cluster: those of nodes first, then zones and variants."""
+    nodes = state.fleet.settings
+    return (
+        *(found for name, node in nodes.items() for found in _of_node(name, node, state)),
+        *_of_zones(nodes, state),
+        *_of_variants(state),
+    )
+
+
+def _of_node(name: str, node: config.Node, state: ClusterState) -> Iterator[Condition]:
+    subject = f"node/{name}"
+    if not node.controlled:
+        yield control_off(name)
+    report = state.fleet.node(name)
+    if report is None or not state.fleet.connected(name):
+        gone = "has not joined yet" if report is None else "has left"
+        yield Condition(ConditionKind.NODE_AWAY, subject, f"the agent of {name} {gone}")
+        return
+    if not report.gpus:
+        yield Condition(
+            ConditionKind.GPU_MISSING,
+            subject,
+            f"the agent of {name} offers no GPU",
+            f"nodes.{name}.gpus",
+        )
+    yield from report.conditions
+    for segment in report.segments:
+        if segment.reason and segment.state is not SegmentState.QUARANTINED:
+            spec = segment.spec
+            yield Condition(
+                ConditionKind.WORKER_FAILING,
+                f"variant/{spec.model}/{spec.variant}",
+                f"on {name}, {spec.placement}: {segment.reason}",
+            )
+
+
+def _of_zones(nodes: Mapping[str, config.Node], state: ClusterState) -> Iterator[Condition]:
+    for zone in dict.fromkeys(node.zone for node in nodes.values()):
+        subject, setting = f"zone/{zone}", f"carbon.zones.{zone}"
+        if zone not in state.intensity_gco2e_per_kwh:
+            why = f"the carbon service has not reported the intensity of {zone} yet"
+            yield Condition(ConditionKind.ZONE_UNKNOWN, subject, why, setting)
+        elif state.provenance.get(zone) in _ASSUMED:
+            why = f"the intensity of {zone} is {state.provenance[zone]}: its sources do not answer"
+            yield Condition(ConditionKind.INTENSITY_STALE, subject, why, setting)
+
+
+def _of_variants(state: ClusterState) -> Iterator[Condition]:
+    for (model, variant), why in sorted(state.blocklist.reasons(state.clock.monotonic()).items()):
+        yield Condition(
+            ConditionKind.QUARANTINED,
+            f"variant/{model}/{variant}",
+            f"plans leave {variant} of {model} out, since an agent gave up on it"
+            f"{f': {why}' if why else ''}",
+        )
