@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 import polars as pl
 
@@ -21,8 +21,10 @@ from services.kit.profiles.core.measurement import Fingerprint, Measurement
 _COMMENT: Final = "#"
 _PARQUET: Final = ".parquet"
 _KEYS: Final = tuple(field.name for field in fields(Fingerprint))
-_TYPES: Final = {"str": pl.String, "int": pl.Int64, "float": pl.Float64}
-_SCHEMA: Final = pl.Schema((field.name, _TYPES[str(field.type)]) for field in fields(Measurement))
+_TYPES: Final = {str: pl.String, int: pl.Int64, float: pl.Float64}
+_SCHEMA: Final = pl.Schema(
+    (name, _TYPES[kind]) for name, kind in get_type_hints(Measurement).items()
+)
 
 
 def read_table(path: Path) -> pl.DataFrame:

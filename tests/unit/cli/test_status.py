@@ -8,6 +8,8 @@ from cinquefoil.gpuagent.v1 import inventory_pb2 as pb
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.cli.status.document import Row, document
 from services.cli.status.render import render
+from services.kit.conditions import control_off
+from services.kit.rpc.condition_messages import condition_messages
 
 
 def _status(*nodes: planner_pb2.FleetNode, plan: plan_pb2.Plan | None = None) -> Row:
@@ -34,17 +36,16 @@ def _segment(
     return pb.Segment(spec=spec, state=state, reason=reason)
 
 
-def test_a_segment_that_was_given_up_says_why() -> None:
-    text = _shown(
-        _segment(0, pb.SEGMENT_STATE_READY, ""),
-        _segment(4, pb.SEGMENT_STATE_QUARANTINED, "worker s-2.0 ended: cannot load the model"),
-    )
+def test_a_condition_is_a_line_with_the_setting_that_changes_it() -> None:
+    found = condition_messages([control_off("rack-7")])
+    status = document(fleet=planner_pb2.GetFleetResponse(conditions=found))
+    console = Console(width=200, file=StringIO(), record=True)
+    console.print(render(status))
 
     assert (
-        "digits/large on rack-7/0 3g.20gb@4 is quarantined: worker s-2.0 ended: cannot load the "
-        "model"
-    ) in text
-    assert "is ready:" not in text
+        "CONTROL_OFF node/rack-7: the agent of rack-7 only reads its node, so no plan uses its "
+        "GPUs (setting: nodes.rack-7.control)"
+    ) in console.export_text()
 
 
 def test_each_node_tells_its_pue_and_whether_it_was_measured() -> None:

@@ -156,9 +156,12 @@ def test_a_model_that_nothing_can_serve_degrades_the_plan_and_not_its_neighbours
     seen = replace(snapshot(strategy), models=(MODEL, hopeless))
     found = decided(seen)
 
-    assert "hopeless: no variant fits on a100-40gb and takes at most 5e-07 s per batch" in (
+    assert "hopeless: no variant on a100-40gb takes at most 5e-07 s per batch; the fastest" in (
         found.degraded
     )
+    assert ("NO_VARIANT_MEETS_SLO", "models.hopeless.slo.latency_s") in {
+        (each.kind.name, each.setting) for each in found.conditions
+    }
     assert found.score.unserved_rps["digits"] == pytest.approx(0.0)
 
 

@@ -1,0 +1,99 @@
+"""Conditions of the cluster: what reports say is wrong with nodes, zones and variants."""
+
+from datetime import UTC, datetime
+
+from services.kit import config
+from services.kit.conditions import Condition, ConditionKind
+from services.kit.config import Objective
+from services.kit.mig import WHOLE, Geometry, Placement, SliceKind
+from services.kit.segment import SegmentSpec, SegmentState
+from services.planner.change_event import ChangeEvent
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.cycle.conditions import cluster_conditions
+from services.planner.core.fleet import Fleet, Node, NodeGpu, RunningSegment
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.model import GpuType
+from services.planner.core.service_level import ServiceLevel
+from tests.support.virtual_clock import VirtualClock
+
+SPEC = SegmentSpec("s-1", "digits", "large", 8, 1, "GPU-a", Placement(WHOLE, 0))
+T4 = GpuType("t4", Geometry(1, (SliceKind(WHOLE, 1, 1, (0,), 1, 40, 2**34),)), 40, 10.0, 70.0)
+GPU = NodeGpu("GPU-a", T4, (Placement(WHOLE, 0),))
+
+
+def state(*, control: bool = True) -> ClusterState:
+    nodes = {"a": config.Node(zone="Z", control=control)}
+    clock = VirtualClock(datetime(2026, 6, 1, tzinfo=UTC))
+    demand, level = Demand({}, now_s=clock.monotonic), ServiceLevel({})
+    changed = ChangeEvent()
+    return ClusterState(clock, changed, (), Fleet(nodes, 0.0), demand, level, Objective(), "exact")
+
+
+def working(*segments: RunningSegment, conditions: tuple[Condition, ...] = ()) -> ClusterState:
+    """A cluster in which all is well, but for what is given."""
+    seen = state()
+    seen.fleet.report(Node("a", "Z", (GPU,), segments, conditions=conditions), 0.0)
+    seen.update_intensity({"Z": 100.0}, {}, {"Z": "measured"})
+    return seen
+
+
+def found(seen: ClusterState) -> list[tuple[str, str, str]]:
+    return [(each.kind.name, each.subject, each.setting) for each in cluster_conditions(seen)]
+
+
+def test_a_cluster_that_works_has_no_condition() -> None:
+    assert found(working()) == []
+
+
+def test_a_node_that_may_only_be_read_names_the_setting_before_it_has_joined() -> None:
+    assert ("CONTROL_OFF", "node/a", "nodes.a.control") in found(state(control=False))
+
+
+def test_nodes_and_zones_are_awaited_by_name() -> None:
+    assert found(state()) == [
+        ("NODE_AWAY", "node/a", ""),
+        ("ZONE_UNKNOWN", "zone/Z", "carbon.zones.Z"),
+    ]
+
+
+def test_a_node_that_left_is_away_again() -> None:
+    seen = working()
+    seen.fleet.leave("a", 1.0)
+
+    assert found(seen) == [("NODE_AWAY", "node/a", "")]
+
+
+def test_an_intensity_without_a_source_is_stale() -> None:
+    seen = working()
+    seen.update_intensity({"Z": 100.0}, {}, {"Z": "held"})
+
+    assert found(seen) == [("INTENSITY_STALE", "zone/Z", "carbon.zones.Z")]
+
+
+def test_a_node_without_gpus_says_so() -> None:
+    seen = working()
+    seen.fleet.report(Node("a", "Z", (), ()), 1.0)
+
+    assert found(seen) == [("GPU_MISSING", "node/a", "nodes.a.gpus")]
+
+
+def test_what_agents_find_is_passed_on() -> None:
+    full = Condition(ConditionKind.DISK_FULL, "node/a", "little is free", "nodes.a.state_dir")
+
+    assert found(working(conditions=(full,))) == [("DISK_FULL", "node/a", "nodes.a.state_dir")]
+
+
+def test_a_worker_that_fails_is_a_condition_of_its_variant() -> None:
+    failing = RunningSegment(SPEC, SegmentState.DEGRADED, ("h:1",), "ended with status 1")
+
+    assert found(working(failing)) == [("WORKER_FAILING", "variant/digits/large", "")]
+
+
+def test_a_variant_that_was_given_up_keeps_its_reason_after_its_segment_has_gone() -> None:
+    seen = working()
+    lost = RunningSegment(SPEC, SegmentState.QUARANTINED, (), "cannot load the model")
+    seen.blocklist.learn([lost], 0.0)
+
+    (condition,) = cluster_conditions(seen)
+    assert condition.kind is ConditionKind.QUARANTINED
+    assert "cannot load the model" in condition.sentence
