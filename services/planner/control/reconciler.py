@@ -202,7 +202,7 @@ class Reconciler:
 
     async def _begin(self, reason: str, plan: Plan, *, pin: str | None = None) -> tuple[Plan, Work]:
         """Store and announce an earlier plan, or a dry run's, as the newest."""
-        freeze = self._standing.freeze
+        freeze = self.standing.freeze
         if freeze is not None and self._state.clock.now() < freeze.until:
             raise FailedPrecondition(
                 f"frozen until {freeze.until.isoformat(timespec='seconds')}; unfreeze first",
@@ -235,7 +235,7 @@ class Reconciler:
 
     async def _set_freeze(self, freeze: Freeze | None) -> tuple[None, None]:
         await self._store.save_freeze(freeze)
-        self._standing.freeze = freeze
+        self.standing.freeze = freeze
         if freeze is None:
             _log.info("unfrozen")
         else:
