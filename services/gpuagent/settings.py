@@ -72,6 +72,7 @@ def generative_of(runtime: Runtime) -> Generative | None:
         max_tokens=runtime.max_tokens,
         chat=runtime.chat,
         resource=runtime.resource,
+        sha256=runtime.sha256,
     )
 
 

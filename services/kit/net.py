@@ -27,7 +27,11 @@ def split_address(address: str) -> tuple[str, int]:
 
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can reach `address`."""
-    host, _ = split_address(address)
+    return is_loopback_host(split_address(address)[0])
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether `host`, a name or an IP address, is this machine."""
     if host == "localhost":
         return True
     try:

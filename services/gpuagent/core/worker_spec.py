@@ -50,6 +50,7 @@ class Generative:
         max_tokens: Generated for a request that does not say how many.
         chat: Prompts are a user's words in the model's chat template; otherwise they go as is.
         resource: "package/file" of an installed Python package; "": the worker's file.
+        sha256: Expected SHA-256 of the model's file, hexadecimal; "": not compared.
     """
 
     context_tokens: int = 2048
@@ -57,6 +58,7 @@ class Generative:
     max_tokens: int = 256
     chat: bool = True
     resource: str = ""
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

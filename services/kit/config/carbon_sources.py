@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from services.kit.config.mqtt import Topic
 from services.kit.config.section import Positive, Section
+from services.kit.net import is_loopback_host
 
 Signal = Literal["average", "marginal", "percentile"]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")]
@@ -98,6 +100,9 @@ class KeyedSource(LiveSource):
         given = [name for name in ("key_file", "key_env") if getattr(self, name) is not None]
         if len(given) > 1 or (self.key_required and not given):
             raise ValueError("needs its key from one place: key_file or key_env")
+        host = urlsplit(self.url).hostname or ""
+        if given and self.url.startswith("http:") and not is_loopback_host(host):
+            raise ValueError(f"url: {self.url} would send the key unencrypted; give an https:// URL")
         return self
 
 

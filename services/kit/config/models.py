@@ -127,7 +127,10 @@ class GenerativeRuntime(Section):
             the planner chooses.
         max_tokens: Default of the tokens generated for a request.
         chat: Whether prompts are put into the model's chat template as a user's message.
-        resource: "package/file" of an installed Python package, instead of `file`.
+        resource: "package/file" of an installed Python package, instead of `file`. Nothing of the
+            package is imported.
+        sha256: SHA-256 of the model's file, hexadecimal: another file is refused. Required with
+            `resource`.
     """
 
     kind: Literal["generative"]
@@ -136,6 +139,13 @@ class GenerativeRuntime(Section):
     max_tokens: Annotated[int, Field(ge=1)] = 256
     chat: bool = True
     resource: Annotated[str, Field(pattern=r"^([A-Za-z_]\w*/.+)?$")] = ""
+    sha256: Annotated[str, Field(pattern=r"^([0-9A-Fa-f]{64})?$")] = ""
+
+    @model_validator(mode="after")
+    def _pinned(self) -> GenerativeRuntime:
+        if self.resource and not self.sha256:
+            raise ValueError("sha256: required with resource; `sha256sum` of the file prints it")
+        return self
 
 
 Runtime = Annotated[OnnxRuntime | ExternalRuntime | GenerativeRuntime, Field(discriminator="kind")]

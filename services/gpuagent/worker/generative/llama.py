@@ -7,14 +7,14 @@ that decodes, and here a waiting thread for each request.
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from services.gpuagent.core.worker_spec import Generative
 from services.gpuagent.worker.generative.prompts import Prompt
 from services.gpuagent.worker.model_port import ModelFailed
-from services.kit.errors import InvalidArgument
+from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.package_data import package_file, require_sha256
 
 _PROMPT_BATCH: Final = 64
 """Tokens of a prompt between two looks at who has gone, and for which other slots wait."""
@@ -55,13 +55,14 @@ class Llama:
         gpu: Its layers run on the GPU that the process sees, where llama.cpp was built for it.
 
     Raises:
-        RuntimeError: The library or the file is not there, or the file cannot be loaded.
+        RuntimeError: The library or the file is not there, is not the one of its digest, or
+            cannot be loaded.
     """
 
     def __init__(
         self, file: Path, how: Generative, *, slots: int, threads: int, gpu: bool = False
     ) -> None:
-        found = _found(file, how.resource)
+        found = _found(file, how)
         params = _library().CommonParams()
         params.model.path = str(found)
         params.n_ctx, params.n_parallel = how.context_tokens * slots, slots
@@ -163,15 +164,15 @@ def _library() -> Any:
     return xllamacpp
 
 
-def _found(file: Path, resource: str) -> Path:
-    """Return the file; in a package, without importing that."""
-    found = file
-    if resource:
-        package, _, within = resource.partition("/")
-        spec = find_spec(package)
-        if spec is None or not spec.submodule_search_locations:
-            raise RuntimeError(f"there is no Python package {package!r} to take {within} from")
-        found = Path(spec.submodule_search_locations[0]) / within
-    if not found.is_file():
-        raise RuntimeError(f"no file {found}")
-    return found
+def _found(file: Path, how: Generative) -> Path:
+    """Return the file, its digest compared where one is given."""
+    try:
+        if how.resource:
+            return package_file(how.resource, how.sha256)
+        if how.sha256:
+            require_sha256(file, how.sha256)
+    except FailedPrecondition as error:
+        raise RuntimeError(str(error)) from error
+    if not file.is_file():
+        raise RuntimeError(f"no file {file}")
+    return file
