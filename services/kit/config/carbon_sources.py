@@ -102,7 +102,7 @@ class KeyedSource(LiveSource):
             raise ValueError("needs its key from one place: key_file or key_env")
         host = urlsplit(self.url).hostname or ""
         if given and self.url.startswith("http:") and not is_loopback_host(host):
-            raise ValueError(f"url: {self.url} would send the key unencrypted; give an https:// URL")
+            raise ValueError(f"url: {self.url} would send the key in the clear; use https://")
         return self
 
 

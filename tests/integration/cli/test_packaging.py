@@ -26,6 +26,13 @@ def name_of(requirement: str) -> str:
     return found[0]
 
 
+def members(group: str) -> set[str]:
+    found: set[str] = set()
+    for entry in SUITE["dependency-groups"][group]:
+        found |= members(entry["include-group"]) if isinstance(entry, dict) else {entry}
+    return found
+
+
 def test_both_distributions_have_one_version() -> None:
     version = SUITE["project"]["version"]
     assert PROTOS["project"]["version"] == version
@@ -34,19 +41,23 @@ def test_both_distributions_have_one_version() -> None:
 
 def test_images_of_all_groups_have_what_the_suite_depends_on() -> None:
     """Dependency groups and [project] say the same, so that a slim image lacks nothing."""
-    groups = SUITE["dependency-groups"]
-
-    def members(group: str) -> set[str]:
-        found: set[str] = set()
-        for entry in groups[group]:
-            found |= members(entry["include-group"]) if isinstance(entry, dict) else {entry}
-        return found
-
     extras = SUITE["project"]["optional-dependencies"]
     everything = [*SUITE["project"]["dependencies"], *extras["predictor"]]
     everything += [*extras["telemetry"], *extras["train"]]
     ours = {"cinquefoil", "cinquefoil-protos"}
     assert members("all") == {name_of(each) for each in everything} - ours
+
+
+def test_images_install_pinned_versions_of_which_every_file_has_its_hash() -> None:
+    """lock.txt names what constraints.txt pins, and no address; `make lock` writes it."""
+    pins = set((ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines())
+    entries = re.split(r"\n(?=\w)", (ROOT / "lock.txt").read_text().strip())
+    locked = {entry.split(None, 1)[0].lower().replace("_", "-") for entry in entries}
+
+    assert locked <= pins
+    assert all("--hash=sha256:" in entry and "://" not in entry for entry in entries)
+    direct = (name_of(each).lower() for each in members("all") | members("weights"))
+    assert {*direct, *map(name_of, members("build"))} <= set(map(name_of, locked))
 
 
 def test_what_a_subscriber_installs_takes_no_name_but_cinquefoil() -> None:
