@@ -6,7 +6,7 @@ ARG BASE=docker.io/library/python:3.11-slim-bookworm
 FROM ${BASE} AS build
 WORKDIR /src
 # Wheels whose SHA-256 is in lock.txt (`make lock`), and nothing else. The base's own pip is too old to know groups.
-ENV INSTALL="pip install --require-hashes --only-binary :all:" PIP_CONSTRAINT=/src/lock.txt PIP_NO_CACHE_DIR=1
+ENV INSTALL="pip install --require-hashes --only-binary :all: --constraint lock.txt" PIP_NO_CACHE_DIR=1
 COPY pyproject.toml lock.txt ./
 RUN sed -n '/^pip==/,/[^\\]$/p' lock.txt > pip.txt \
     && for folder in build cinquefoil; do \
@@ -37,8 +37,9 @@ ENV PATH=/opt/cinquefoil/bin:$PATH \
     CINQUEFOIL_CONFIG=/etc/cinquefoil/cinquefoil.yaml
 RUN groupadd --gid 10001 cinquefoil \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/cinquefoil cinquefoil \
-    && install --directory --owner 10001 --group 10001 \
-        /var/lib/cinquefoil /var/lib/cinquefoil/models /var/lib/cinquefoil/state
+    && for folder in "" models state pki pki/carbon pki/planner pki/agent pki/worker pki/predictor \
+        pki/router pki/operator pki/client; do \
+        install --directory --owner 10001 --group 10001 "/var/lib/cinquefoil/${folder}"; done
 USER 10001:10001
 WORKDIR /var/lib/cinquefoil
 ENTRYPOINT ["cinquefoil"]

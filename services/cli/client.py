@@ -98,12 +98,13 @@ async def ask(config: Path, call: Callable[[Clients], Awaitable[Message]]) -> Me
         return await call(clients)
 
 
-async def check(config: Path, service: str) -> None:
+async def check(config: Path, service: str, *, own: bool = False) -> None:
     """Return if a service serves (grpc.health.v1).
 
     Args:
         config: Deployment file.
         service: A service of the deployment; an agent by the name of its node.
+        own: Call with the service's own identity instead of the operator's.
 
     Raises:
         ConfigError: The file is wrong.
@@ -111,11 +112,13 @@ async def check(config: Path, service: str) -> None:
         Unavailable: The service does not answer, or answers that it does not serve.
     """
     deployment = load(config)
-    known = {each.node or each.service: each.endpoint.dial for each in endpoints(deployment)}
+    known = {each.node or each.service: each for each in endpoints(deployment)}
     if service not in known:
         raise InvalidArgument(f"no service {service!r}; this deployment has {', '.join(known)}")
-    address = known[service]
-    async with dial(address, deployment.identity("operator")) as channel:
+    found = known[service]
+    address = found.endpoint.dial
+    caller = (found.role, found.node) if own else ("operator", "")
+    async with dial(address, deployment.identity(*caller)) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
         request = health_pb2.HealthCheckRequest()
         answer = await explaining(stub, service, address).Check(request)

@@ -26,6 +26,11 @@ class ServiceEndpoint:
         return f"{self.service}-{self.node}" if self.node else self.service
 
     @property
+    def role(self) -> str:
+        """The role of the service's identity."""
+        return "agent" if self.node else self.service
+
+    @property
     def section(self) -> tuple[str, ...]:
         """Where the deployment file has the service."""
         return ("nodes", self.node) if self.node else (self.service,)

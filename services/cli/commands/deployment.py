@@ -62,11 +62,15 @@ async def health(
         str, typer.Argument(help="carbon, planner, predictor, router, or a node's name.")
     ],
     config: Config = DEPLOYMENT,
+    own: Annotated[
+        bool,
+        typer.Option("--own", help="Show the service's own certificate, not the operator's."),
+    ] = False,
 ) -> None:
     """Check that one service serves (grpc.health.v1); exit status 1 where it does not."""
     from services.cli.client import check
 
-    await check(config, service)
+    await check(config, service, own=own)
     typer.echo("serving")
 
 

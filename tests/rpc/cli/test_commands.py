@@ -12,9 +12,12 @@ import numpy as np
 import pytest
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2, planner_pb2_grpc
+from services.kit.config import Access as Settings
 from services.kit.config.loader import load
 from services.kit.net import free_port
-from services.kit.rpc import serving
+from services.kit.rpc import Access, serving
+from services.local.pki import settings
+from tests.support.certificates import DOMAIN, issued
 from tests.support.cli.fake_services import PLAN, cinquefoil, cinquefoil_process, suite
 from tests.support.paths import ROOT
 
@@ -149,6 +152,25 @@ async def test_health_tells_a_serving_service_from_one_that_is_away(config: Path
     assert "router at 127.0.0.1:" in away.err
     assert unknown.status == 1
     assert "no service 'tarot'; this deployment has carbon, planner, node-0, router" in unknown.err
+
+
+async def test_health_with_the_service_s_own_certificate_needs_no_other(
+    config: Path, tmp_path: Path
+) -> None:
+    """A container that has its service's key only can check its health."""
+    tls = issued(tmp_path / "pki", "carbon")
+    async with suite(config, without="carbon"):
+        with config.open("a") as file:
+            file.write(settings(tmp_path / "pki", DOMAIN))
+        address, access = load(config).carbon.listen, Access(Settings().principals)
+        async with serving(
+            address, lambda _: None, (), tls=tls.of("carbon"), access=access, grace_s=0
+        ):
+            own = await cinquefoil("health", "--own", "carbon", "-c", config)
+            other = await cinquefoil("health", "carbon", "-c", config)
+    assert (own.status, own.out) == (0, "serving\n")
+    assert other.status == 1
+    assert "operator/tls.crt: No such file" in other.err.replace("\n", "")
 
 
 async def test_nothing_running_is_one_sentence(config: Path) -> None:
