@@ -41,7 +41,7 @@ from services.kit.config.loader import load
 from services.kit.net import free_port, split_address
 from services.kit.rpc import dial
 from services.local.demo import model_family
-from services.local.pki import Authority, Identity, identities
+from services.local.pki import Identity, secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
@@ -297,14 +297,9 @@ async def run(folder: Path) -> Report:
     """Run every attack as everybody who might."""
     model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config = folder / "cinquefoil.yaml"
-    described = deployment(folder, f"127.0.0.1:{free_port()}")
-    names = {"certificate_file": "tls.crt", "key_file": "tls.key", "ca_file": "ca.crt"}
-    files = {key: str(folder / "pki/{service}/{node}" / name) for key, name in names.items()}
-    config.write_text(yaml.safe_dump({**described, "tls": files, "access": {}}))
+    config.write_text(yaml.safe_dump(deployment(folder, f"127.0.0.1:{free_port()}")))
+    authority = secure(config, folder / "pki")
     found = load(config)
-    authority = Authority.made(folder / "pki", "cinquefoil")
-    for identity in identities(found):
-        authority.issue(identity, days=1)
     for role, name in (("client", "victim"), ("client", "attacker"), ("agent", "node-evil")):
         authority.issue(Identity(role, name), days=1)
     tls = found.tls

@@ -1,6 +1,6 @@
 """Every request has one end while workers, agent and planner are killed at random: the books.
 
-    python -m benchmarks.chaos [--requests N] [--seed S] [--json FILE]
+    python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--json FILE]
 
 A whole suite of real processes with simulated GPUs serves handwritten digits. Clients send N
 requests, some one by one and some on streams; meanwhile `kill -9` meets workers, the agent and the
@@ -36,11 +36,13 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from services.kit.config import loader
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
 from services.local.demo import model_family
 from services.local.demo.digits import held_out
+from services.local.pki import secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
@@ -180,14 +182,17 @@ def _workers(folder: Path) -> list[psutil.Process]:
 # ---- the run -----------------------------------------------------------------------------------
 
 
-async def run(folder: Path, requests: int, seed: int) -> Report:
-    """Run it."""
+async def run(folder: Path, requests: int, seed: int, *, tls: bool = False) -> Report:
+    """Run it; `tls`: with mutual TLS among all services and clients."""
     model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
     config.write_text(yaml.safe_dump(deployment(folder, router)))
+    if tls:
+        secure(config, folder / "pki")
+    operator = loader.load(config).identity("operator")
     digits, books = Digits(folder / "models"), Books()
-    async with Suite.of(config, folder / "logs") as suite, dial(router) as channel:
-        await asyncio.wait_for(until_answering(router), 60)
+    async with Suite.of(config, folder / "logs") as suite, dial(router, operator) as channel:
+        await asyncio.wait_for(until_answering(router, operator), 60)
         began_s = time.monotonic()
         trouble = asyncio.create_task(kill(suite, folder, Random(seed), books), name="chaos.kill")
         try:
@@ -279,6 +284,7 @@ def _arguments() -> argparse.Namespace:
     parser = options("chaos")
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
     parser.add_argument("--seed", type=int, default=1, help="of the kills")
+    parser.add_argument("--tls", action="store_true", help="mutual TLS among all")
     return parser.parse_args()
 
 
@@ -286,7 +292,9 @@ def main() -> None:
     """Run it; the exit status is 1 if any answer was lost, duplicated or wrong."""
     arguments = _arguments()
     with TemporaryDirectory(prefix="bench-chaos-") as folder:
-        found = asyncio.run(run(Path(folder), arguments.requests, arguments.seed))
+        found = asyncio.run(
+            run(Path(folder), arguments.requests, arguments.seed, tls=arguments.tls)
+        )
     publish("chaos", found, arguments)
     (row,) = found.tables[0].rows
     if row["lost"] or row["doubled"] or row["wrong"]:

@@ -23,6 +23,7 @@ from services.kit.config.loader import load
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.local.demo.digits import held_out
+from services.local.pki import secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 from tests.support.paths import ROOT, SUPPORT
@@ -41,7 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def config(folder: Path, digits_models: Path) -> Path:
+def secured() -> bool:
+    """Whether services and clients use mutual TLS; a module may have a fixture of its own."""
+    return False
+
+
+@pytest.fixture(scope="module")
+def config(folder: Path, digits_models: Path, secured: bool) -> Path:
     """The example deployment on free ports, with a grid that changes every second."""
     data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
     data["carbon"] |= {
@@ -65,6 +72,8 @@ def config(folder: Path, digits_models: Path) -> Path:
     data["models"]["digits"]["demand_rps"] = 40
     path = folder / "cinquefoil.yaml"
     path.write_text(yaml.safe_dump(data))
+    if secured:
+        secure(path, folder / "pki")
     return path
 
 
@@ -90,6 +99,9 @@ async def running(config: Path, folder: Path) -> AsyncIterator[Running]:
     images = folder / "images.npy"
     np.save(images, held_out()[0])
 
+    operator = deployment.identity("operator")
+    pki = () if operator is None else (f"--pki={folder / 'pki/client/local'}",)
+
     async def send(seconds: float, rate: float, *flags: str) -> dict[str, Any]:
         client = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -98,6 +110,7 @@ async def running(config: Path, folder: Path) -> AsyncIterator[Running]:
             str(images),
             str(seconds),
             str(rate),
+            *pki,
             *flags,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -109,8 +122,8 @@ async def running(config: Path, folder: Path) -> AsyncIterator[Running]:
 
     async with (
         Suite.of(config, folder / "logs") as suite,
-        dial(deployment.planner.dial) as channel,
+        dial(deployment.planner.dial, operator) as channel,
     ):
-        await asyncio.wait_for(until_answering(deployment.router.dial), 30)
+        await asyncio.wait_for(until_answering(deployment.router.dial, operator), 30)
         stub = planner_pb2_grpc.PlannerServiceStub(channel)
         yield Running(suite, deployment.router.dial, stub, send)

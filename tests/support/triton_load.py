@@ -2,9 +2,10 @@
 
 Runs in a process of its own: tritonclient's protobuf descriptors and ours exclude one another.
 
-    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--retry] [--labels]
+    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--pki=FOLDER] [--retry] [--labels]
 
-With --labels it asks for that output alone, and tells each answer: number of the image, label.
+With --pki it uses mutual TLS with the certificate of that folder. With --labels it asks for that
+output alone, and tells each answer: number of the image, label.
 """
 
 from __future__ import annotations
@@ -80,11 +81,27 @@ async def one(
     report.latencies_s.append(time.monotonic() - started_s)
 
 
+def secured(flags: tuple[str, ...]) -> dict[str, str | bool]:
+    """Return the client's arguments for mutual TLS, where --pki is among the flags."""
+    folders = [flag.removeprefix("--pki=") for flag in flags if flag.startswith("--pki=")]
+    if not folders:
+        return {}
+    return {
+        "ssl": True,
+        "root_certificates": f"{folders[0]}/ca.crt",
+        "private_key": f"{folders[0]}/tls.key",
+        "certificate_chain": f"{folders[0]}/tls.crt",
+    }
+
+
 async def main(address: str, images: str, seconds: str, rate: str, *flags: str) -> None:
     """Send for `seconds` at `rate` requests per second, then wait for every answer."""
     pictures = np.load(images)
     rng, report = random.Random(1), Report()
-    async with triton.InferenceServerClient(address) as client, asyncio.TaskGroup() as tasks:
+    async with (
+        triton.InferenceServerClient(address, **secured(flags)) as client,
+        asyncio.TaskGroup() as tasks,
+    ):
         began_s = time.monotonic()
         while time.monotonic() < began_s + float(seconds):
             report.sent += 1

@@ -1,4 +1,4 @@
-"""One suite as processes, under load from an unmodified Triton client."""
+"""One suite as processes with mutual TLS, under load from an unmodified Triton client."""
 
 import asyncio
 import os
@@ -10,9 +10,16 @@ import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
 from tests.support.gpuagent.agent_service import workers_in
+from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
 
 pytestmark = [SHARED, pytest.mark.system, pytest.mark.timeout(150)]
+
+
+@pytest.fixture(scope="module")
+def secured() -> bool:
+    """Every service with an identity of its own."""
+    return True
 
 
 def nothing_lost(report: dict[str, Any]) -> bool:
@@ -21,7 +28,7 @@ def nothing_lost(report: dict[str, Any]) -> bool:
 
 
 async def test_no_request_fails_while_plans_change(running: Running) -> None:
-    """Plans move variants between slices under load, and every request is answered."""
+    """Plans move variants between slices under load; every request is answered and booked."""
     first = await running.newest_version()
 
     report = await running.load(14, 30)
@@ -32,6 +39,7 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     assert len(report["variants"]) > 1, report["variants"]
     assert nothing_lost(report), report
     assert report["energy_j"] > 0
+    await eventually(lambda: _booked(running, report["answered"]))
 
 
 async def test_nothing_accepted_is_lost_when_services_are_killed(
@@ -62,6 +70,14 @@ async def test_a_killed_router_returns_and_clients_retry_what_it_held(running: R
 
     assert report["retries"] > 0, "the kill must have been felt"
     assert nothing_lost(report), report
+
+
+async def _booked(running: Running, answered: int) -> bool:
+    """Return whether the account has every request that was answered, and its energy."""
+    call = running.planner.ReadAccount(planner_pb2.ReadAccountRequest(), timeout=5)
+    entries = [entry async for response in call for entry in response.entries]
+    energy_j = sum(entry.energy_j for entry in entries if entry.model)
+    return sum(entry.requests for entry in entries) == answered and energy_j > 0
 
 
 async def _replans(running: Running, version: int) -> bool:
