@@ -57,9 +57,10 @@ _REFUSED: Final = frozenset(
         "RESOURCE_EXHAUSTED",
         "INVALID_ARGUMENT",
         "UNAVAILABLE",
+        "UNIMPLEMENTED",
     }
 )
-"""UNAVAILABLE: the handshake failed."""
+"""UNAVAILABLE: the handshake failed. UNIMPLEMENTED: the server has no such method."""
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Every request has one end while workers, agent and planner are killed at random: the books.
 
-    python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--json FILE]
+    python -m benchmarks.chaos [--requests N] [--seed S] [--tls] [--rotate S] [--json FILE]
 
 A whole suite of real processes with simulated GPUs serves handwritten digits. Clients send N
 requests, some one by one and some on streams; meanwhile `kill -9` meets workers, the agent and the
@@ -11,6 +11,7 @@ that its variant gives to its image, or refused by the router with a reason. The
 import argparse
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -36,13 +37,13 @@ from cinquefoil.router.v1 import router_pb2
 from cinquefoil.router.v1.router_pb2_grpc import RouterServiceStub
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from services.kit.config import loader
+from services.kit.config import Deployment, loader
 from services.kit.net import free_port
 from services.kit.rpc import dial
 from services.kit.rpc.status import from_wire
 from services.local.demo import model_family
 from services.local.demo.digits import held_out
-from services.local.pki import secure
+from services.local.pki import Authority, identities, secure
 from services.local.up.health import until_answering
 from services.local.up.suite import Suite
 
@@ -65,10 +66,12 @@ class Books:
     Attributes:
         ends: By request id, each end it had.
         kills: By what was killed.
+        renewals: How many times all certificates were renewed.
     """
 
     ends: dict[str, list[str]] = field(default_factory=dict)
     kills: Counter[str] = field(default_factory=Counter)
+    renewals: int = 0
 
     def end(self, name: str, how: str) -> None:
         """Write an end down."""
@@ -169,6 +172,15 @@ async def kill(suite: Suite, folder: Path, rng: Random, books: Books) -> None:
             books.kills[name] += 1
 
 
+async def renew(authority: Authority, deployment: Deployment, every_s: float, books: Books) -> None:
+    """Issue new certificates for all again and again."""
+    while math.isfinite(every_s):
+        await asyncio.sleep(every_s)
+        for identity in identities(deployment):
+            await asyncio.to_thread(authority.issue, identity, 1)
+        books.renewals += 1
+
+
 def _workers(folder: Path) -> list[psutil.Process]:
     """Return the worker processes of this suite only."""
     return [
@@ -182,23 +194,36 @@ def _workers(folder: Path) -> list[psutil.Process]:
 # ---- the run -----------------------------------------------------------------------------------
 
 
-async def run(folder: Path, requests: int, seed: int, *, tls: bool = False) -> Report:
-    """Run it; `tls`: with mutual TLS among all services and clients."""
+async def run(
+    folder: Path, requests: int, seed: int, *, tls: bool = False, rotate_s: float = math.inf
+) -> Report:
+    """Run it.
+
+    Args:
+        folder: For everything.
+        requests: How many.
+        seed: Of the kills.
+        tls: Mutual TLS among all services and clients.
+        rotate_s: Time after which all have new certificates, again and again, s.
+    """
     model_family.train(folder / "models", lambda _: None, list(VARIANTS))
     config, router = folder / "cinquefoil.yaml", f"127.0.0.1:{free_port()}"
     config.write_text(yaml.safe_dump(deployment(folder, router)))
-    if tls:
-        secure(config, folder / "pki")
+    authority = secure(config, folder / "pki") if tls else None
     operator = loader.load(config).identity("operator")
     digits, books = Digits(folder / "models"), Books()
     async with Suite.of(config, folder / "logs") as suite, dial(router, operator) as channel:
         await asyncio.wait_for(until_answering(router, operator), 60)
         began_s = time.monotonic()
-        trouble = asyncio.create_task(kill(suite, folder, Random(seed), books), name="chaos.kill")
+        work = [kill(suite, folder, Random(seed), books)]
+        if authority is not None:
+            work.append(renew(authority, loader.load(config), rotate_s, books))
+        trouble = [asyncio.create_task(each, name="chaos.trouble") for each in work]
         try:
             await load(channel, digits, requests, books)
         finally:
-            trouble.cancel()
+            for task in trouble:
+                task.cancel()
         took_s = time.monotonic() - began_s
         status = await RouterServiceStub(channel).GetStatus(router_pb2.GetStatusRequest())
     (model,) = status.models
@@ -233,7 +258,7 @@ def report(books: Books, requests: int, took_s: float, counted: Mapping[str, int
         **{f"refused_{k}": v for k, v in ends.items()},
     }
     zero = {"lost": lost, "doubled": doubled, "wrong": wrong}
-    kills = {**books.kills, "took_s": took_s}
+    kills = {**books.kills, "certificates_renewed": books.renewals, "took_s": took_s}
     router = {**counted, "answered_as_clients_saw": counted["answered"] == answered}
     tables = [
         Figures("requests, by how each ended", [{**row, **zero}]),
@@ -285,6 +310,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=REQUESTS, help=f"default: {REQUESTS}")
     parser.add_argument("--seed", type=int, default=1, help="of the kills")
     parser.add_argument("--tls", action="store_true", help="mutual TLS among all")
+    parser.add_argument(
+        "--rotate", type=float, default=math.inf, metavar="S", help="renew certificates every S s"
+    )
     return parser.parse_args()
 
 
@@ -293,7 +321,13 @@ def main() -> None:
     arguments = _arguments()
     with TemporaryDirectory(prefix="bench-chaos-") as folder:
         found = asyncio.run(
-            run(Path(folder), arguments.requests, arguments.seed, tls=arguments.tls)
+            run(
+                Path(folder),
+                arguments.requests,
+                arguments.seed,
+                tls=arguments.tls,
+                rotate_s=arguments.rotate,
+            )
         )
     publish("chaos", found, arguments)
     (row,) = found.tables[0].rows

@@ -2,10 +2,12 @@
 
 Runs in a process of its own: tritonclient's protobuf descriptors and ours exclude one another.
 
-    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--pki=FOLDER] [--retry] [--labels]
+    python triton_load.py ADDRESS IMAGES.npy SECONDS RATE [--pki=FOLDER] [--fresh] [--retry]
+        [--labels]
 
-With --pki it uses mutual TLS with the certificate of that folder. With --labels it asks for that
-output alone, and tells each answer: number of the image, label.
+With --pki it uses mutual TLS with the certificate of that folder; with --fresh each request has a
+connection of its own. With --labels it asks for that output alone, and tells each answer: number of
+the image, label.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import random
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import tritonclient.grpc.aio as triton
@@ -39,8 +42,26 @@ class Report:
     labels: list[tuple[int, int]] = field(default_factory=list)
 
 
+class Fresh:
+    """A client whose every request has a connection of its own."""
+
+    def __init__(self, address: str, **arguments: str | bool) -> None:
+        self._make: Any = lambda: triton.InferenceServerClient(address, **arguments)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        return
+
+    async def infer(self, *given: object, **named: object) -> triton.InferResult:
+        """Send one request."""
+        async with self._make() as client:
+            return await client.infer(*given, **named)
+
+
 async def infer(
-    client: triton.InferenceServerClient, image: np.ndarray, outputs: list[str] | None
+    client: triton.InferenceServerClient | Fresh, image: np.ndarray, outputs: list[str] | None
 ) -> triton.InferResult:
     """Send one image."""
     tensor = triton.InferInput("image", [1, 64], "FP32")
@@ -50,7 +71,7 @@ async def infer(
 
 
 async def one(
-    client: triton.InferenceServerClient,
+    client: triton.InferenceServerClient | Fresh,
     pictures: np.ndarray,
     number: int,
     report: Report,
@@ -98,8 +119,9 @@ async def main(address: str, images: str, seconds: str, rate: str, *flags: str) 
     """Send for `seconds` at `rate` requests per second, then wait for every answer."""
     pictures = np.load(images)
     rng, report = random.Random(1), Report()
+    kind = Fresh if "--fresh" in flags else triton.InferenceServerClient
     async with (
-        triton.InferenceServerClient(address, **secured(flags)) as client,
+        kind(address, **secured(flags)) as client,
         asyncio.TaskGroup() as tasks,
     ):
         began_s = time.monotonic()

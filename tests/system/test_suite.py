@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cinquefoil.planner.v1 import planner_pb2
+from services.kit.config.loader import load as load_file
+from services.local.pki import TRUST_DOMAIN, Authority, identities
 from tests.support.gpuagent.agent_service import workers_in
 from tests.support.planner.planner_client import eventually
 from tests.support.running_suite import SHARED, Running
@@ -40,6 +42,25 @@ async def test_no_request_fails_while_plans_change(running: Running) -> None:
     assert nothing_lost(report), report
     assert report["energy_j"] > 0
     await eventually(lambda: _booked(running, report["answered"]))
+
+
+async def test_certificates_that_are_renewed_every_second_lose_nothing(
+    running: Running, folder: Path
+) -> None:
+    """Those of every service; each request of the client has a connection of its own."""
+    services = [
+        each
+        for each in identities(load_file(folder / "cinquefoil.yaml"))
+        if each.role not in ("client", "operator")
+    ]
+    authority = Authority(folder / "pki", TRUST_DOMAIN)
+    load = asyncio.create_task(running.load(5, 15, "--fresh"))
+    while not load.done():
+        for identity in services:
+            authority.issue(identity, days=1)
+        await asyncio.wait({load}, timeout=1)
+
+    assert nothing_lost(await load)
 
 
 async def test_nothing_accepted_is_lost_when_services_are_killed(

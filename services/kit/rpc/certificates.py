@@ -18,6 +18,9 @@ CHECK_INTERVAL_S: Final = 1.0
 
 _log = logs.get("tls")
 
+_Stamp = tuple[tuple[int, int], ...]
+"""When the files were written, ns, and their inodes."""
+
 
 class CertificateFiles:
     """What the files of one identity hold, all read at the same time.
@@ -37,8 +40,11 @@ class CertificateFiles:
         self._clock = clock or RealClock()
         self._looked_s = self._clock.monotonic()
         try:
-            self._stamp = self._stamped()
-            self.pair, self.ca = self._read()
+            found = None
+            while found is None:  # a renewal takes microseconds
+                self._stamp = self._stamped()
+                found = self._read(self._stamp)
+            self.pair, self.ca = found
         except ssl.SSLError as error:
             raise FailedPrecondition(
                 f"tls: {tls.certificate_file} and {tls.key_file} are no pair, PEM: {error.reason}"
@@ -59,9 +65,11 @@ class CertificateFiles:
             stamp = self._stamped()
             if stamp == self._stamp:
                 return False
-            found = self._read()
+            found = self._read(stamp)
         except OSError as error:  # also ssl.SSLError: one of a pair is still the old one
             _log.warning("cannot use a certificate: the one before stays", error=str(error))
+            return False
+        if found is None:
             return False
         self._stamp = stamp
         if found == (self.pair, self.ca):
@@ -69,19 +77,23 @@ class CertificateFiles:
         self.pair, self.ca = found
         return True
 
-    def _stamped(self) -> tuple[tuple[int, int], ...]:
+    def _stamped(self) -> _Stamp:
         files = (self._tls.certificate_file, self._tls.key_file, self._tls.ca_file)
         stats = (file.stat() for file in files if file is not None)
         return tuple((stat.st_mtime_ns, stat.st_ino) for stat in stats)
 
-    def _read(self) -> tuple[tuple[bytes, bytes] | None, bytes | None]:
+    def _read(self, stamp: _Stamp) -> tuple[tuple[bytes, bytes] | None, bytes | None] | None:
+        """Return what the files hold; None: one was replaced since `stamp`.
+
+        Then a key could have been read with the certificate of another.
+        """
         key_file, chain_file = self._tls.key_file, self._tls.certificate_file
         ca = _bytes(self._tls.ca_file)
-        if key_file is None or chain_file is None:
-            return None, ca
-        pair = key_file.read_bytes(), chain_file.read_bytes()
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file)
-        return pair, ca
+        pair = None
+        if key_file is not None and chain_file is not None:
+            pair = key_file.read_bytes(), chain_file.read_bytes()
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain_file, key_file)
+        return (pair, ca) if self._stamped() == stamp else None
 
 
 def _bytes(path: Path | None) -> bytes | None:
