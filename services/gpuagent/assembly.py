@@ -117,7 +117,7 @@ class Observers:
         meters = {gpu.uuid: _meter(place, gpu, hardware, began_s) for gpu in hardware.gpus}
         self.accounts = NodeAccounts(meters, hardware.device, segments, clock, outbox.energy_read)
         self.wall_power = WallPower(place, context.deployment.mqtt, self.accounts, clock, changed)
-        self.conditions = NodeConditions(context.deployment, place, clock, changed)
+        self.conditions = NodeConditions(context.deployment, place, clock, changed, segments.list)
         self.gpu_loss_watch = GpuLossWatch(
             known=frozenset(hardware.gpu_counters),
             device=hardware.device,

@@ -1,19 +1,25 @@
-"""What the agent finds wrong with its own machine: files of models, and the disk."""
+"""What the agent finds wrong with its own machine: models' files, providers, the disk."""
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from services.gpuagent.core.model import Segment
+from services.gpuagent.core.worker_config import ONNX_PROVIDERS
 from services.gpuagent.node_place import NodePlace
 from services.kit.clock import Clock
 from services.kit.conditions import Condition, ConditionKind
-from services.kit.config import Deployment, Variant
+from services.kit.config import Deployment, OnnxRuntime, Variant
 from services.kit.units import BYTES_PER_MIB
 
 _PERIOD_S: Final = 5.0
 _MIN_FREE_MIB: Final = 256
+_PROVIDERS: Final = "services.gpuagent.worker.providers"
+_PROVIDER_TIMEOUT_S: Final = 60.0
 
 
 class NodeConditions:
@@ -24,7 +30,12 @@ class NodeConditions:
     """
 
     def __init__(
-        self, deployment: Deployment, place: NodePlace, clock: Clock, changed: Callable[[], None]
+        self,
+        deployment: Deployment,
+        place: NodePlace,
+        clock: Clock,
+        changed: Callable[[], None],
+        segments: Callable[[], Iterable[Segment]],
     ) -> None:
         """Find nothing yet.
 
@@ -33,8 +44,11 @@ class NodeConditions:
             place: The node.
             clock: Time.
             changed: Called when something else is wrong than before.
+            segments: Returns what runs.
         """
         self.found: tuple[Condition, ...] = ()
+        self._segments = segments
+        self._provider: str | None = None
         self._deployment = deployment
         self._place = place
         self._clock = clock
@@ -42,7 +56,7 @@ class NodeConditions:
 
     async def look(self) -> None:
         """Look once."""
-        found = await asyncio.to_thread(lambda: tuple(self._find()))
+        found = (*await asyncio.to_thread(lambda: tuple(self._find())), *self._fixed_batches())
         if found != self.found:
             self.found = found
             self._changed()
@@ -65,6 +79,7 @@ class NodeConditions:
                             f"{name} has no file {file}",
                             f"models.{model_name}.variants.{variant_name}.file",
                         )
+        yield from self._provider_missing()
         free_mib = shutil.disk_usage(folder).free // BYTES_PER_MIB
         if free_mib < _MIN_FREE_MIB:
             yield Condition(
@@ -73,6 +88,57 @@ class NodeConditions:
                 f"less than {_MIN_FREE_MIB} MiB are free on the disk of {folder}",
                 f"nodes.{name}.state_dir",
             )
+
+    def _provider_missing(self) -> Iterator[Condition]:
+        """Yield that ONNX Runtime cannot use real GPUs; looked at once, in a process of its own."""
+        settings = self._place.settings
+        if not settings.controlled or settings.simulated is not None or settings.cpu is not None:
+            return
+        wanted = {
+            variant.runtime.provider
+            for model in self._deployment.models.values()
+            for variant in model.variants.values()
+            if isinstance(variant.runtime, OnnxRuntime)
+        }
+        if self._provider is None:
+            self._provider = "; ".join(filter(None, map(missing_provider, sorted(wanted))))
+        if self._provider:
+            yield Condition(
+                ConditionKind.PROVIDER_MISSING, f"node/{self._place.name}", self._provider
+            )
+
+    def _fixed_batches(self) -> Iterator[Condition]:
+        kinds = {
+            (each.spec.model, each.spec.variant): each.spec.batch_size
+            for each in self._segments()
+            if 0 < each.max_batch < each.spec.batch_size
+        }
+        for (model, variant), batch_size in sorted(kinds.items()):
+            yield Condition(
+                ConditionKind.FIXED_BATCH,
+                f"variant/{model}/{variant}",
+                f"{variant} of {model} takes one request at a time, but its segments are planned "
+                f"with batches of up to {batch_size}",
+                f"models.{model}.variants.{variant}.max_batch",
+            )
+
+
+def missing_provider(provider: str) -> str:
+    """Return what keeps an execution provider from working here, a sentence; "": nothing. Blocks.
+
+    Args:
+        provider: "cuda" or "tensorrt".
+    """
+    command = (sys.executable, "-P", "-m", _PROVIDERS, ONNX_PROVIDERS[provider])
+    try:
+        ended = subprocess.run(  # noqa: S603 - our own interpreter and module
+            command, capture_output=True, text=True, timeout=_PROVIDER_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"{provider}: its libraries did not load within {_PROVIDER_TIMEOUT_S:g} s"
+    if ended.returncode:
+        return f"{provider}: {ended.stderr.strip().rpartition(chr(10))[2]}"
+    return ended.stdout.strip()
 
 
 def loaded_files(variant: Variant) -> Iterator[Path]:

@@ -18,6 +18,7 @@ from services.kit.config import (
     GenerativeRuntime,
     Mps,
     Node,
+    OnnxRuntime,
     Runtime,
     Workers,
 )
@@ -44,6 +45,7 @@ def config_builder_of(deployment: Deployment, node: Node) -> WorkerConfigBuilder
             external_of(variant.runtime),
             generative_of(variant.runtime),
             stages=stages_of(variant),
+            provider=provider_of(variant.runtime),
         )
         for model_name, model in deployment.models.items()
         for name, variant in model.variants.items()
@@ -55,11 +57,21 @@ def stages_of(variant: config.Variant) -> tuple[Variant, ...]:
     """Return what runs of a pipeline; (): the variant is none. Reads profiles: blocks."""
     last = len(variant.stages) - 1
     return tuple(
-        Variant(stage.file.absolute(), profile, passes_on=index < last)
+        Variant(
+            stage.file.absolute(),
+            profile,
+            passes_on=index < last,
+            provider=provider_of(variant.runtime),
+        )
         for index, (stage, profile) in enumerate(
             zip(variant.stages, load_stages(variant), strict=True)
         )
     )
+
+
+def provider_of(runtime: Runtime) -> str:
+    """Return the execution provider of a variant on real GPUs."""
+    return runtime.provider if isinstance(runtime, OnnxRuntime) else "cuda"
 
 
 def generative_of(runtime: Runtime) -> Generative | None:

@@ -19,6 +19,8 @@ class Segment:
         endpoints: "host:port", one per process.
         restarts: Of its workers, so far.
         reason: Why a worker is down or was given up; "": none is.
+        execution_provider: ONNX Runtime's, as its session says; "": not known, or another runtime.
+        max_batch: Requests that its file takes at a time; 0: any number, or not known.
     """
 
     spec: SegmentSpec
@@ -26,6 +28,8 @@ class Segment:
     endpoints: tuple[str, ...]
     restarts: int
     reason: str = ""
+    execution_provider: str = ""
+    max_batch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

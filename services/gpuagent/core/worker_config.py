@@ -18,6 +18,10 @@ CLOCK_RATIOS: Final = (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9,
 """Clocks at which the profile is sampled; in between, costs are linear."""
 
 
+ONNX_PROVIDERS: Final = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+"""ONNX Runtime's names of the providers that the deployment file may request."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Variant:
     """A trained network.
@@ -29,6 +33,7 @@ class Variant:
         generative: How it generates text; None: it does not.
         stages: What runs in its stead, where it is a pipeline.
         passes_on: It is a stage whose answers are the requests of a next one.
+        provider: ONNX Runtime's execution provider on real GPUs, a key of `ONNX_PROVIDERS`.
     """
 
     file: Path
@@ -37,6 +42,7 @@ class Variant:
     generative: Generative | None = None
     stages: tuple[Variant, ...] = ()
     passes_on: bool = False
+    provider: str = "cuda"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +130,7 @@ class WorkerConfigBuilder:
             slice_uuid=slice_uuid,
             costs=self._costs(variant, shape, spec),
             charged=self.simulated,
-            provider="CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider",
+            provider=ONNX_PROVIDERS[variant.provider] if on_gpu else "CPUExecutionProvider",
             external=variant.external,
             generative=variant.generative,
             passes_on=variant.passes_on,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Segment
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.supervision import processes
@@ -43,7 +44,14 @@ class RunningSegment:
             tuple(supervisor.spec.listen for supervisor in self.supervisors),
             sum(supervisor.restarts for supervisor in self.supervisors),
             next(filter(None, (supervisor.trouble for supervisor in self.supervisors)), ""),
+            self.hello.execution_provider,
+            self.hello.max_batch,
         )
+
+    @property
+    def hello(self) -> Hello:
+        """What its first worker said it serves; empty before that answered."""
+        return self.supervisors[0].hello
 
     def _state(self) -> SegmentState:
         if self.draining:

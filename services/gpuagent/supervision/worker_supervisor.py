@@ -37,8 +37,8 @@ _RECYCLE_GRACE_S = 10.0
 _START_TRIES = 2
 """Failures before its first answer after which callers that wait are notified: rollouts do."""
 
-Probe = Callable[[str, str], Awaitable[None]]
-"""Waits until a worker answers; called with its endpoint and its segment's id."""
+Probe = Callable[[str, str], Awaitable[pb.Hello]]
+"""Waits until a worker answers, and returns its hello; called with endpoint and segment id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class WorkerSupervisor:
         ready: It answers.
         was_ready: It answered once.
         restarts: Times it was started again.
+        hello: What it said it serves; empty before it first answered.
     """
 
     spec: WorkerSpec
@@ -83,6 +84,7 @@ class WorkerSupervisor:
     ready: bool = False
     was_ready: bool = False
     restarts: int = 0
+    hello: pb.Hello = field(default_factory=pb.Hello)
     _verdict: str = ""
     _stopping: bool = False
     _paused: bool = False
@@ -222,7 +224,7 @@ class WorkerSupervisor:
         patience = self.context.patience
         try:
             async with asyncio.timeout(patience.load_timeout_s):
-                await self.context.probe(self.spec.listen, self.spec.segment_id)
+                self.hello = await self.context.probe(self.spec.listen, self.spec.segment_id)
         except TimeoutError:
             self._verdict = f"did not answer within {patience.load_timeout_s:g} s"
             await process.end(0.0)
@@ -273,8 +275,8 @@ _ATTEMPT_S: Final = 5.0
 _PAUSE_S: Final = 0.05
 
 
-async def answers(endpoint: str, segment_id: str, tls: Tls | None = None) -> None:
-    """Wait until a worker of the segment says hello at `endpoint`."""
+async def answers(endpoint: str, segment_id: str, tls: Tls | None = None) -> pb.Hello:
+    """Wait until a worker of the segment says hello at `endpoint`; return its hello."""
     async with dial(endpoint, tls) as channel:
         while True:
             with suppress(grpc.aio.AioRpcError):
@@ -282,5 +284,5 @@ async def answers(endpoint: str, segment_id: str, tls: Tls | None = None) -> Non
                 first = await call.read()
                 call.cancel()
                 if isinstance(first, pb.ExecuteResponse) and first.hello.segment_id == segment_id:
-                    return
+                    return first.hello
             await asyncio.sleep(_PAUSE_S)

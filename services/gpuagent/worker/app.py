@@ -149,7 +149,7 @@ async def _language_model(
         Llama,
         slots=spec.slots,
         threads=spec.threads,
-        gpu=spec.provider == "CUDAExecutionProvider",
+        gpu=spec.provider != "CPUExecutionProvider",
     )
     return LanguageModel(await asyncio.to_thread(load, spec.file, how), how, threads)
 
@@ -180,6 +180,8 @@ def _hello(spec: WorkerSpec, model: Reader[Any]) -> pb.Hello:
         variant=spec.variant,
         metadata=model.metadata,
         decoupled=model.decoupled,
+        execution_provider=model.execution_provider,
+        max_batch=model.max_batch,
     )
 
 

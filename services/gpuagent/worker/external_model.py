@@ -94,10 +94,13 @@ class ExternalModel:
     Attributes:
         metadata: As `model.Model.metadata`.
         decoupled: As `model.Model.decoupled`: requests go to the server by stream.
+        execution_provider, max_batch: Not known of a server.
     """
 
     metadata: bytes = b""
     decoupled: bool = False
+    execution_provider: str = ""
+    max_batch: int = 0
 
     def __init__(
         self,

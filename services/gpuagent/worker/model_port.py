@@ -62,6 +62,16 @@ class Reader(Protocol[R_co]):
         """Whether it answers in parts."""
         ...
 
+    @property
+    def execution_provider(self) -> str:
+        """ONNX Runtime's execution provider that computes; "": another runtime does."""
+        ...
+
+    @property
+    def max_batch(self) -> int:
+        """Requests of one batch; 0: any number."""
+        ...
+
     def read(self, data: bytes, deadline_s: float) -> R_co:
         """Read a serialized ModelInferRequest.
 

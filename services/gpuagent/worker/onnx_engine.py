@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import onnxruntime as ort
 
+from services.gpuagent.worker import providers
 from services.gpuagent.worker.tensors import DATATYPES, Array
 
 _DATATYPES: Final = {each.onnx: name for name, each in DATATYPES.items()}
@@ -49,16 +50,19 @@ class Engine:
         threads: Threads within an operator, where the CPU computes. Operators run one by one.
 
     Raises:
-        RuntimeError: The file cannot be loaded, the provider is not there, or an input or output
-            is no tensor of a datatype that the protocol can carry.
+        RuntimeError: The file cannot be loaded, the session does not use the provider, or an input
+            or output is no tensor of a datatype that the protocol can carry.
+
+    Attributes:
+        provider: The session's own.
+        signature: What the model takes and gives.
     """
 
     def __init__(self, file: Path, provider: str, threads: int = 1) -> None:
         ort.disable_telemetry_events()  # what is served here is nobody's business
         if provider not in ort.get_available_providers():
-            raise RuntimeError(
-                f"no {provider} here; there are {', '.join(ort.get_available_providers())}"
-            )
+            raise RuntimeError(f"no {provider}: {providers.missing(provider)}")
+        providers.preload(provider)
         options = ort.SessionOptions()
         # One process is one stream of batches: parallelism is the planner's, by processes, and by
         # the cores of a slice.
@@ -67,11 +71,13 @@ class Engine:
         # Threads that spin while they wait take energy, and the cores of the batch's own operators.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4  # errors are raised too, and told by those who catch them
-        providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
+        chain = list(providers.CHAINS[provider])
         try:
-            self._session = ort.InferenceSession(str(file), options, providers=providers)
+            self._session = ort.InferenceSession(str(file), options, providers=chain)
         except Exception as error:  # ONNX Runtime's errors share no base class
             raise RuntimeError(f"{file}: {error}") from error
+        providers.require(provider, self._session)
+        self.provider = provider
         # Maps and sequences (a classifier's ZipMap) have no form in the protocol.
         outputs = [value for value in self._session.get_outputs() if value.type in _DATATYPES]
         if not outputs:

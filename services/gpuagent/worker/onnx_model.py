@@ -41,6 +41,9 @@ class LocalModel:
         self._witness: Mapping[str, Array] | None = None
         self.metadata = tensor_messages.metadata(engine.signature)
         self.decoupled = False
+        self.execution_provider = engine.provider
+        self.max_batch = 0 if engine.signature.batches else 1
+        self._receipt = tensor_messages.provider_parameter(engine.provider)
 
     def read(self, data: bytes, deadline_s: float) -> Inference:  # noqa: ARG002 - it never waits
         """Read and check a request; see `requests.parse`."""
@@ -80,7 +83,7 @@ class LocalModel:
         elif not _nan(inference.feeds.values()):
             self._suspect()
             return ModelFailed("the model's answer to this request is not a number (NaN)")
-        return tensor_messages.response(inference, self._engine.signature, outputs)
+        return tensor_messages.response(inference, self._engine.signature, outputs) + self._receipt
 
     def _suspect(self) -> None:
         self._spoilt_in_a_row += 1

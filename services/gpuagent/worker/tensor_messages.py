@@ -111,6 +111,18 @@ def response(inference: Inference, signature: Signature, results: Sequence[Array
     return answer.SerializeToString()
 
 
+def provider_parameter(provider: str) -> bytes:
+    """Return what to append to responses that a GPU computed: their execution provider.
+
+    Args:
+        provider: ONNX Runtime's name; nothing is appended for the CPU's.
+    """
+    found = pb.ModelInferResponse()
+    if provider != "CPUExecutionProvider":
+        found.parameters["execution_provider"].string_param = provider
+    return found.SerializeToString()
+
+
 def metadata(signature: Signature) -> bytes:
     """Return a serialized ModelMetadataResponse without the model's name."""
 

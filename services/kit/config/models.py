@@ -77,9 +77,16 @@ Profile = Annotated[AnalyticProfile | LanguageProfile | TableProfile, Field(disc
 
 
 class OnnxRuntime(Section):
-    """Runs in the worker itself, with ONNX Runtime."""
+    """Runs in the worker itself, with ONNX Runtime.
+
+    Attributes:
+        provider: Execution provider on real GPUs: "cuda" or, where TensorRT is installed,
+            "tensorrt". A session that uses another one is refused. Cores and simulated GPUs
+            compute on the CPU.
+    """
 
     kind: Literal["onnx"] = "onnx"
+    provider: Literal["cuda", "tensorrt"] = "cuda"
 
 
 class ExternalRuntime(Section):
@@ -186,6 +193,7 @@ class Variant(Section):
         accuracy: Measured accuracy, in the model's unit, > 0.
         profile: Latency and power by slice, of all stages together.
         load_s: Time that a worker takes to load it, s; InfAdapter's loading cost.
+        max_batch: Largest batch that the file takes; 1: its first dimension is fixed. None: any.
         clock_sensitivity: How its latency follows the SM clock, 0 (not at all) .. 1 (in
             proportion): mu-Serve's weight of the variant in the clock loop. None: 1; of a profile
             `language`, its two phases' by their time.
@@ -197,6 +205,7 @@ class Variant(Section):
     accuracy: Positive
     profile: Profile
     load_s: Annotated[float, Field(ge=0)] = 0.0
+    max_batch: Annotated[int, Field(ge=1)] | None = None
     clock_sensitivity: Fraction | None = None
     runtime: Runtime = OnnxRuntime()
 

@@ -28,6 +28,7 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
                     load_profile(variant.profile, clock_sensitivity(variant)),
                     pipeline=_pipeline(variant),
                     clock_sensitivity=clock_sensitivity(variant),
+                    max_batch=variant.max_batch,
                 )
                 for variant_name, variant in model.variants.items()
             ),

@@ -145,6 +145,7 @@ class Variant:
         load_s: Time a worker takes to load it, s (InfAdapter's readiness time).
         pipeline: Its stages with their profiles, where it runs as a pipeline; else ().
         clock_sensitivity: How its latency follows the SM clock, 0 (not) .. 1 (in proportion).
+        max_batch: Largest batch that its file takes; None: any.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Variant:
     load_s: float = 0.0
     pipeline: tuple[tuple[PipelineStage, Profile], ...] = ()
     clock_sensitivity: float = 1.0
+    max_batch: int | None = None
 
     @property
     def clock_sensitivities(self) -> tuple[float, ...]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from structlog.testing import capture_logs
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.devices.device_thread import DeviceThread
 from services.gpuagent.devices.fake_nvml.core.return_codes import Code
 from services.gpuagent.devices.nvml_gpus import NvmlGpus
@@ -25,8 +26,9 @@ POWER: Final = "nvmlDeviceGetPowerUsage"
 COUNTER: Final = "nvmlDeviceGetTotalEnergyConsumption"
 
 
-async def _nothing(endpoint: str, segment_id: str) -> None:
+async def _nothing(endpoint: str, segment_id: str) -> Hello:
     del endpoint, segment_id
+    return Hello()
 
 
 @asynccontextmanager

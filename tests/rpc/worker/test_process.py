@@ -66,6 +66,7 @@ async def test_hello_says_what_is_served_and_health_says_serving(plain: Running)
 
     assert (hello.segment_id, hello.model, hello.variant) == ("s-1", "m", "v")
     assert hello.credits == 4
+    assert (hello.execution_provider, hello.max_batch) == ("CPUExecutionProvider", 0)
     metadata = oip.ModelMetadataResponse.FromString(hello.metadata)
     assert [(t.name, t.datatype, list(t.shape)) for t in metadata.inputs] == [
         ("x", "FP32", [-1, 2]),

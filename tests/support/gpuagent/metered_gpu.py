@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.device_port import MeterReading
 from services.gpuagent.core.worker_config import WorkerConfig
 from services.gpuagent.core.worker_slot import Slot
@@ -21,7 +22,7 @@ from services.kit.segment import SegmentSpec
 IDLE_W = 50.0
 
 
-async def _never(endpoint: str, segment_id: str) -> None:
+async def _never(endpoint: str, segment_id: str) -> Hello:
     raise AssertionError(f"{endpoint}, {segment_id}: nothing is started here")
 
 

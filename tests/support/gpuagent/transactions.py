@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
+from cinquefoil.gpuagent.v1.worker_pb2 import Hello
 from services.gpuagent.core.model import Node, Outcome, Transaction
 from services.gpuagent.core.worker_config import Variant, WorkerConfigBuilder
 from services.gpuagent.devices.clock_locks import ClockLocks
@@ -142,10 +143,11 @@ class ProcessTable:
         """Return the running workers: name of the spec file -> process id."""
         return {spec.stem: entry.pid for spec, entry in self.running().items()}
 
-    async def answers(self, *_: str) -> None:
+    async def answers(self, *_: str) -> Hello:
         """Stand in for the probe: whoever lives answers, once loaded."""
         if self.loading is not None:
             await self.loading.wait()
+        return Hello()
 
     def holds(self, slice_uuid: str) -> bool:
         """Tell whether a process runs on a slice."""

@@ -56,6 +56,7 @@ SIMULATED = [
     "models.variants.accuracy",
     "models.variants.profile",
     "models.variants.load_s",
+    "models.variants.max_batch",
     "models.variants.clock_sensitivity",
     "planner.strategy",
     "planner.online.evaluate_s",

@@ -378,12 +378,17 @@ class Segment(_message.Message):
     ENDPOINTS_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    EXECUTION_PROVIDER_FIELD_NUMBER: _builtins.int
     state: Global___SegmentState.ValueType
     """Its present state."""
     restarts: _builtins.int
     """Restarts of its workers so far."""
     reason: _builtins.str
     """Why a worker is down or is no longer restarted, for a person. Empty: none is."""
+    execution_provider: _builtins.str
+    """ONNX Runtime's execution provider that its workers' sessions use, as they say. Empty: another
+    runtime computes, or no worker has answered yet.
+    """
     @_builtins.property
     def spec(self) -> Global___SegmentSpec:
         """What was requested."""
@@ -400,10 +405,11 @@ class Segment(_message.Message):
         endpoints: _abc.Iterable[_builtins.str] | None = ...,
         restarts: _builtins.int = ...,
         reason: _builtins.str = ...,
+        execution_provider: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "reason", b"reason", "restarts", b"restarts", "spec", b"spec", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoints", b"endpoints", "execution_provider", b"execution_provider", "reason", b"reason", "restarts", b"restarts", "spec", b"spec", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

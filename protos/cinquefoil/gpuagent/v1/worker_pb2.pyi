@@ -142,6 +142,8 @@ class Hello(_message.Message):
     CREDITS_FIELD_NUMBER: _builtins.int
     METADATA_FIELD_NUMBER: _builtins.int
     DECOUPLED_FIELD_NUMBER: _builtins.int
+    EXECUTION_PROVIDER_FIELD_NUMBER: _builtins.int
+    MAX_BATCH_FIELD_NUMBER: _builtins.int
     segment_id: _builtins.str
     """The segment this process belongs to."""
     model: _builtins.str
@@ -154,6 +156,12 @@ class Hello(_message.Message):
     """A serialized inference.ModelMetadataResponse of the loaded file, without the model's name."""
     decoupled: _builtins.bool
     """The model answers in parts: a work may have several results, or one that is empty."""
+    execution_provider: _builtins.str
+    """ONNX Runtime's execution provider that the session uses, as the session says, for example
+    "CUDAExecutionProvider". Empty: another runtime computes.
+    """
+    max_batch: _builtins.int
+    """Requests that the file takes at a time. 0: any number."""
     def __init__(
         self,
         *,
@@ -163,10 +171,12 @@ class Hello(_message.Message):
         credits: _builtins.int = ...,
         metadata: _builtins.bytes = ...,
         decoupled: _builtins.bool = ...,
+        execution_provider: _builtins.str = ...,
+        max_batch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credits", b"credits", "decoupled", b"decoupled", "execution_provider", b"execution_provider", "max_batch", b"max_batch", "metadata", b"metadata", "model", b"model", "segment_id", b"segment_id", "variant", b"variant"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

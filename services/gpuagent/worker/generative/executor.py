@@ -105,6 +105,8 @@ class LanguageModel:
         self._threads = threads
         self.metadata = prompts.metadata()
         self.decoupled = True
+        self.execution_provider = ""
+        self.max_batch = 0
 
     def read(self, data: bytes, deadline_s: float) -> Prompt:  # noqa: ARG002 - it never waits
         """Read and check a request; see `prompts.read`."""

@@ -84,7 +84,9 @@ def measure(
     gpu = place.pool.type
     shape = gpu.shape(place.slice_kind)
     clock_mhz = 0 if clock_ratio >= 1.0 else round(clock_ratio * gpu.max_clock_mhz)
-    for processes, batch_size in product(range(1, max_processes + 1), batch_sizes):
+    limit = place.variant.max_batch
+    sizes = batch_sizes if limit is None else dict.fromkeys(min(n, limit) for n in batch_sizes)
+    for processes, batch_size in product(range(1, max_processes + 1), sizes):
         cost = place.profile.batch(shape, batch_size, processes, clock_ratio=clock_ratio)
         if cost is not None:
             yield SegmentKind(

@@ -110,3 +110,12 @@ def test_clocks_are_shares_of_the_highest_and_only_where_that_is_known() -> None
     )
     assert slow.latency_s > fast.latency_s
     assert slow.energy_j < fast.energy_j
+
+
+def test_a_file_of_a_fixed_size_is_never_planned_with_larger_batches() -> None:
+    """Sizes above it count as it."""
+    model = fleets.model()
+    fixed = replace(model, variants=tuple(replace(v, max_batch=2) for v in model.variants))
+    kinds = catalog.build([fixed], [A100], Objective(), (1, 4, 16), 1)
+
+    assert max(kind.batch_size for kind in kinds) == 2
