@@ -19,9 +19,11 @@ from services.carbon.servicer import CarbonServicer
 from services.carbon.sources.factory import build
 from services.kit.clock import Clock, RealClock, ScaledClock
 from services.kit.config import Carbon, Deployment
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, Serving, serving
 from services.kit.telemetry import metrics
 
+_USED = ("carbon.*", "mqtt*", "tls*", "access*")
 _MAX_MESSAGE_BYTES = 64 * 2**10
 _SERVICE = DESCRIPTOR.services_by_name["CarbonService"].full_name
 
@@ -31,6 +33,8 @@ async def run(
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
     clock: Clock | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Serve carbon intensities until `stop` is set, then end every watch and drain.
 
@@ -40,10 +44,13 @@ async def run(
         started: Called with the port once the service listens. Health reports SERVING when every
             zone has a value.
         clock: Grid time; None: as in the deployment file.
+        reloads: Learns which settings need a restart.
 
     Raises:
         ConfigError: A trace file or a key cannot be used.
     """
+    if reloads is not None:
+        reloads.serve(_USED)
     settings = deployment.carbon
     tls, access = deployment.identity("carbon"), Access.of(deployment)
     now = datetime.now(UTC) if clock is None else clock.now()

@@ -11,6 +11,7 @@ from cinquefoil.gpuagent.v1 import gpuagent_pb2
 from cinquefoil.gpuagent.v1.gpuagent_pb2_grpc import add_GpuAgentServiceServicer_to_server
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.gpuagent.assembly import Actuators, Context, Hardware, Observers
+from services.gpuagent.clock_loop.loop import promises
 from services.gpuagent.core.worker_config import WorkerConfigBuilder
 from services.gpuagent.devices.hardware import cpu_software, gpus_of, nvml_software
 from services.gpuagent.devices.mig_mode import kept_off
@@ -26,6 +27,7 @@ from services.gpuagent.shared_memory.shared_counters import SharedCounters, open
 from services.gpuagent.state_files import held
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, dial, serving
 from services.kit.telemetry import metrics
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceAsyncStub
 
 _SERVICES = (gpuagent_pb2.DESCRIPTOR.services_by_name["GpuAgentService"].full_name,)
+_LIVE: Final = ("models.*",)
 _GRACE_S: Final = 2.0
 _HEARTBEAT_S: Final = 0.25
 DRAIN_S: Final = 10.0
@@ -45,6 +48,7 @@ async def run(
     started: Callable[[int], None] | None = None,
     *,
     node: str = "",
+    reloads: Reloads | None = None,
 ) -> None:
     """Run the agent of one node until `stop`, then drain and end its workers.
 
@@ -53,6 +57,7 @@ async def run(
         stop: Ends the agent.
         started: Called with the port once the agent serves.
         node: The node's name; "": the deployment's only one.
+        reloads: Reads the file again on request; models and variants are taken over.
 
     Raises:
         InvalidArgument: No such node.
@@ -90,17 +95,23 @@ async def run(
             heart = keeping.create_task(_beat(hardware.gpu_counters), name="agent.heart")
             context = Context(deployment, place, hardware, ReportOutbox(), RealClock(), keeping)
             agent = _Agent(context, config_builder)
+            if reloads is not None:
+                reloads.serve(_used(place.name), _LIVE, agent.reload)
             await agent.begin()
             async with _served(deployment, place, agent, started):
                 await agent.work(PlannerServiceStub(channel), stop)
             heart.cancel()
 
 
+def _used(node: str) -> tuple[str, ...]:
+    return (f"nodes.{node}*", "planner.listen", "planner.address", "mqtt*", "tls*", "access*")
+
+
 class _Agent:
     """The node's actuators and observers, and how long they work."""
 
     def __init__(self, context: Context, config_builder: WorkerConfigBuilder) -> None:
-        self.clock, self.outbox = context.clock, context.outbox
+        self.clock, self.outbox, self.place = context.clock, context.outbox, context.place
         self.actuators = actuators = Actuators(
             context, config_builder, pue=lambda: self.observers.wall_power.pue
         )
@@ -112,6 +123,7 @@ class _Agent:
             context.hardware.software,
             observers.drift,
             observers.conditions,
+            context.deployment.digest,
         )
 
     async def begin(self) -> None:
@@ -123,6 +135,19 @@ class _Agent:
             await actuators.transactions.repair()
         await self.observers.accounts.read()
         await self.observers.conditions.look()
+
+    async def reload(self, deployment: Deployment) -> None:
+        """Take over models and variants; workers that run keep theirs until they are replaced.
+
+        Raises:
+            ServiceError, ConfigError: A profile cannot be read.
+        """
+        builder = await asyncio.to_thread(config_builder_of, deployment, self.place.settings)
+        promised = await asyncio.to_thread(promises, deployment)
+        self.actuators.actions.config_builder = builder
+        self.observers.clock_loop.promised = promised
+        self.report.config_digest = deployment.digest
+        self.outbox.node_changed()
 
     async def work(self, planner: PlannerServiceAsyncStub, stop: asyncio.Event) -> None:
         """Report and execute until `stop`; then drain the workers, and report that too."""

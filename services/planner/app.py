@@ -12,26 +12,26 @@ from cinquefoil.planner.v1 import planner_pb2
 from cinquefoil.planner.v1.planner_pb2_grpc import add_PlannerServiceServicer_to_server
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, dial, serving
 from services.kit.telemetry import metrics
 from services.planner.adapters import carbon_client, mqtt
 from services.planner.adapters.agent_sessions import AgentSessions
-from services.planner.adapters.model_loader import load_models
 from services.planner.adapters.router_sessions import RouterSessions
 from services.planner.adapters.store import Store, open_store
 from services.planner.change_event import ChangeEvent
 from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
 from services.planner.control.counterfactual import Counterfactual
+from services.planner.control.deployment_in_force import DeploymentChanges, InForce
 from services.planner.control.live_environment import LiveEnvironment
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
 from services.planner.control.serving_policies import ServingPolicies
 from services.planner.core.accounting.fleet_sites import FleetSites
-from services.planner.core.cycle.cluster_state import ClusterState, aims
+from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.conditions import cluster_conditions
-from services.planner.core.model import Model
 from services.planner.servicer import PlannerServicer
 
 if TYPE_CHECKING:
@@ -39,6 +39,16 @@ if TYPE_CHECKING:
 
 _GRACE_S = 2.0
 _MAX_MESSAGE_BYTES = 4 * 2**20  # a node's inventory, a plan to compare with
+_LIVE = ("models.*", "nodes.*", "planner.objective.*", "planner.strategy")
+_USED = (
+    "planner.*",
+    "carbon.listen",
+    "carbon.address",
+    "carbon.replay*",
+    "mqtt*",
+    "tls*",
+    "access*",
+)
 _SERVICES = (planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,)
 
 
@@ -46,6 +56,8 @@ async def run(
     deployment: Deployment,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Plan, roll out and serve clients until `stop` is set.
 
@@ -54,18 +66,20 @@ async def run(
         stop: Ends the service: streams end, what was seen is written, steps in flight are left
             to the next start.
         started: Called with the port once the service serves.
+        reloads: Reads the file again on request; models, nodes and the objective are taken over.
 
     Raises:
         FailedPrecondition: Another planner has the database, or its schema is another planner's.
         Unavailable: The database cannot be reached.
     """
-    models = await asyncio.to_thread(load_models, deployment)
     tls, access = deployment.identity("planner"), Access.of(deployment)
     async with (
         open_store(deployment.planner.database) as store,
         dial(deployment.carbon.dial, tls) as channel,
     ):
-        planner = _Planner(deployment, models, store)
+        planner = _Planner(await InForce.restored(deployment, store), store)
+        if reloads is not None:
+            reloads.serve(_USED, _LIVE, planner.changes.reload)
         broker = mqtt.broker_tasks(deployment.mqtt, planner.publisher.board, RealClock())
         await planner.reconciler.restore()
         with metrics.exposed(deployment.planner.metrics, tls=tls, access=access):
@@ -90,22 +104,23 @@ async def run(
 class _Planner:
     """Every object of the service, made once."""
 
-    def __init__(self, deployment: Deployment, models: tuple[Model, ...], store: Store) -> None:
-        settings, clock = deployment.planner, RealClock()
+    def __init__(self, now: InForce, store: Store) -> None:
+        deployment, clock = now.deployment, RealClock()
+        settings = deployment.planner
         self.zones = frozenset(node.zone for node in deployment.nodes.values())
         self.horizon = settings.horizon
         self.changed = changed = ChangeEvent()
-        self.state = state = ClusterState.of(deployment, models, clock, changed)
+        self.state = state = ClusterState.of(deployment, now.models, clock, changed)
         accounting = settings.accounting
         sites = FleetSites(
-            deployment.nodes,
+            state.fleet.settings,
             state.fleet,
             state.intensity_gco2e_per_kwh,
             accounting.embodied,
             state.provenance,
         )
         retention = timedelta(days=accounting.retention_d)
-        self.account_writer = AccountingWriter(store, clock, sites, aims(deployment), retention)
+        self.account_writer = AccountingWriter(store, clock, sites, state.level.aims, retention)
         self.counterfactual = Counterfactual(settings, state, self.account_writer.rate)
         policies = ServingPolicies(deployment, store)
         self.publisher = Publisher(
@@ -121,16 +136,18 @@ class _Planner:
             state.readings,
             clock,
             changed,
-            worker_hosts={name: node.worker_host for name, node in deployment.nodes.items()},
-            models=deployment.models.keys(),
+            nodes=state.fleet.settings,
+            models=state.level.aims.keys(),
         )
         routers = RouterSessions(state)
         environment = LiveEnvironment(store, self.account_writer, self.publisher, agents, routers)
         self.reconciler = Reconciler(
-            settings, deployment.nodes, state, environment, self.account_writer, self.publisher
+            settings, state, environment, self.account_writer, self.publisher
         )
+        self.policies = policies
+        self.changes = DeploymentChanges(now, store, clock, self.use)
         self.servicer = PlannerServicer(
-            deployment,
+            changes=self.changes,
             state=state,
             store=store,
             account_writer=self.account_writer,
@@ -148,6 +165,12 @@ class _Planner:
                 reconciler=self.reconciler,
             ),
         )
+
+    def use(self, now: InForce) -> None:
+        """Have all that uses the deployment take it over, at once."""
+        self.state.configure(now.deployment, now.models)
+        self.policies.use(now.deployment)
+        self.publisher.use(now.deployment)
 
 
 async def _work(

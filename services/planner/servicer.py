@@ -1,7 +1,7 @@
 """PlannerService: wire <-> core."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -9,7 +9,6 @@ from cinquefoil.gpuagent.v1 import inventory_pb2
 from cinquefoil.planner.v1 import explanation_pb2
 from cinquefoil.planner.v1 import planner_pb2 as pb
 from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceServicer
-from services.kit.config import Deployment
 from services.kit.errors import InvalidArgument, NotFound
 from services.kit.net import host_of
 from services.kit.rpc import caller
@@ -20,17 +19,20 @@ from services.planner.adapters.agent_sessions import AgentSession, AgentSessions
 from services.planner.adapters.router_sessions import RouterSession, RouterSessions
 from services.planner.adapters.store import Store
 from services.planner.adapters.wire.convert import (
+    changed_to,
     changes_from,
     hold_to,
     load_from,
     plan_to,
     routing_to,
+    values_from,
 )
 from services.planner.adapters.wire.convert_energy import grouping_from, instant, messages
 from services.planner.adapters.wire.paging import page_size, read_token, write_token
 from services.planner.adapters.wire.streams import until, without_gaps
 from services.planner.control.account_reader import AccountReader
 from services.planner.control.accounting_writer import AccountingWriter
+from services.planner.control.deployment_in_force import DeploymentChanges
 from services.planner.control.publisher import Publisher
 from services.planner.control.queries import Queries
 from services.planner.control.reconciler import Reconciler
@@ -47,8 +49,8 @@ class PlannerServicer(PlannerServiceServicer):
 
     def __init__(  # noqa: PLR0913 - one argument per collaborator, all made in app.py
         self,
-        deployment: Deployment,
         *,
+        changes: DeploymentChanges,
         state: ClusterState,
         store: Store,
         account_writer: AccountingWriter,
@@ -60,10 +62,7 @@ class PlannerServicer(PlannerServiceServicer):
         queries: Queries,
         account_reader: AccountReader,
     ) -> None:
-        self._nodes = deployment.nodes
-        self._percentiles: Mapping[str, float] = {
-            name: model.slo.percentile for name, model in deployment.models.items()
-        }
+        self._changes = changes
         self._state = state
         self._store = store
         self._account_writer = account_writer
@@ -96,6 +95,7 @@ class PlannerServicer(PlannerServiceServicer):
                 plan=plan,
                 routing=routing_to(said.routing),
                 conditions=condition_messages(said.conditions),
+                config_digest=self._changes.now.file.digest,
             )
 
     async def GetPlan(self, request: pb.GetPlanRequest, context: Any) -> pb.GetPlanResponse:
@@ -176,13 +176,14 @@ class PlannerServicer(PlannerServiceServicer):
     async def GetFleet(self, request: pb.GetFleetRequest, context: Any) -> pb.GetFleetResponse:
         """Return nodes, energy, intensity and demand as they are now."""
         return pb.GetFleetResponse(
-            nodes=[self._fleet_node(name) for name in self._nodes],
+            nodes=[self._fleet_node(name) for name in self._state.fleet.settings],
             energy_j=self._account_writer.total.energy_j,
             carbon_gco2e=self._account_writer.total.carbon_gco2e,
             intensity_gco2e_per_kwh=self._state.intensity_gco2e_per_kwh,
             demand_rps=self._state.demand_rps(),
             hold=hold_to(self._reconciler.held),
             conditions=condition_messages(self._publisher.board.value.conditions),
+            config_digest=self._changes.now.file.digest,
         )
 
     async def ReadAccount(
@@ -202,6 +203,30 @@ class PlannerServicer(PlannerServiceServicer):
         _check_aim(weight, request.strategy)
         self._state.set_objective(weight, request.strategy, caller().name)
         return pb.SetObjectiveResponse()
+
+    async def ChangeSettings(
+        self, request: pb.ChangeSettingsRequest, context: Any
+    ) -> pb.ChangeSettingsResponse:
+        """Change settings at run time, or return what would come of it."""
+        values, principal = values_from(request.values), caller().name
+        if not request.dry_run:
+            changed = await self._changes.change(values, request.reset, principal)
+            return pb.ChangeSettingsResponse(changed=changed)
+        new = await self._changes.proposed(values, request.reset, principal)
+        outcome = await self._queries.dry_run_of(new.deployment, new.models)
+        return pb.ChangeSettingsResponse(
+            changed=self._changes.now.changed(new), outcome=to_message(outcome, pb.DryRunResponse)
+        )
+
+    async def ListChangedSettings(
+        self, request: pb.ListChangedSettingsRequest, context: Any
+    ) -> pb.ListChangedSettingsResponse:
+        """Return what was changed at run time."""
+        return pb.ListChangedSettingsResponse(
+            settings=[
+                changed_to(path, each) for path, each in sorted(self._changes.now.overrides.items())
+            ]
+        )
 
     async def SetPolicy(self, request: pb.SetPolicyRequest, context: Any) -> pb.SetPolicyResponse:
         """Change how routers serve a model."""
@@ -257,7 +282,8 @@ class PlannerServicer(PlannerServiceServicer):
         self, link: RouterSession, requests: AsyncIterator[pb.ReportLoadRequest]
     ) -> None:
         async for request in requests:
-            report = load_from(request, self._percentiles)
+            models = self._changes.now.deployment.models.items()
+            report = load_from(request, {name: each.slo.percentile for name, each in models})
             report = self._routers.report(link, report)
             self._account_writer.answered(replace(report, latency_s=self._routers.latency_s()))
 
@@ -272,7 +298,7 @@ class PlannerServicer(PlannerServiceServicer):
     def _fleet_node(self, name: str) -> pb.FleetNode:
         report = self._agents.reports.get(name)
         if report is None:
-            node = inventory_pb2.Node(name=name, zone=self._nodes[name].zone)
+            node = inventory_pb2.Node(name=name, zone=self._state.fleet.settings[name].zone)
             return pb.FleetNode(node=node, pue=self._state.fleet.pue(name))
         return pb.FleetNode(
             node=report.node,
@@ -280,6 +306,7 @@ class PlannerServicer(PlannerServiceServicer):
             energy=report.energy,
             drifts=report.drifts,
             pue=self._state.fleet.pue(name),
+            config_digest=report.config_digest,
         )
 
 

@@ -12,6 +12,7 @@ from services.kit.clock import Clock, RealClock
 from services.kit.config import Deployment, GenerativeRuntime, Model, Predictor, PromptCache
 from services.kit.config.loader import ConfigError, Mistake, config_path
 from services.kit.errors import FailedPrecondition
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, serving
 from services.kit.telemetry import metrics
 from services.predictor.adapters.cache_store import CacheStore
@@ -27,13 +28,18 @@ from services.predictor.runtime.predictor import Components, LengthPredictor
 from services.predictor.servicer import PredictorServicer
 
 _SERVICE: Final = DESCRIPTOR.services_by_name["PredictorService"].full_name
+_USED: Final = ("predictor*", "models.*", "tls*", "access*")
 _GRACE_S: Final = 1.0
 """Predictions take milliseconds, and open streams would hold up the drain."""
 _MAX_MESSAGE_BYTES: Final = 16 * 2**20
 
 
 async def run(
-    deployment: Deployment, stop: asyncio.Event, started: Callable[[int], None] | None = None
+    deployment: Deployment,
+    stop: asyncio.Event,
+    started: Callable[[int], None] | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Predict the lengths of the deployment's models' answers until `stop` is set, then drain.
 
@@ -41,6 +47,7 @@ async def run(
         deployment: The deployment file.
         stop: Ends the service when set.
         started: Called with the port once the service listens.
+        reloads: Learns which settings need a restart.
 
     Raises:
         ConfigError: The deployment has no predictor, or its model cannot be read.
@@ -50,6 +57,8 @@ async def run(
     if settings is None:
         missing = Mistake("predictor", 0, "required by this service, but missing")
         raise ConfigError(config_path(), [missing])
+    if reloads is not None:
+        reloads.serve(_USED)
     tls, access = deployment.identity("predictor"), Access.of(deployment)
     models, clock, stats = tuple(deployment.models), RealClock(), PredictionStats()
     cache = SemanticCache(models, _bounds(settings.cache), SIZE)

@@ -17,12 +17,13 @@ from services.kit import config
 from services.kit.clock import RealClock
 from services.kit.config import Deployment
 from services.kit.process.memory import keep_large_blocks
+from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, Serving, dial, serving
 from services.kit.rpc.tokens import TokenVerifier
 from services.kit.telemetry.metrics import exposed
 from services.router.adapters.carbon_client import CarbonClient
 from services.router.adapters.convert import first_table, to_report
-from services.router.adapters.planner_client import report_load, watch_routes
+from services.router.adapters.planner_client import ConfigDigests, report_load, watch_routes
 from services.router.adapters.predictor_client import PredictorClient
 from services.router.adapters.prometheus import RouterCollector, collectors_registry
 from services.router.adapters.triton_metrics import TritonCollector
@@ -37,7 +38,7 @@ from services.router.frontend.messages import transport_limit
 from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
 from services.router.runtime.engine import Engine
-from services.router.runtime.processes import run_several
+from services.router.runtime.processes import LIVE, USED, run_several
 from services.router.servicer import InferenceServicer, RouterServicer, add_inference
 
 _SERVICES = (
@@ -52,6 +53,8 @@ async def run(
     deployment: Deployment,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Route until `stop`, in this process or in several, then answer what was accepted and return.
 
@@ -59,26 +62,32 @@ async def run(
         deployment: The whole file.
         stop: Set it to end the service.
         started: Called with the port once requests are taken.
+        reloads: Reads the file again on request; the limits of new models are taken over.
 
     Raises:
         RuntimeError: The address cannot be bound.
     """
     if deployment.router.processes > 1:
-        await run_several(deployment, stop, run_one, started)
+        await run_several(deployment, stop, run_one, started, reloads=reloads)
     else:
-        await run_one(deployment, stop, started)
+        await run_one(deployment, stop, started, reloads=reloads)
 
 
 async def run_one(
     deployment: Deployment,
     stop: asyncio.Event,
     started: Callable[[int], None] | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
     settings, identity = deployment.router, deployment.identity("router")
     access = Access.of(deployment, _tokens(deployment))
     router = _Router(deployment)
+    if reloads is not None:
+        used = USED if settings.processes == 1 else ()  # else the parent of all says it
+        reloads.serve(used, LIVE, router.reload)
     with exposed(settings.metrics, registry=router.metrics(), tls=identity, access=access):
         async with (
             dial(deployment.planner.dial, identity) as planner,
@@ -160,6 +169,7 @@ class _Router:
         )
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         self._started_at = self._clock.now()
+        self.config = ConfigDigests(deployment.digest)
         self._reported_s = self._clock.monotonic()
         self._swapped = asyncio.Event()
         self._routed = asyncio.Event()
@@ -189,8 +199,13 @@ class _Router:
     def register(self, server: grpc.aio.Server) -> None:
         """Add the servicers."""
         add_inference(self._inference, server)
-        status = RouterServicer(self._engine, self._id, self._started_at)
+        status = RouterServicer(self._engine, self._id, self._started_at, self.config)
         add_RouterServiceServicer_to_server(status, server)
+
+    async def reload(self, deployment: Deployment) -> None:
+        """Take over the limits of models to come; routes and objectives come from the planner."""
+        self._engine.registry.limits.update(limits(deployment))
+        self.config.own = deployment.digest
 
     async def work(
         self,
@@ -205,7 +220,7 @@ class _Router:
             background = [
                 tasks.create_task(work, name=f"router.{name}")
                 for name, work in (
-                    ("routes", watch_routes(planner, self._use, self._note, clock)),
+                    ("routes", watch_routes(planner, self._use, self._note, self.config, clock)),
                     ("load", report_load(planner, self._report, self._swapped, interval_s, clock)),
                     ("carbon", self._carbon.follow(carbon, clock)),
                     ("health", self._report_ready(server)),

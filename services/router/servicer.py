@@ -20,6 +20,7 @@ from services.kit.clock import Clock
 from services.kit.rpc import caller
 from services.kit.telemetry import tracing
 from services.router.adapters.convert import to_status
+from services.router.adapters.planner_client import ConfigDigests
 from services.router.core.dispatch.dispatcher import Dispatcher
 from services.router.core.wire import Head
 from services.router.frontend import messages, repository
@@ -224,13 +225,18 @@ def add_inference(servicer: InferenceServicer, server: grpc.aio.Server) -> None:
 class RouterServicer(RouterServiceServicer):
     """The router's own status."""
 
-    def __init__(self, engine: Engine, router_id: str, started_at: datetime) -> None:
+    def __init__(
+        self, engine: Engine, router_id: str, started_at: datetime, config: ConfigDigests
+    ) -> None:
         self._engine = engine
         self._router_id = router_id
         self._started_at = started_at
+        self._config = config
 
     async def GetStatus(
         self, request: router_pb2.GetStatusRequest, context: Context
     ) -> router_pb2.GetStatusResponse:
         """Return queues, instances and latencies as they are now."""
-        return to_status(self._engine, self._router_id, self._started_at)
+        status = to_status(self._engine, self._router_id, self._started_at)
+        status.config_digest = self._config.own
+        return status

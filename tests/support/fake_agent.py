@@ -30,6 +30,7 @@ from services.kit import config
 from services.kit.broadcast import Broadcast
 from services.kit.errors import NotFound
 from services.kit.mig import Geometry, Placement, SliceKind
+from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
 from services.planner import app
 from services.planner.app import run
@@ -349,6 +350,12 @@ async def living(agent: Agent, stub: PlannerServiceAsyncStub) -> AsyncIterator[a
 # ---- planner -----------------------------------------------------------------------------------
 
 _reconcilers: WeakKeyDictionary[Any, Reconciler] = WeakKeyDictionary()
+_reloads: WeakKeyDictionary[Any, Reloads] = WeakKeyDictionary()
+
+
+async def reload(stub: PlannerServiceAsyncStub, changed: config.Deployment) -> None:
+    """Have the planner take over a changed file; what it raises refuses the file."""
+    await _reloads[stub].apply(changed)
 
 
 def reconciler(stub: PlannerServiceAsyncStub) -> Reconciler:
@@ -362,12 +369,15 @@ async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerService
     stop = asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     made: list[Reconciler] = []
+    reloads = Reloads(deployment)
 
     def make(*arguments: Any) -> Reconciler:
         made.append(Reconciler(*arguments))
         return made[-1]
 
-    task = asyncio.create_task(run(deployment, stop, port.set_result), name="planner")
+    task = asyncio.create_task(
+        run(deployment, stop, port.set_result, reloads=reloads), name="planner"
+    )
     try:
         with patch.object(app, "Reconciler", make):
             await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
@@ -379,6 +389,7 @@ async def planner(deployment: config.Deployment) -> AsyncIterator[PlannerService
         async with plain(address) if operator is None else dial(address, operator) as channel:
             stub = PlannerServiceStub(channel)
             _reconcilers[stub] = made[0]
+            _reloads[stub] = reloads
             yield stub
             stop.set()
             await task

@@ -16,6 +16,7 @@ from cinquefoil.carbon.v1.carbon_pb2_grpc import (
     add_CarbonServiceServicer_to_server,
 )
 from services.kit.config import Deployment
+from services.kit.process.reload import Reloads
 from services.kit.process.service import launch
 from services.kit.rpc import Serving, dial, serving
 
@@ -78,8 +79,13 @@ async def scripted(
         yield CarbonServiceStub(channel), channel, server
 
 
-async def slow(deployment: Deployment, stop: asyncio.Event) -> None:
+async def slow(deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads) -> None:
     """Run the service of a subprocess: prints its port; calls take half a second."""
+
+    async def take(new: Deployment) -> None:
+        print("reloaded", *new.models, flush=True)  # noqa: T201 - what the test waits for
+
+    reloads.serve(used=("carbon.*", "models.*"), live=("models.*",), apply=take)
 
     async def script(_context: Any) -> list[str]:
         print("called", flush=True)  # noqa: T201 - what the test waits for

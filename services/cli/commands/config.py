@@ -1,14 +1,19 @@
-"""`cinquefoil config check|schema`."""
+"""`cinquefoil config ...`: the deployment file, and what is changed of it at run time."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from services.cli.commands.options import DEPLOYMENT
+from services.cli.commands.options import DEPLOYMENT, Config, Json
 
 app = typer.Typer(
-    name="config", help="Checks the deployment file, and prints its schema.", no_args_is_help=True
+    name="config",
+    help=(
+        "Checks the deployment file and prints its schema; changes settings at run time.\n\n"
+        "A service reads its file again at SIGHUP."
+    ),
+    no_args_is_help=True,
 )
 
 
@@ -44,3 +49,52 @@ def schema() -> None:
     from services.kit.config import Deployment
 
     typer.echo(json.dumps(Deployment.model_json_schema(), indent=2))
+
+
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change, and the plan that follows.")
+]
+
+
+@app.command("set")
+async def set_(
+    settings: Annotated[list[str], typer.Argument(metavar="PATH=VALUE", help="Repeatable; YAML.")],
+    dry_run: DryRun = False,
+    config: Config = DEPLOYMENT,
+    json: Json = False,
+) -> None:
+    """Change settings in force, over restarts too, and plan again.
+
+    Of models: demand_rps, overload_weight and slo; planner.strategy and planner.objective. null
+    stops serving a model or variant. New models and variants come with the file, by reload.
+
+    For example:
+
+    - `cinquefoil config set models.digits.slo.latency_s=0.2 --dry-run`
+    - `cinquefoil config set planner.objective.accuracy_floor=0.97`
+    - `cinquefoil config set models.digits.variants.svc=null`
+    """
+    from services.cli.plan.settings import change, settings_of
+
+    await change(config, settings_of(settings), (), dry_run=dry_run, as_json=json)
+
+
+@app.command()
+async def unset(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Setting; repeatable.")],
+    dry_run: DryRun = False,
+    config: Config = DEPLOYMENT,
+    json: Json = False,
+) -> None:
+    """Return settings, with all below them, to what the deployment file says."""
+    from services.cli.plan.settings import change
+
+    await change(config, {}, paths, dry_run=dry_run, as_json=json)
+
+
+@app.command()
+async def changed(config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """List the settings that were changed at run time, by whom and when."""
+    from services.cli.plan.settings import show_changed
+
+    await show_changed(config, as_json=json)

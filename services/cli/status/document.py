@@ -12,7 +12,7 @@ from cinquefoil.gpuagent.v1.inventory_pb2 import Gpu, GpuEnergy, Node, Segment, 
 from cinquefoil.planner.v1.plan_pb2 import Plan, PlanState
 from cinquefoil.planner.v1.planner_pb2 import FleetNode, GetFleetResponse, Hold
 from cinquefoil.predictor.v1.predictor_pb2 import SOURCE_EXACT, SOURCE_SEMANTIC, ModelStatistics
-from cinquefoil.router.v1.router_pb2 import InstanceStatus, ModelStatus
+from cinquefoil.router.v1.router_pb2 import GetStatusResponse, InstanceStatus, ModelStatus
 from services.cli.console.variant_names import slice_name, word
 from services.kit.rpc.condition_messages import conditions_from
 
@@ -28,9 +28,10 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
     zones: Iterable[Intensity] = (),
     fleet: GetFleetResponse | None = None,
     plan: Plan | None = None,
-    models: Iterable[ModelStatus] = (),
+    router: GetStatusResponse | None = None,
     lengths: Iterable[ModelStatistics] = (),
     problems: Iterable[str] = (),
+    file: str = "",
 ) -> Row:
     """Return the status; the parts of a service that does not answer are empty.
 
@@ -38,9 +39,10 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
         zones: The carbon service's. CI and ACI in gCO2e/kWh, CIR = CI / ACI; age in grid time.
         fleet: The planner's: powers in W, energies in J, latest as reported by the agents.
         plan: The newest plan.
-        models: The router's; latencies since its start, s, null before any request.
+        router: The router's; latencies since its start, s, null before any request.
         lengths: The predictor's, since its start.
         problems: A sentence per service that does not answer.
+        file: Digest of the deployment file that the command reads.
     """
     nodes = fleet.nodes if fleet else ()
     return Row(
@@ -71,11 +73,12 @@ def document(  # noqa: PLR0913  # one argument per service, and what they say
             for each in nodes
             for drift in each.drifts
         ],
-        models=[_model(status) for status in models],
+        models=[_model(status) for status in (router.models if router else ())],
         lengths=[_lengths(statistics) for statistics in lengths],
         plan=_plan(plan) if plan else None,
         hold=_hold(fleet.hold) if fleet and fleet.HasField("hold") else None,
         totals=Row(**_copied(fleet, "energy_j", "carbon_gco2e")) if fleet else None,
+        digests=_digests(file, fleet, router),
         problems=sorted(problems),
     )
 
@@ -162,6 +165,19 @@ def _plan(plan: Plan) -> Row:
         empty_nodes=list(plan.prediction.empty_nodes),
         wanted_gpus=dict(plan.prediction.wanted_gpus),
     )
+
+
+def _digests(
+    file: str, fleet: GetFleetResponse | None, router: GetStatusResponse | None
+) -> dict[str, str]:
+    """Return the digests of the deployment files that are known, by who reads them."""
+    found = {
+        "this command": file,
+        "planner": fleet.config_digest if fleet else "",
+        "router": router.config_digest if router else "",
+        **{node.node.name: node.config_digest for node in (fleet.nodes if fleet else ())},
+    }
+    return {name: digest for name, digest in found.items() if digest}
 
 
 def _hold(hold: Hold) -> Row:

@@ -130,6 +130,10 @@ def _summary(status: Row) -> list[RenderableType]:
         if plan.wanted_gpus:
             wanted = alternatives(plan.wanted_gpus)
             lines.append(Text(f"wanted to serve all: {wanted}", style="yellow"))
+    if len(set(status.digests.values())) > 1:
+        read = ", ".join(f"{name} {digest}" for name, digest in status.digests.items())
+        text = f"deployment files differ: {read}; SIGHUP has a service read its file again"
+        lines.append(Text(text, style="yellow"))
     if status.hold is not None:
         text = f"held: {status.hold.why}; only lost capacity is replaced until {status.hold.until}"
         lines.append(Text(text, style="yellow"))

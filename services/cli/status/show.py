@@ -25,8 +25,9 @@ T = TypeVar("T")
 
 async def show(config: Path, *, as_json: bool) -> bool:
     """Print the status once; return whether every service answered."""
-    async with connected(load(config)) as clients:
-        status = await fetch(clients)
+    deployment = load(config)
+    async with connected(deployment) as clients:
+        status = await fetch(clients, deployment.digest)
     console = Console()
     if as_json:
         console.print_json(json.dumps(status, default=vars))
@@ -37,11 +38,11 @@ async def show(config: Path, *, as_json: bool) -> bool:
 
 async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
     """Print the status again and again until cancelled: a live table, or a line of JSON each."""
-    console = Console()
-    async with connected(load(config)) as clients:
+    console, deployment = Console(), load(config)
+    async with connected(deployment) as clients:
         with Live(console=console, auto_refresh=False, screen=False) as live:
             while True:
-                status = await fetch(clients)
+                status = await fetch(clients, deployment.digest)
                 if as_json:
                     console.out(json.dumps(status, default=vars), highlight=False)
                 else:
@@ -49,8 +50,13 @@ async def follow(config: Path, *, as_json: bool, interval_s: float) -> None:
                 await asyncio.sleep(interval_s)
 
 
-async def fetch(clients: Clients) -> Row:
-    """Return the deployment's status; a service that is away costs its own part only."""
+async def fetch(clients: Clients, file: str = "") -> Row:
+    """Return the deployment's status; a service that is away costs its own part only.
+
+    Args:
+        clients: The services.
+        file: Digest of the deployment file that they were found by.
+    """
     problems: list[str] = []
 
     async def attempt(work: Callable[[Clients], Awaitable[T]]) -> T | None:
@@ -61,18 +67,19 @@ async def fetch(clients: Clients) -> Row:
             return None
 
     async with asyncio.TaskGroup() as tasks:
-        zones, planner, models, lengths = (
+        zones, planner, router, lengths = (
             tasks.create_task(attempt(work), name=f"status{work.__name__}")
-            for work in (_zones, _planner, _models, _lengths)
+            for work in (_zones, _planner, _router, _lengths)
         )
     fleet, plan = planner.result() or (None, None)
     return document(
         zones=zones.result() or (),
         fleet=fleet,
         plan=plan,
-        models=models.result() or (),
+        router=router.result(),
         lengths=lengths.result() or (),
         problems=problems,
+        file=file,
     )
 
 
@@ -90,8 +97,8 @@ async def _planner(clients: Clients) -> Any:
     return fleet, plan
 
 
-async def _models(clients: Clients) -> Any:
-    return (await clients.router.GetStatus(GetStatusRequest())).models
+async def _router(clients: Clients) -> Any:
+    return await clients.router.GetStatus(GetStatusRequest())
 
 
 async def _lengths(clients: Clients) -> Any:

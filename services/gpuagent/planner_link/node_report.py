@@ -15,13 +15,14 @@ from services.gpuagent.reconfigure.reservations import Reservations
 from services.kit.rpc.condition_messages import condition_messages
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NodeReport:
     """The node and its energy.
 
     Attributes:
         inventory, accounts, reservations, versions, watch: What is reported.
         conditions: What is wrong with the node.
+        config_digest: Digest of the deployment file; "": it was not read from one.
     """
 
     inventory: Inventory
@@ -30,6 +31,7 @@ class NodeReport:
     versions: Software
     watch: DriftWatch
     conditions: NodeConditions
+    config_digest: str = ""
 
     async def node(self) -> pb.Node:
         """Return the node as it is now.

@@ -147,6 +147,7 @@ class Uplink:
             report = pb.JoinRequest()
             if mail.node:
                 report.node.CopyFrom(await self._report.offered())
+                report.config_digest = self._report.config_digest
             if mail.energy:
                 report.energy.extend(self._report.energy())
             if mail.drifts:

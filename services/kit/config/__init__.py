@@ -7,9 +7,10 @@ variables `CINQUEFOIL_<SECTION>__<KEY>` override single values (see `services.ki
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from services.kit.config.access import Access, Principal, Role, Tls, Tokens
 from services.kit.config.carbon_sources import (
@@ -147,7 +148,12 @@ class Router(Endpoint):
 
 
 class Deployment(Section):
-    """The whole file."""
+    """The whole file.
+
+    Attributes:
+        source: The file that it was read from; None: it was not.
+        digest: Of what the file says; "": it was not read from one.
+    """
 
     version: Literal["v1"]
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -160,6 +166,24 @@ class Deployment(Section):
     router: Router = Router()
     predictor: Predictor | None = None
     mqtt: Mqtt | None = None
+
+    _source: Path | None = PrivateAttr(default=None)
+    _digest: str = PrivateAttr(default="")
+
+    @property
+    def source(self) -> Path | None:
+        """The file that it was read from."""
+        return self._source
+
+    @property
+    def digest(self) -> str:
+        """Digest of what the file says, without the environment's overrides."""
+        return self._digest
+
+    def read_from(self, source: Path | None, digest: str) -> Deployment:
+        """Note where it was read from; return it."""
+        self._source, self._digest = source, digest
+        return self
 
     def identity(self, service: str, node: str = "") -> Tls | None:
         """Return the certificates of one service; None: plaintext.

@@ -1,5 +1,7 @@
 """Reading `cinquefoil.yaml`: file, then environment; mistakes are reported with their line."""
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +75,13 @@ def load(path: Path) -> Deployment:
         found = _read(data)
     except ValidationError as error:
         raise ConfigError(path, list(mistakes(error, tree))) from error
-    return resolved(found, path.resolve().parent)
+    return resolved(found, path.resolve().parent).read_from(path.absolute(), digest(data))
+
+
+def digest(data: Mapping[str, Any]) -> str:
+    """Return the digest of what a file says: comments and order of keys do not count."""
+    text = json.dumps(data, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def document(path: Path) -> tuple[dict[str, Any], yaml.Node | None]:

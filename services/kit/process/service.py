@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvloop
 
@@ -13,15 +13,23 @@ from services.kit.config.loader import ConfigError, config_path, load
 from services.kit.errors import ServiceError, leaves
 from services.kit.process.event_loop import Loop
 from services.kit.process.memory import collect_seldom
+from services.kit.process.reload import Reloads
 from services.kit.rpc import serve_until
 from services.kit.telemetry import export, logs
 
-Run = Callable[[Deployment, asyncio.Event], Awaitable[None]]
-"""A service: runs until the event is set, drains, returns."""
+
+class Run(Protocol):
+    """A service: runs until the event is set, drains, returns."""
+
+    def __call__(
+        self, deployment: Deployment, stop: asyncio.Event, *, reloads: Reloads
+    ) -> Awaitable[None]:
+        """Run it; `reloads` learns what the service takes over while it runs."""
+        ...
 
 
 def launch(service: str, run: Run, config: Path | None = None) -> int:
-    """Run one service until SIGTERM or SIGINT; return the exit status.
+    """Run one service until SIGTERM or SIGINT; return the exit status. SIGHUP: `Reloads`.
 
     Args:
         service: Name in logs.
@@ -71,9 +79,11 @@ def shown(deployment: Deployment) -> dict[str, Any]:
 
 
 async def _until_stopped(run: Run, deployment: Deployment) -> None:
-    stop = asyncio.Event()
+    stop, reloads = asyncio.Event(), Reloads(deployment)
     async with asyncio.TaskGroup() as tasks:
         signals = tasks.create_task(serve_until(stop), name="signals")
-        await run(deployment, stop)
+        reloading = tasks.create_task(reloads.follow_signal(), name="reload")
+        await run(deployment, stop, reloads=reloads)
         stop.set()
+        reloading.cancel()
         await signals

@@ -46,6 +46,8 @@ _BY_SERVICE: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "Rollback": _CHANGE,
         "Freeze": _CHANGE,
         "Unfreeze": _CHANGE,
+        "ChangeSettings": _CHANGE,
+        "ListChangedSettings": _SEE,
         "SetObjective": _CHANGE,
         "SetPolicy": _CHANGE,
     },

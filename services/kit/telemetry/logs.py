@@ -45,11 +45,21 @@ def configure(service: str, *, level: str = "info") -> None:
                 ]
             ),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
+        wrapper_class=_filtering(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        # Not cached: `set_level` must reach every logger.
+        cache_logger_on_first_use=False,
     )
     structlog.contextvars.bind_contextvars(service=service)
+
+
+def set_level(level: str) -> None:
+    """Change the level from which lines are logged; see `configure`."""
+    structlog.configure(wrapper_class=_filtering(level))
+
+
+def _filtering(level: str) -> type[structlog.typing.FilteringBoundLogger]:
+    return structlog.make_filtering_bound_logger(logging.getLevelName(level.upper()))
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
 from cinquefoil.planner.v1 import planner_pb2
+from services.kit import config
 from services.kit.clock import Clock
 from services.kit.errors import (
     AlreadyExists,
@@ -33,6 +34,7 @@ _log = logs.get("agents")
 
 _MOST_JOINS: Final = 10
 _JOINS_WINDOW_S: Final = 10.0
+_LONGEST_DIGEST: Final = 64
 
 RecordEnergy = Callable[[str, Mapping[str, energy.EnergyCounters]], None]
 """Takes a node's name and the energy counters of its GPUs, by UUID."""
@@ -108,11 +110,13 @@ class AgentReport:
         node: Hardware and segments of the node.
         energy: One account per GPU.
         drifts: Profiles that are wrong on this node.
+        config_digest: Of the agent's deployment file; "": not known.
     """
 
     node: inventory_pb2.Node
     energy: tuple[inventory_pb2.GpuEnergy, ...] = ()
     drifts: tuple[planner_pb2.ProfileDrift, ...] = ()
+    config_digest: str = ""
 
 
 class AgentSessions:
@@ -126,7 +130,7 @@ class AgentSessions:
         clock: Clock,
         changed: ChangeEvent,
         *,
-        worker_hosts: Mapping[str, str],
+        nodes: Mapping[str, config.Node],
         models: Collection[str],
     ) -> None:
         """Take the sessions of agents.
@@ -137,7 +141,7 @@ class AgentSessions:
             readings: Take their segments' counters.
             clock: For the times of joining and leaving.
             changed: Notified of every report.
-            worker_hosts: Host at which the workers of each node of the deployment listen.
+            nodes: The deployment's nodes: where their workers listen.
             models: Names of the deployment's models.
         """
         self._fleet = fleet
@@ -145,11 +149,9 @@ class AgentSessions:
         self._readings = readings
         self._clock = clock
         self._changed = changed
-        self._worker_hosts = worker_hosts
+        self._nodes = nodes
         self._models = models
-        self._joined_s: dict[str, deque[float]] = {
-            node: deque(maxlen=_MOST_JOINS) for node in worker_hosts
-        }
+        self._joined_s: dict[str, deque[float]] = {}
         self._sessions: dict[str, AgentSession] = {}
         self._reports: dict[str, AgentReport] = {}
 
@@ -238,9 +240,10 @@ class AgentSessions:
 
     def _check_rate(self, node: str) -> None:
         """Refuse a node that joins again and again: each time routes and plans are considered."""
-        joined_s, now_s = self._joined_s.get(node), self._clock.monotonic()
-        if joined_s is None:
+        if node not in self._nodes:
             return  # not the deployment's: refused below
+        now_s = self._clock.monotonic()
+        joined_s = self._joined_s.setdefault(node, deque(maxlen=_MOST_JOINS))
         if len(joined_s) == _MOST_JOINS and now_s - joined_s[0] < _JOINS_WINDOW_S:
             raise ResourceExhausted(
                 f"node {node} has joined {_MOST_JOINS} times in {_JOINS_WINDOW_S:g} s",
@@ -251,7 +254,8 @@ class AgentSessions:
 
     def _check_endpoints(self, message: inventory_pb2.Node) -> None:
         """Refuse workers that are not where the deployment file has the node's workers."""
-        host = self._worker_hosts.get(message.name)
+        node = self._nodes.get(message.name)
+        host = None if node is None else node.worker_host
         for segment in message.segments:
             for endpoint in segment.endpoints:
                 found = endpoint.rpartition(":")[0].strip("[]")
@@ -274,6 +278,8 @@ class AgentSessions:
     def _take_rest(self, session: AgentSession, request: planner_pb2.JoinRequest) -> None:
         if request.HasField("step_result"):
             session.resolve(request.step_result)
+        if request.HasField("node"):
+            self._note(session.node, config_digest=plain(request.config_digest[:_LONGEST_DIGEST]))
         if request.HasField("drifts"):
             self._note(session.node, drifts=tuple(request.drifts.drifts))
         if request.energy:

@@ -41,7 +41,7 @@ class Publisher:
             policies: How models are served.
             conditions: Returns what keeps the deployment from working now.
         """
-        self._deployment = deployment
+        self._deployment = deployment.model_copy(update={"nodes": fleet.settings})
         self._policies = policies
         self._store = store
         self._fleet = fleet
@@ -53,6 +53,19 @@ class Publisher:
         self._publishing = asyncio.Lock()
         table = RoutingTable(0, 0, routes(deployment, (), {}))
         self.board: Broadcast[Announcement] = Broadcast(Announcement(None, table))
+
+    def use(self, deployment: Deployment) -> None:
+        """Take over changed models and nodes; removed variants are routed to while they serve."""
+        known = self._deployment.models
+        models = {
+            name: model.model_copy(update={"variants": {**known[name].variants, **model.variants}})
+            if name in known
+            else model
+            for name, model in deployment.models.items()
+        }
+        self._deployment = deployment.model_copy(
+            update={"models": models, "nodes": self._fleet.settings}
+        )
 
     async def restore(self, plans: Iterable[Plan]) -> None:
         """Serve the routing table of before the restart until agents report.

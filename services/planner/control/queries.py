@@ -1,8 +1,10 @@
 """Queries of operators: dry runs, explanations and differences of plans."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from services.kit.config import Deployment
 from services.kit.config import Planner as Settings
 from services.planner.adapters.store import Store
 from services.planner.control.accounting_writer import AccountingWriter
@@ -15,9 +17,10 @@ from services.planner.core.decide import Snapshot, configuration_of, pose
 from services.planner.core.explain.explain import DecidedPlan, explain
 from services.planner.core.explain.explanation import Explanation, PlanDiff
 from services.planner.core.explain.plan_diff import diff
+from services.planner.core.model import Model
 from services.planner.core.plan import Plan
 from services.planner.core.triggers import Observation
-from services.planner.core.what_if import Changes
+from services.planner.core.what_if import Changes, alter
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,26 @@ class Queries:
             InvalidArgument: A change is out of range, or names what does not exist.
             FailedPrecondition: Nothing can be decided yet.
         """
-        basis = self._basis()
-        draft = await self._reconciler.propose(changes)
+        basis, nodes = self._basis(), self._state.fleet.settings
+        answer = await self._answer(lambda now: alter(now, changes, nodes))
+        if _elsewhere(changes):
+            return answer
+        return replace(answer, proposal_id=self._dry_runs.keep(answer.plan, basis))
+
+    async def dry_run_of(self, deployment: Deployment, models: tuple[Model, ...]) -> Answer:
+        """Return what would be decided with changed settings, and why; it cannot be applied.
+
+        Args:
+            deployment: The deployment as changed.
+            models: Its models, with their profiles.
+
+        Raises:
+            FailedPrecondition: Nothing can be decided yet.
+        """
+        return await self._answer(lambda now: self._state.reconfigured(now, deployment, models))
+
+    async def _answer(self, alter: Callable[[Snapshot], Snapshot]) -> Answer:
+        draft = await self._reconciler.propose(alter)
         async with self._thinking:
             explanation = await asyncio.to_thread(explain, _decided(draft))
         active = await self._store.active()
@@ -76,7 +97,7 @@ class Queries:
             plan=draft.plan,
             explanation=explanation,
             diff=None if active is None else diff(active, draft.plan),
-            proposal_id="" if _elsewhere(changes) else self._dry_runs.keep(draft.plan, basis),
+            proposal_id="",
         )
 
     async def explain(self, version: int) -> Explanation:

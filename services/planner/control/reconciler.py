@@ -1,11 +1,10 @@
 """Runs the decision cycle live, with operators' orders, and over restarts."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 
-from services.kit.config import Node
 from services.kit.config import Planner as Settings
 from services.kit.errors import FailedPrecondition, InvalidArgument
 from services.kit.telemetry import logs
@@ -20,10 +19,10 @@ from services.planner.core.cycle.cluster_state import ClusterState
 from services.planner.core.cycle.cycle import DecisionCycle
 from services.planner.core.cycle.environment import Draft
 from services.planner.core.cycle.plan_lifecycle import Standing
+from services.planner.core.decide import Snapshot
 from services.planner.core.maintenance import Freeze, Hold
 from services.planner.core.plan import Pin, Plan, PlanState, ordered_by
 from services.planner.core.plan_builder import remembered
-from services.planner.core.what_if import Changes, alter
 
 _log = logs.get("reconciler")
 
@@ -36,23 +35,20 @@ class Reconciler:
 
     Args:
         settings: The planner's.
-        nodes: The deployment's nodes.
         state: The cluster's.
         environment: What the cycle acts through.
         account_writer: Account of the fleet.
         publisher: Routing tables and plans for subscribers.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one argument per collaborator, all made in app.py
+    def __init__(  # one argument per collaborator, all made in app.py
         self,
         settings: Settings,
-        nodes: Mapping[str, Node],
         state: ClusterState,
         environment: LiveEnvironment,
         account_writer: AccountingWriter,
         publisher: Publisher,
     ) -> None:
-        self._nodes = nodes
         self._state = state
         self._store: Store = environment.store
         self._account_writer = account_writer
@@ -96,15 +92,17 @@ class Reconciler:
         """End a freeze; the planner looks at once at what has changed meanwhile."""
         await self._orders.give(partial(self._set_freeze, None))
 
-    async def propose(self, changes: Changes) -> Draft:
+    async def propose(self, alter: Callable[[Snapshot], Snapshot]) -> Draft:
         """Return what would be decided under other circumstances; nothing is stored or touched.
 
+        Args:
+            alter: Returns the present under those circumstances; its errors are passed on.
+
         Raises:
-            InvalidArgument: A change is out of range, or names what does not exist.
             FailedPrecondition: Nothing can be decided yet.
         """
         planning = self._cycle.planning
-        snapshot = alter(planning.snapshot(), changes, self._nodes)
+        snapshot = alter(planning.snapshot())
         async with self._proposing:
             return await planning.decided("dry run", snapshot)
 

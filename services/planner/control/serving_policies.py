@@ -24,6 +24,12 @@ class ServingPolicies:
         self._deployment = deployment
         self._store = store
 
+    def use(self, deployment: Deployment) -> None:
+        """Take over changed models; policies of those that are removed are not used."""
+        self._deployment = deployment
+        known = self.ordered.items()
+        self.ordered = {name: each for name, each in known if name in deployment.models}
+
     async def restore(self) -> None:
         """Take up what was ordered before a restart, as far as the deployment still allows it."""
         for model, (discipline, choice, threshold) in (await self._store.policies()).items():

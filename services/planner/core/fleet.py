@@ -95,14 +95,30 @@ class Fleet:
     """The nodes of a deployment, by the agents' reports. Times are monotonic seconds.
 
     Attributes:
-        settings: The nodes of the deployment file, by name.
+        settings: The deployment's nodes, and those that were removed while something ran there.
     """
 
     def __init__(self, settings: Mapping[str, config.Node], settle_s: float) -> None:
-        self.settings = settings
+        self.settings = dict(settings)
+        self._removed: set[str] = set()
         self._settle_s = settle_s
         self._members: dict[str, _Member] = {}
         self._first_join_s: float | None = None
+
+    def configure(self, settings: Mapping[str, config.Node]) -> None:
+        """Take over changed nodes. One that is removed leaves when nothing runs there any more."""
+        self._removed = {name for name in self.settings if name not in settings}
+        for name in list(self._removed):
+            self._let_go(name)
+        self.settings.update(settings)
+
+    def _let_go(self, name: str) -> None:
+        """Drop a removed node if nothing runs there; what runs is moved by the next plan."""
+        node = self.node(name)
+        if node is None or not node.segments:
+            self._removed.discard(name)
+            self._members.pop(name, None)
+            self.settings.pop(name, None)
 
     def expect(self, nodes: frozenset[str], now_s: float) -> None:
         """Expect nodes that a plan from before a restart uses, as if they had just left."""
@@ -129,6 +145,8 @@ class Fleet:
             )
         self._check_identities(node)
         self._members[node.name] = _Member(node, None)
+        if node.name in self._removed:
+            self._let_go(node.name)
         if self._first_join_s is None:
             self._first_join_s = now_s
 
@@ -149,7 +167,8 @@ class Fleet:
 
     def leave(self, name: str, now_s: float) -> None:
         """A node's stream broke."""
-        self._members[name].left_s = now_s
+        if name in self._members:
+            self._members[name].left_s = now_s
 
     def connected(self, name: str) -> bool:
         """Return whether a node's stream is open."""
@@ -237,7 +256,7 @@ class Fleet:
                 intensity_gco2e_per_kwh=intensity[node.zone],
             )
             for gpu in node.gpus:
-                if gpu.wanted == wanted:
+                if (gpu.wanted or node.name in self._removed) == wanted:
                     yield Gpu(gpu.uuid, node.name, pool(gpu.type), gpu.slices, gpu.clock_mhz)
 
     def _lost_after_s(self, name: str) -> float:

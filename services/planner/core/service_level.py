@@ -85,7 +85,7 @@ class ServiceLevel:
             waited before, and do not count, s.
     """
 
-    aims: Mapping[str, ServiceTarget]
+    aims: dict[str, ServiceTarget]
     settle_s: float = 0.0
     _seen: dict[str, _Seen] = field(default_factory=dict)
     _seen_s: float = 0.0
@@ -94,6 +94,12 @@ class ServiceLevel:
     _headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lift: tuple[float, float] = (0.0, 0.0)
     _patience: tuple[float, float] = (0.0, 0.0)  # its length; when it ends
+
+    def configure(self, aims: Mapping[str, ServiceTarget]) -> None:
+        """Take over other promises; what was seen of those before does not count any more."""
+        self.aims.clear()
+        self.aims.update(aims)
+        self.forget()
 
     def observe(
         self,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import grpc
 
@@ -11,17 +12,42 @@ from cinquefoil.planner.v1.planner_pb2_grpc import PlannerServiceStub
 from services.kit.clock import Clock
 from services.kit.rpc.condition_messages import conditions_from
 from services.kit.rpc.reconnect import ConnectionLost, Reconnector
+from services.kit.telemetry import logs
 from services.router.adapters.convert import to_table
 from services.router.core.model import RoutingTable
 from services.router.core.readiness import Readiness
 
 _ROLLING_OUT = (PLAN_STATE_PROPOSED, PLAN_STATE_ROLLING)
 
+_log = logs.get("config")
+
+
+@dataclass(slots=True)
+class ConfigDigests:
+    """Digests of deployment files.
+
+    Attributes:
+        own: Of this process's; "": it was not read from a file.
+        planner: Of the planner's, as last heard.
+    """
+
+    own: str
+    planner: str = ""
+
+    def hear(self, planner: str) -> None:
+        """Note the planner's; a change to another than our own is logged."""
+        if planner not in ("", self.planner, self.own) and self.own:
+            _log.warning(
+                "the planner has another deployment file", planner=planner, router=self.own
+            )
+        self.planner = planner
+
 
 async def watch_routes(
     channel: grpc.aio.Channel,
     use: Callable[[RoutingTable], None],
     note: Callable[[Readiness], None],
+    config: ConfigDigests,
     clock: Clock,
 ) -> None:
     """Follow the planner until cancelled; while it is away, what it sent last holds.
@@ -30,6 +56,7 @@ async def watch_routes(
         channel: Channel to the planner.
         use: Takes each routing table.
         note: Takes why models may have no instance.
+        config: Hears the digest of the planner's file.
         clock: Time.
     """
     planner = Reconnector("planner: routes", clock)
@@ -39,6 +66,7 @@ async def watch_routes(
             planner.connected()
             rolling_out = response.plan.state in _ROLLING_OUT
             note(Readiness(conditions_from(response.conditions), rolling_out))
+            config.hear(response.config_digest)
             if response.routing.revision > 0:
                 use(to_table(response.routing))
 

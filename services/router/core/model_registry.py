@@ -26,6 +26,7 @@ class ModelRegistry:
     Attributes:
         table: The routing table in use; revision 0 before the planner's first.
         readiness: Why models may have no instance, by the planner.
+        limits: Of models, for those that a later table brings.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class ModelRegistry:
     ) -> None:
         self.table = table
         self.readiness = Readiness()
-        self._limits = limits
+        self.limits = dict(limits)
         self._byte_budget = byte_budget or ByteBudget()
         self._carbon = carbon
         self._dispatchers = {routes.model: self._dispatcher(routes) for routes in table.models}
@@ -175,7 +176,7 @@ class ModelRegistry:
 
     def _dispatcher(self, routes: ModelRoutes) -> Dispatcher:
         return Dispatcher(
-            routes, self._limits.get(routes.model, Limits()), self._byte_budget, self._carbon
+            routes, self.limits.get(routes.model, Limits()), self._byte_budget, self._carbon
         )
 
     def swap(self, table: RoutingTable, now_s: float = 0.0) -> list[Decision]:

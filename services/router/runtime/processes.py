@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import signal
 import socket
 import time
@@ -22,10 +23,20 @@ from services.kit.backoff import Backoff
 from services.kit.config import Deployment
 from services.kit.net import split_address
 from services.kit.process import service
+from services.kit.process.reload import Reloads
 from services.kit.telemetry import logs
 
 _SPARE_S: Final = 5.0
 """Time to end a process, on top of the time that requests may take."""
+
+
+LIVE: Final = ("models.*",)
+USED: Final = (
+    *("router.*", "predictor*", "tls*", "access*"),
+    *(f"{each}.{name}" for each in ("planner", "carbon") for name in ("listen", "address")),
+    *(f"models.*.{name}" for name in ("max_queue", "max_queue_mib", "overtaking_s")),
+    *(f"models.*.{name}" for name in ("default_deadline_s", "hedge_after_s")),
+)
 
 
 class Serve(Protocol):
@@ -36,6 +47,8 @@ class Serve(Protocol):
         deployment: Deployment,
         stop: asyncio.Event,
         started: Callable[[int], None] | None = None,
+        *,
+        reloads: Reloads | None = None,
     ) -> None:
         """Route until `stop`; see `services.router.app.run`."""
         ...
@@ -46,6 +59,8 @@ async def run_several(
     stop: asyncio.Event,
     serve: Serve,
     started: Callable[[int], None] | None = None,
+    *,
+    reloads: Reloads | None = None,
 ) -> None:
     """Keep `router.processes` routers running until `stop`, then let them drain.
 
@@ -54,6 +69,7 @@ async def run_several(
         stop: Set it to end them.
         serve: Runs one of them.
         started: Called with the port once all have taken requests.
+        reloads: Has each of them read the file again, on request.
 
     Raises:
         OSError: Another program has the port.
@@ -67,6 +83,8 @@ async def run_several(
             partial(_child, deployment=deployment, address=address, serve=serve),
             grace_s=settings.default_timeout_s + _SPARE_S,
         )
+        if reloads is not None:
+            reloads.serve(USED, LIVE, children.reload)
         async with asyncio.TaskGroup() as tasks:
             reporting = tasks.create_task(
                 _report_started(children, address, started), name="router.started"
@@ -101,12 +119,17 @@ def _child(
 
 
 async def _one(
-    serve: Serve, serves: Connection, deployment: Deployment, stop: asyncio.Event
+    serve: Serve,
+    serves: Connection,
+    deployment: Deployment,
+    stop: asyncio.Event,
+    *,
+    reloads: Reloads,
 ) -> None:
     """Route until `stop`, or until the parent that would set it has ended."""
     async with asyncio.TaskGroup() as tasks:
         orphaned = tasks.create_task(parent_gone(stop), name="router.parent")
-        await serve(deployment, stop, serves.send)
+        await serve(deployment, stop, serves.send, reloads=reloads)
         orphaned.cancel()
 
 
@@ -162,12 +185,18 @@ class Children:
         self._work = work
         self._grace_s = grace_s
         self._served: set[int] = set()
+        self._pids: dict[int, int] = {}  # of those that serve: before, SIGHUP would end them
         self._serving = asyncio.Event()
         self._failed: list[str] = []
 
     async def all_served(self) -> None:
         """Wait until each has served once."""
         await self._serving.wait()
+
+    async def reload(self, _deployment: Deployment) -> None:
+        """Have each child that serves read its file again."""
+        for pid in self._pids.values():
+            os.kill(pid, signal.SIGHUP)
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Keep the children running until `stop`, then terminate them and wait for their ends.
@@ -209,7 +238,9 @@ class Children:
         gone = False
         try:
             async with asyncio.TaskGroup() as tasks:
-                hearing = tasks.create_task(self._hear(index, reader), name="serves")
+                hearing = tasks.create_task(
+                    self._hear(index, child.pid or 0, reader), name="serves"
+                )
                 ended = tasks.create_task(_readable(child.sentinel), name="ended")
                 stopped = tasks.create_task(stop.wait(), name="stop")
                 await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -217,17 +248,19 @@ class Children:
                 for task in (hearing, ended, stopped):
                     task.cancel()
         finally:
+            self._pids.pop(index, None)
             if not gone:
                 child.terminate()
             status = await _end(child, self._grace_s)
             reader.close()
         return status
 
-    async def _hear(self, index: int, reader: Connection) -> None:
+    async def _hear(self, index: int, pid: int, reader: Connection) -> None:
         await _readable(reader.fileno())
         with suppress(EOFError):  # it ended before it served
             reader.recv()
             self._served.add(index)
+            self._pids[index] = pid
             if len(self._served) == self._count:
                 self._serving.set()
 

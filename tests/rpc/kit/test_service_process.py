@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+from structlog.testing import capture_logs
 
 from cinquefoil.carbon.v1 import carbon_pb2 as pb
 from cinquefoil.carbon.v1.carbon_pb2_grpc import CarbonServiceStub
 from services.kit import errors
+from services.kit.config.loader import load
+from services.kit.process.reload import Reloads
 from services.kit.rpc import dial, serving
 from tests.support.paths import ROOT
 from tests.support.scripted_service import scripted
@@ -86,3 +90,44 @@ async def test_a_port_in_use_is_an_error_not_a_second_server() -> None:
         with pytest.raises(errors.FailedPrecondition, match="cannot listen at"):
             async with serving(f"127.0.0.1:{server.port}", lambda _: None, (), grace_s=0):
                 pass
+
+
+async def test_a_hangup_has_the_file_read_again(deployment: Deploy, tmp_path: Path) -> None:
+    """What the service takes over it takes over; a file that is wrong changes nothing."""
+    deployment({})
+    path = tmp_path / "cinquefoil.yaml"
+    sections = yaml.safe_load(path.read_text())
+    (model,) = sections["models"].values()
+    async with process(path) as running:
+        await line(running)
+        path.write_text("version: v9")
+        running.send_signal(signal.SIGHUP)
+        assert running.stderr is not None
+        while b"nothing changes" not in await running.stderr.readline():
+            pass
+        path.write_text(yaml.safe_dump({**sections, "models": {"other": model}}))
+        running.send_signal(signal.SIGHUP)
+
+        assert await line(running) == "reloaded other"
+        running.terminate()
+        assert await asyncio.wait_for(running.wait(), 20) == 0
+
+
+async def test_settings_that_need_a_restart_are_named(deployment: Deploy, tmp_path: Path) -> None:
+    deployment({})
+    path = tmp_path / "cinquefoil.yaml"
+    reloads = Reloads(load(path))
+    reloads.serve(used=("router.*", "models.*"), live=("models.*",))
+    sections = yaml.safe_load(path.read_text())
+    sections["router"] = {**sections.get("router", {}), "max_attempts": 9}
+    with capture_logs() as said:
+        path.write_text(yaml.safe_dump({**sections, "sped": 3}))
+        assert not await reloads.reload()
+        path.write_text(yaml.safe_dump(sections))
+        assert await reloads.reload()
+
+    assert [(line["event"], line.get("settings")) for line in said] == [
+        ("the deployment file is refused; nothing changes", None),
+        ("reloaded", None),
+        ("these settings need a restart", ["router.max_attempts"]),
+    ]

@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -83,6 +84,9 @@ class WatchResponse(_message.Message):
     PLAN_FIELD_NUMBER: _builtins.int
     ROUTING_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    config_digest: _builtins.str
+    """Digest of the planner's deployment file. Empty: it was not read from a file."""
     @_builtins.property
     def plan(self) -> _plan_pb2.Plan:
         """The newest plan; absent before the first."""
@@ -101,10 +105,11 @@ class WatchResponse(_message.Message):
         plan: _plan_pb2.Plan | None = ...,
         routing: _plan_pb2.RoutingTable | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
+        config_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "routing", b"routing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "plan", b"plan", "routing", b"routing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conditions", b"conditions", "config_digest", b"config_digest", "plan", b"plan", "routing", b"routing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -812,10 +817,13 @@ class GetFleetResponse(_message.Message):
     DEMAND_RPS_FIELD_NUMBER: _builtins.int
     HOLD_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     energy_j: _builtins.float
     """Energy of all GPUs since the planner's account began. Unit: J."""
     carbon_gco2e: _builtins.float
     """Its carbon, each joule at the intensity then in force, PUE included. Unit: gCO2e."""
+    config_digest: _builtins.str
+    """Digest of the planner's deployment file. Empty: it was not read from a file."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetNode]:
         """Nodes of the deployment file, including disconnected ones."""
@@ -846,10 +854,11 @@ class GetFleetResponse(_message.Message):
         demand_rps: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
         hold: Global___Hold | None = ...,
         conditions: _abc.Iterable[_condition_pb2.Condition] | None = ...,
+        config_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold", b"hold"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carbon_gco2e", b"carbon_gco2e", "conditions", b"conditions", "config_digest", b"config_digest", "demand_rps", b"demand_rps", "energy_j", b"energy_j", "hold", b"hold", "intensity_gco2e_per_kwh", b"intensity_gco2e_per_kwh", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -864,12 +873,15 @@ class FleetNode(_message.Message):
     ENERGY_FIELD_NUMBER: _builtins.int
     DRIFTS_FIELD_NUMBER: _builtins.int
     PUE_FIELD_NUMBER: _builtins.int
+    CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     connected: _builtins.bool
     """Its stream is open."""
     pue: _builtins.float
     """Power usage effectiveness in use: measured where `node.pue` is set, else as configured. Unit:
     1.
     """
+    config_digest: _builtins.str
+    """Digest of its agent's deployment file, as last reported; empty: not known."""
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """As last reported."""
@@ -890,10 +902,11 @@ class FleetNode(_message.Message):
         energy: _abc.Iterable[_inventory_pb2.GpuEnergy] | None = ...,
         drifts: _abc.Iterable[Global___ProfileDrift] | None = ...,
         pue: _builtins.float = ...,
+        config_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node", "pue", b"pue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "connected", b"connected", "drifts", b"drifts", "energy", b"energy", "node", b"node", "pue", b"pue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1108,6 +1121,162 @@ class SetObjectiveResponse(_message.Message):
 Global___SetObjectiveResponse: _TypeAlias = SetObjectiveResponse  # noqa: Y015
 
 @_typing.final
+class ChangeSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ValuesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _struct_pb2.Value: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _struct_pb2.Value | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    RESET_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only return what would change."""
+    @_builtins.property
+    def values(self) -> _containers.MessageMap[_builtins.str, _struct_pb2.Value]:
+        """New values by path, for example "models.digits.slo.latency_s". Null: the model or variant is
+        not served.
+        """
+
+    @_builtins.property
+    def reset(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths that return to the value of the deployment file, with all settings below them."""
+
+    def __init__(
+        self,
+        *,
+        values: _abc.Mapping[_builtins.str, _struct_pb2.Value] | None = ...,
+        reset: _abc.Iterable[_builtins.str] | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "reset", b"reset", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeSettingsRequest: _TypeAlias = ChangeSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ChangeSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGED_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Paths of the settings that changed, or would."""
+
+    @_builtins.property
+    def outcome(self) -> Global___DryRunResponse:
+        """What would be decided then; of a dry run only. It cannot be applied."""
+
+    def __init__(
+        self,
+        *,
+        changed: _abc.Iterable[_builtins.str] | None = ...,
+        outcome: Global___DryRunResponse | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeSettingsResponse: _TypeAlias = ChangeSettingsResponse  # noqa: Y015
+
+@_typing.final
+class ListChangedSettingsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangedSettingsRequest: _TypeAlias = ListChangedSettingsRequest  # noqa: Y015
+
+@_typing.final
+class ListChangedSettingsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChangedSetting]:
+        """In order of path."""
+
+    def __init__(
+        self,
+        *,
+        settings: _abc.Iterable[Global___ChangedSetting] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangedSettingsResponse: _TypeAlias = ListChangedSettingsResponse  # noqa: Y015
+
+@_typing.final
+class ChangedSetting(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Its path."""
+    principal: _builtins.str
+    """Identity of the operator that changed it; empty: identities are not checked."""
+    @_builtins.property
+    def value(self) -> _struct_pb2.Value:
+        """Its value. Null: the model or variant is not served."""
+
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        value: _struct_pb2.Value | None = ...,
+        principal: _builtins.str = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "value", b"value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "path", b"path", "principal", b"principal", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangedSetting: _TypeAlias = ChangedSetting  # noqa: Y015
+
+@_typing.final
 class SetPolicyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1184,6 +1353,9 @@ class JoinRequest(_message.Message):
     ENERGY_FIELD_NUMBER: _builtins.int
     DRIFTS_FIELD_NUMBER: _builtins.int
     SCALE_OUT_FIELD_NUMBER: _builtins.int
+    CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
+    config_digest: _builtins.str
+    """Digest of the agent's deployment file, beside the node. Empty: it was not read from a file."""
     @_builtins.property
     def node(self) -> _inventory_pb2.Node:
         """The node as it is now. Required in the first request; later, after each change."""
@@ -1212,10 +1384,11 @@ class JoinRequest(_message.Message):
         energy: _abc.Iterable[_inventory_pb2.GpuEnergy] | None = ...,
         drifts: Global___ProfileDrifts | None = ...,
         scale_out: _abc.Iterable[_inventory_pb2.ScaleOut] | None = ...,
+        config_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "node", b"node", "step_result", b"step_result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "drifts", b"drifts", "energy", b"energy", "node", b"node", "scale_out", b"scale_out", "step_result", b"step_result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

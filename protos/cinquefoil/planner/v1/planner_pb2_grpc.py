@@ -110,6 +110,16 @@ class PlannerServiceStub:
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
                 response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.FromString,
                 _registered_method=True)
+        self.ChangeSettings = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/ChangeSettings',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsResponse.FromString,
+                _registered_method=True)
+        self.ListChangedSettings = channel.unary_unary(
+                '/cinquefoil.planner.v1.PlannerService/ListChangedSettings',
+                request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsRequest.SerializeToString,
+                response_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsResponse.FromString,
+                _registered_method=True)
         self.SetPolicy = channel.unary_unary(
                 '/cinquefoil.planner.v1.PlannerService/SetPolicy',
                 request_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetPolicyRequest.SerializeToString,
@@ -290,6 +300,27 @@ class PlannerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChangeSettings(self, request, context):
+        """Changes settings of the deployment file at run time, over restarts too, and plans again: of
+        models demand_rps, overload_weight and slo, planner.strategy and planner.objective. A model or
+        variant can be removed; new ones come with the file.
+
+        Errors:
+        INVALID_ARGUMENT    a setting does not exist, cannot be changed at run time, or may not have
+        the value; nothing changes
+        FAILED_PRECONDITION dry_run, and nothing can be decided yet
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListChangedSettings(self, request, context):
+        """Lists the settings that were changed at run time, by whom and when.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetPolicy(self, request, context):
         """Changes how routers serve a model, at once and over restarts. Waiting requests are kept.
 
@@ -405,6 +436,16 @@ def add_PlannerServiceServicer_to_server(servicer, server):
                     servicer.SetObjective,
                     request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.FromString,
                     response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.SerializeToString,
+            ),
+            'ChangeSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeSettings,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsResponse.SerializeToString,
+            ),
+            'ListChangedSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChangedSettings,
+                    request_deserializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsRequest.FromString,
+                    response_serializer=cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsResponse.SerializeToString,
             ),
             'SetPolicy': grpc.unary_unary_rpc_method_handler(
                     servicer.SetPolicy,
@@ -828,6 +869,60 @@ class PlannerService:
             '/cinquefoil.planner.v1.PlannerService/SetObjective',
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveRequest.SerializeToString,
             cinquefoil_dot_planner_dot_v1_dot_planner__pb2.SetObjectiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ChangeSettings',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ChangeSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChangedSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cinquefoil.planner.v1.PlannerService/ListChangedSettings',
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsRequest.SerializeToString,
+            cinquefoil_dot_planner_dot_v1_dot_planner__pb2.ListChangedSettingsResponse.FromString,
             options,
             channel_credentials,
             insecure,

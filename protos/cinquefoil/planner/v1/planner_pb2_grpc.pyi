@@ -129,6 +129,18 @@ class PlannerServiceStub:
     Errors:
       INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
     """
+    ChangeSettings: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ChangeSettingsRequest, _planner_pb2.ChangeSettingsResponse]
+    """Changes settings of the deployment file at run time, over restarts too, and plans again: of
+    models demand_rps, overload_weight and slo, planner.strategy and planner.objective. A model or
+    variant can be removed; new ones come with the file.
+
+    Errors:
+      INVALID_ARGUMENT    a setting does not exist, cannot be changed at run time, or may not have
+                          the value; nothing changes
+      FAILED_PRECONDITION dry_run, and nothing can be decided yet
+    """
+    ListChangedSettings: _grpc.UnaryUnaryMultiCallable[_planner_pb2.ListChangedSettingsRequest, _planner_pb2.ListChangedSettingsResponse]
+    """Lists the settings that were changed at run time, by whom and when."""
     SetPolicy: _grpc.UnaryUnaryMultiCallable[_planner_pb2.SetPolicyRequest, _planner_pb2.SetPolicyResponse]
     """Changes how routers serve a model, at once and over restarts. Waiting requests are kept.
 
@@ -257,6 +269,18 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     Errors:
       INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
     """
+    ChangeSettings: _aio.UnaryUnaryMultiCallable[_planner_pb2.ChangeSettingsRequest, _planner_pb2.ChangeSettingsResponse]  # type: ignore[assignment]
+    """Changes settings of the deployment file at run time, over restarts too, and plans again: of
+    models demand_rps, overload_weight and slo, planner.strategy and planner.objective. A model or
+    variant can be removed; new ones come with the file.
+
+    Errors:
+      INVALID_ARGUMENT    a setting does not exist, cannot be changed at run time, or may not have
+                          the value; nothing changes
+      FAILED_PRECONDITION dry_run, and nothing can be decided yet
+    """
+    ListChangedSettings: _aio.UnaryUnaryMultiCallable[_planner_pb2.ListChangedSettingsRequest, _planner_pb2.ListChangedSettingsResponse]  # type: ignore[assignment]
+    """Lists the settings that were changed at run time, by whom and when."""
     SetPolicy: _aio.UnaryUnaryMultiCallable[_planner_pb2.SetPolicyRequest, _planner_pb2.SetPolicyResponse]  # type: ignore[assignment]
     """Changes how routers serve a model, at once and over restarts. Waiting requests are kept.
 
@@ -472,6 +496,30 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
           INVALID_ARGUMENT carbon_weight outside 0..1, or an unknown strategy; nothing changes
         """
+
+    @_abc_1.abstractmethod
+    def ChangeSettings(
+        self,
+        request: _planner_pb2.ChangeSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ChangeSettingsResponse, _abc.Awaitable[_planner_pb2.ChangeSettingsResponse]]:
+        """Changes settings of the deployment file at run time, over restarts too, and plans again: of
+        models demand_rps, overload_weight and slo, planner.strategy and planner.objective. A model or
+        variant can be removed; new ones come with the file.
+
+        Errors:
+          INVALID_ARGUMENT    a setting does not exist, cannot be changed at run time, or may not have
+                              the value; nothing changes
+          FAILED_PRECONDITION dry_run, and nothing can be decided yet
+        """
+
+    @_abc_1.abstractmethod
+    def ListChangedSettings(
+        self,
+        request: _planner_pb2.ListChangedSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planner_pb2.ListChangedSettingsResponse, _abc.Awaitable[_planner_pb2.ListChangedSettingsResponse]]:
+        """Lists the settings that were changed at run time, by whom and when."""
 
     @_abc_1.abstractmethod
     def SetPolicy(

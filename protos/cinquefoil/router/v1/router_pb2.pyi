@@ -43,12 +43,15 @@ class GetStatusResponse(_message.Message):
     PLAN_VERSION_FIELD_NUMBER: _builtins.int
     MODELS_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
+    CONFIG_DIGEST_FIELD_NUMBER: _builtins.int
     router_id: _builtins.str
     """Name of this router process."""
     routing_revision: _builtins.int
     """Revision of the routing table in use. 0: none received yet."""
     plan_version: _builtins.int
     """Plan that it serves."""
+    config_digest: _builtins.str
+    """Digest of its deployment file. Empty: it was not read from a file."""
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelStatus]:
         """Every model of the routing table."""
@@ -65,10 +68,11 @@ class GetStatusResponse(_message.Message):
         plan_version: _builtins.int = ...,
         models: _abc.Iterable[Global___ModelStatus] | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
+        config_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models", "plan_version", b"plan_version", "router_id", b"router_id", "routing_revision", b"routing_revision", "started_at", b"started_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_digest", b"config_digest", "models", b"models", "plan_version", b"plan_version", "router_id", b"router_id", "routing_revision", b"routing_revision", "started_at", b"started_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -19,6 +19,7 @@ from services.planner.core.fleet import RunningSegment
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Gpu, Model, Period
 from services.planner.core.online_search.profile_corrections import Beliefs, Cell, Evidence
+from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan, PlanState
 
 
@@ -58,6 +59,19 @@ def freeze_bytes(freeze: Freeze | None) -> bytes:
 def freeze_of(value: bytes) -> Freeze | None:
     """Return a freeze."""
     return _FREEZE.validate_json(value)
+
+
+_OVERRIDES = TypeAdapter(dict[str, Override])
+
+
+def overrides_bytes(overrides: Mapping[str, Override]) -> bytes:
+    """Return what operators changed of the settings, as it is written."""
+    return _OVERRIDES.dump_json(dict(overrides))
+
+
+def overrides_of(value: bytes) -> dict[str, Override]:
+    """Return what operators changed of the settings, by path."""
+    return _OVERRIDES.validate_json(value)
 
 
 _ACCOUNT = TypeAdapter(Account)

@@ -24,6 +24,7 @@ from services.planner.core.fixed_inputs import FixedInputs
 from services.planner.core.maintenance import Freeze
 from services.planner.core.model import Model
 from services.planner.core.online_search.profile_corrections import Beliefs
+from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Pin, Plan, PlanState
 from services.planner.core.routing_table import RoutingTable
 
@@ -209,6 +210,17 @@ class Store:
         """Return the last freeze that was ordered, which may be over; None: none was."""
         value = await self._get("freeze")
         return None if value is None else rows.freeze_of(value)
+
+    @uncancellable
+    async def save_overrides(self, overrides: Mapping[str, Override]) -> None:
+        """Write what operators changed of the settings, by path."""
+        async with self.connection.transaction() as connection:
+            await put(connection, "overrides", rows.overrides_bytes(overrides))
+
+    async def overrides(self) -> dict[str, Override]:
+        """Return what operators changed of the settings, by path."""
+        value = await self._get("overrides")
+        return {} if value is None else rows.overrides_of(value)
 
     @uncancellable
     async def save_policies(self, policies: Mapping[str, tuple[str, str, float]]) -> None:

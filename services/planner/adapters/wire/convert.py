@@ -1,7 +1,12 @@
 """Plans, routing tables and load reports <-> their protobuf."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from google.protobuf.json_format import MessageToDict, Parse
+from google.protobuf.struct_pb2 import Value
+from pydantic import JsonValue
 
 from cinquefoil.planner.v1 import plan_pb2, planner_pb2
 from services.kit.errors import InvalidArgument
@@ -9,6 +14,7 @@ from services.kit.rpc.record_mapping import from_message, to_message
 from services.planner.core.accounting.account import Tokens
 from services.planner.core.load_report import LoadReport
 from services.planner.core.maintenance import Hold
+from services.planner.core.overrides import Override
 from services.planner.core.plan import Outcome, Plan
 from services.planner.core.routing_table import RoutingTable
 from services.planner.core.what_if import AddedGpus, Changes
@@ -44,6 +50,37 @@ def routing_from(message: plan_pb2.RoutingTable) -> RoutingTable:
 def hold_to(hold: Hold | None) -> planner_pb2.Hold | None:
     """Return the message of what holds plans back; None: nothing does."""
     return None if hold is None else to_message(hold, planner_pb2.Hold)
+
+
+def values_from(messages: Mapping[str, Value]) -> dict[str, JsonValue]:
+    """Return values of settings, by path; whole numbers as such.
+
+    Raises:
+        InvalidArgument: A value is not set.
+    """
+    for path, message in messages.items():
+        if message.WhichOneof("kind") is None:
+            raise InvalidArgument.at(f"values[{path}]", "required: a value, or null")
+    return {path: _plain(MessageToDict(message)) for path, message in messages.items()}
+
+
+def _plain(value: Any) -> JsonValue:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    found: JsonValue = value
+    return found
+
+
+def changed_to(path: str, override: Override) -> planner_pb2.ChangedSetting:
+    """Return the message of a setting that was changed at run time."""
+    message = planner_pb2.ChangedSetting(path=path, principal=override.principal)
+    Parse(json.dumps(override.value), message.value)
+    message.at.FromDatetime(override.at)
+    return message
 
 
 def changes_from(message: planner_pb2.WhatIf) -> Changes:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from services.kit.config import Deployment, Objective
+from services.kit.config import Planner as Settings
 from services.planner.core import feasibility
 from services.planner.core.cycle.environment import ChangeEvent, Clock
 from services.planner.core.decide import Snapshot
@@ -48,6 +49,7 @@ class ClusterState:
         fixed: Settings that plans are made from.
         beliefs: What live measurements taught about the profiles.
         profiled: The models with the profiles as they are; empty: `models`.
+        settings: The planner's; objective and strategy in them are the deployment's.
     """
 
     clock: Clock
@@ -68,6 +70,7 @@ class ClusterState:
     beliefs: Beliefs = field(default_factory=Beliefs)
     profiled: tuple[Model, ...] = ()
     objective_by: str = ""
+    settings: Settings = field(default_factory=Settings)
 
     def __post_init__(self) -> None:
         self.profiled = self.profiled or self.models
@@ -102,6 +105,59 @@ class ClusterState:
             planner.strategy,
             signal=GridSignal(planner.triggers.intensity_dwell_s, deployment.carbon.replay.speedup),
             fixed=fixed_inputs(models, planner, planner.objective),
+            settings=planner,
+        )
+
+    def configure(self, deployment: Deployment, models: tuple[Model, ...]) -> None:
+        """Take over changed models, nodes, objective and strategy; what was reported stays.
+
+        An objective or strategy that operators set by order stays, too, unless the deployment's
+        has changed.
+
+        Args:
+            deployment: The changed deployment.
+            models: Its models, with their profiles.
+        """
+        before, now = self.settings, deployment.planner
+        if now.objective != before.objective:
+            self.objective = now.objective
+        if now.strategy != before.strategy:
+            self.strategy = now.strategy
+        update = {"objective": now.objective, "strategy": now.strategy}
+        self.settings = before.model_copy(update=update)
+        self.profiled = models
+        self.believe(self.beliefs)
+        self.fleet.configure(deployment.nodes)
+        self.demand.configure({name: model.demand_rps for name, model in deployment.models.items()})
+        self.level.configure(aims(deployment))
+        self.fixed = fixed_inputs(models, self.settings, self.objective)
+        self.changed.notify()
+
+    def reconfigured(
+        self, now: Snapshot, deployment: Deployment, models: tuple[Model, ...]
+    ) -> Snapshot:
+        """Return a snapshot as it would be after `configure`, with the load that is seen."""
+        planner, demand_rps = deployment.planner, {m.name: m.demand_rps for m in now.models}
+        configured_rps = {m.name: m.demand_rps for m in self.profiled}
+
+        def load_rps(model: Model) -> float:
+            known_rps = demand_rps.get(model.name, 0.0)
+            seen = known_rps > configured_rps.get(model.name, 0.0)
+            return max(model.demand_rps, known_rps if seen else 0.0)
+
+        believed = corrected(models, self.beliefs)
+        return replace(
+            now,
+            models=tuple(
+                replace(model, demand_rps=load_rps(model))
+                for model in without_blocked(believed, now.blocked)
+            ),
+            objective=now.objective
+            if planner.objective == self.settings.objective
+            else planner.objective,
+            strategy=now.strategy
+            if planner.strategy == self.settings.strategy
+            else planner.strategy,
         )
 
     # ---- reports -------------------------------------------------------------------------------

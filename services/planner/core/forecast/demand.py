@@ -150,6 +150,7 @@ class Demand:
         settings = settings or LoadForecast()
         self._configured_rps = dict(configured_rps)
         self._interval_s = settings.interval_s
+        self._coverage = settings.coverage
         self._now_s = now_s
         self._forecasters = {
             model: Forecaster(settings.interval_s, settings.coverage) for model in configured_rps
@@ -161,6 +162,14 @@ class Demand:
         self._records: dict[int, _Record] = {}
         self._last: _Record | None = None  # the interval that was closed last
         self._open = 0  # earlier intervals are closed; what is reported of them comes too late
+
+    def configure(self, configured_rps: Mapping[str, float]) -> None:
+        """Take over another configured load; what was learned of a model's load stays."""
+        self._configured_rps = dict(configured_rps)
+        for model in configured_rps:
+            if model not in self._held:
+                self._forecasters[model] = Forecaster(self._interval_s, self._coverage)
+            self._held[model] = _Held()  # a load that was configured is not one that was seen
 
     def observe(self, router_id: str, arrivals: Mapping[str, int], window_s: float) -> None:
         """Take in one router's report.
@@ -234,7 +243,11 @@ class Demand:
         self._close()
         stale_s = self._now_s() - 2 * self._interval_s - LATE_S
         found = ((model, each.forecast()) for model, each in self._forecasters.items())
-        return {model: each for model, each in found if each and each.start_s > stale_s}
+        return {
+            model: each
+            for model, each in found
+            if each and each.start_s > stale_s and model in self._configured_rps
+        }
 
     def _end_s(self, router_id: str, window_s: float) -> float:
         """Return when a report's window ended.

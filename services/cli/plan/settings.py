@@ -1,0 +1,80 @@
+"""Changes settings of a running deployment, and shows which were changed."""
+
+import json
+from collections.abc import Collection, Mapping
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+from google.protobuf.json_format import MessageToDict, Parse
+from rich.console import Console
+
+from cinquefoil.planner.v1 import planner_pb2
+from services.cli.client import ask
+from services.cli.console.proto_json import document, print_json
+from services.cli.console.tables import table
+from services.cli.plan.orders import ORDER_S
+from services.cli.plan.render_explanation import proposal
+
+
+def settings_of(pairs: Collection[str]) -> dict[str, Any]:
+    """Return values by path, of "PATH=VALUE".
+
+    Raises:
+        typer.BadParameter: One has no "=", or its value is not YAML.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        path, given, text = pair.partition("=")
+        try:
+            found[path.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise typer.BadParameter(f"{path}: not YAML: {text!r}") from error
+        if not given or not path.strip():
+            raise typer.BadParameter(f"{pair!r}: write PATH=VALUE")
+    return found
+
+
+async def change(
+    config: Path,
+    values: Mapping[str, Any],
+    reset: Collection[str],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Change settings, or show what would come of it."""
+    request = planner_pb2.ChangeSettingsRequest(reset=reset, dry_run=dry_run)
+    for path, value in values.items():
+        Parse(json.dumps(value, default=str), request.values[path])
+    answer = await ask(
+        config, lambda clients: clients.planner.ChangeSettings(request, timeout=ORDER_S)
+    )
+    if as_json:
+        print_json(document(answer))
+        return
+    paths = ", ".join(answer.changed) or "nothing"
+    if dry_run:
+        Console().print(proposal(answer.outcome, None))
+        typer.echo(f"Would change: {paths}.")
+    else:
+        typer.echo(f"Changed: {paths}. `cinquefoil config unset` returns to the file's values.")
+
+
+async def show_changed(config: Path, *, as_json: bool) -> None:
+    """List what was changed at run time."""
+    request = planner_pb2.ListChangedSettingsRequest()
+    answer = await ask(config, lambda clients: clients.planner.ListChangedSettings(request))
+    if as_json:
+        print_json(document(answer))
+        return
+    if not answer.settings:
+        typer.echo("Every setting is as the deployment file says.")
+        return
+    rows = table("Changed at run time", "setting", "value", "by", "at")
+    for each in answer.settings:
+        at = each.at.ToDatetime(UTC).isoformat(timespec="seconds")
+        rows.add_row(each.path, json.dumps(MessageToDict(each.value)), each.principal or "-", at)
+    Console().print(rows)

@@ -1,0 +1,161 @@
+"""The deployment in force: what the file says, and what operators changed at run time."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from services.kit.config import Deployment
+from services.kit.config.differences import differences
+from services.kit.config.loader import ConfigError
+from services.kit.errors import FailedPrecondition, InvalidArgument
+from services.kit.telemetry import logs
+from services.planner.adapters.model_loader import load_models
+from services.planner.adapters.store import Store
+from services.planner.core.cycle.environment import Clock
+from services.planner.core.model import Model
+from services.planner.core.overrides import MAX_OVERRIDES, Override, overridden, still_valid
+
+_log = logs.get("settings")
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A deployment that was checked.
+
+    Attributes:
+        file: What the file says.
+        overrides: What operators changed, by path.
+        deployment: Both together.
+        models: Its models, with their profiles.
+    """
+
+    file: Deployment
+    overrides: Mapping[str, Override]
+    deployment: Deployment
+    models: tuple[Model, ...]
+
+    @classmethod
+    async def of(cls, file: Deployment, overrides: Mapping[str, Override]) -> "InForce":
+        """Check a deployment; reads profiles.
+
+        Raises:
+            InvalidArgument: An override cannot be.
+            ConfigError, ServiceError: A profile cannot be read.
+        """
+        values = {path: each.value for path, each in overrides.items()}
+        deployment = overridden(file, values) if values else file
+        models = await asyncio.to_thread(load_models, deployment)
+        return cls(file, dict(overrides), deployment, models)
+
+    @classmethod
+    async def restored(cls, file: Deployment, store: Store) -> "InForce":
+        """Return the deployment at the start: overrides of before, as far as the file allows."""
+        return await cls.of(file, _kept(file, await store.overrides()))
+
+    def changed(self, new: "InForce") -> tuple[str, ...]:
+        """Return the paths of settings that another one changes."""
+        return differences(self.deployment, new.deployment)
+
+
+class DeploymentChanges:
+    """Changes the deployment in force: by reload of its file, or by order of an operator.
+
+    Args:
+        now: In force at the start.
+        store: Keeps what operators change.
+        clock: Time.
+        use: Has all that uses the deployment take it over.
+
+    Attributes:
+        now: In force.
+    """
+
+    def __init__(
+        self, now: InForce, store: Store, clock: Clock, use: Callable[[InForce], None]
+    ) -> None:
+        self.now = now
+        self._store = store
+        self._clock = clock
+        self._use = use
+        self._changing = asyncio.Lock()
+        self._zones = frozenset(node.zone for node in now.deployment.nodes.values())
+
+    async def reload(self, file: Deployment) -> None:
+        """Take over a changed file; what operators changed stays, as far as the file allows.
+
+        Raises:
+            ConfigError, ServiceError: It cannot be used; nothing has changed.
+        """
+        for name, node in file.nodes.items():
+            if node.zone not in self._zones:
+                raise FailedPrecondition(
+                    f"nodes.{name}.zone: no node was in {node.zone} when the planner started; "
+                    "restart it to follow this zone",
+                    field=f"nodes.{name}.zone",
+                )
+        async with self._changing:
+            kept = _kept(file, self.now.overrides)
+            new = await InForce.of(file, kept)
+            if kept.keys() != self.now.overrides.keys():
+                await self._store.save_overrides(kept)
+            self._take(new)
+
+    async def proposed(
+        self, values: Mapping[str, JsonValue], reset: Collection[str], principal: str
+    ) -> InForce:
+        """Return the deployment with some settings changed; nothing is stored or touched.
+
+        Args:
+            values: New values by path; None removes a model or variant.
+            reset: Paths whose value shall be the file's again, with all below.
+            principal: Identity of the operator.
+
+        Raises:
+            InvalidArgument: A setting does not exist, cannot be changed at run time, or may not
+                have the value; or what is to be reset was not changed.
+        """
+        kept = dict(self.now.overrides)
+        for path in reset:
+            below = [each for each in kept if each == path or each.startswith(f"{path}.")]
+            if not below:
+                raise InvalidArgument.at(path, "was not changed at run time")
+            for each in below:
+                del kept[each]
+        at = self._clock.now()
+        kept.update({path: Override(value, principal, at) for path, value in values.items()})
+        if len(kept) > MAX_OVERRIDES:
+            raise InvalidArgument.at("values", f"at most {MAX_OVERRIDES} settings can be changed")
+        try:
+            return await InForce.of(self.now.file, kept)
+        except ConfigError as error:
+            raise InvalidArgument(str(error)) from error
+
+    async def change(
+        self, values: Mapping[str, JsonValue], reset: Collection[str], principal: str
+    ) -> tuple[str, ...]:
+        """Change settings now, over restarts too; return the paths that changed.
+
+        Raises:
+            InvalidArgument: As for `proposed`; nothing has changed.
+        """
+        async with self._changing:
+            before, new = self.now, await self.proposed(values, reset, principal)
+            await self._store.save_overrides(new.overrides)
+            self._take(new)
+        changed = before.changed(new)
+        _log.info("settings changed", settings=changed, principal=principal)
+        return changed
+
+    def _take(self, new: InForce) -> None:
+        self.now = new
+        self._use(new)
+
+
+def _kept(file: Deployment, overrides: Mapping[str, Override]) -> dict[str, Override]:
+    """Return the overrides that a file still allows; others are logged."""
+    kept, dropped = still_valid(file, overrides)
+    for path, why in dropped.items():
+        _log.warning("a change made at run time holds no longer", setting=path, why=why)
+    return kept

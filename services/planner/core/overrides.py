@@ -1,0 +1,129 @@
+"""Settings that operators change at run time: what they say instead of the deployment file.
+
+A setting is named by its path, "models.digits.slo.latency_s". What is changed so lasts over
+restarts, and over changes of the file, until it is reset.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from pydantic import JsonValue, ValidationError
+
+from services.kit.config import Deployment
+from services.kit.errors import InvalidArgument
+
+MAX_OVERRIDES: Final = 1000
+
+_SET: Final = (
+    ("models", "*", "demand_rps"),
+    ("models", "*", "overload_weight"),
+    ("models", "*", "slo", "*"),
+    ("planner", "objective", "*"),
+    ("planner", "objective", "*", "*"),
+    ("planner", "strategy"),
+)
+_REMOVED: Final = (("models", "*"), ("models", "*", "variants", "*"))
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """A setting's value by order.
+
+    Attributes:
+        value: As JSON; None: the model or variant is not served.
+        principal: Identity of the operator; "": identities are not checked.
+        at: When it was ordered, UTC.
+    """
+
+    value: JsonValue
+    principal: str
+    at: datetime
+
+
+def overridden(deployment: Deployment, values: Mapping[str, JsonValue]) -> Deployment:
+    """Return a deployment with some settings changed.
+
+    Args:
+        deployment: What the file says.
+        values: By path; None removes a model or variant.
+
+    Raises:
+        InvalidArgument: A setting does not exist, cannot be changed at run time, or may not have
+            the value; the error's field is its path.
+    """
+    data = deployment.model_dump()
+    # What is removed goes last: a path into it exists until then.
+    for path in sorted(values, key=lambda path: (values[path] is None, path)):
+        _put(data, path, values[path])
+    try:
+        found = Deployment.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "values"
+        message = first["msg"].removeprefix("Value error, ")
+        raise InvalidArgument.at(where, message) from error
+    return found.read_from(deployment.source, deployment.digest)
+
+
+def still_valid(
+    deployment: Deployment, overrides: Mapping[str, Override]
+) -> tuple[dict[str, Override], dict[str, str]]:
+    """Return the overrides that a changed file still allows, and why others are dropped."""
+    kept: dict[str, Override] = {}
+    dropped: dict[str, str] = {}
+    for path, override in overrides.items():
+        values = {name: each.value for name, each in kept.items()}
+        try:
+            overridden(deployment, {**values, path: override.value})
+        except InvalidArgument as error:
+            dropped[path] = error.message
+        else:
+            kept[path] = override
+    return kept, dropped
+
+
+def _put(data: dict[str, Any], path: str, value: JsonValue) -> None:
+    """Set or remove what a path names."""
+    keys = _keys(data, path)
+    if not _allowed(keys, _REMOVED if value is None else _SET):
+        raise InvalidArgument.at(
+            path,
+            "cannot be removed; models and variants can"
+            if value is None
+            else "cannot be changed at run time; change the deployment file and reload it (SIGHUP)",
+        )
+    parent = data
+    for key in keys[:-1]:
+        parent = parent[key]
+    if value is None:
+        del parent[keys[-1]]
+    else:
+        parent[keys[-1]] = value
+
+
+def _allowed(keys: Sequence[str], patterns: Iterable[tuple[str, ...]]) -> bool:
+    return any(
+        len(keys) == len(each)
+        and all(fnmatchcase(key, pattern) for key, pattern in zip(keys, each, strict=True))
+        for each in patterns
+    )
+
+
+def _keys(data: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    """Return the keys of a path; names of models may have dots in them."""
+    keys: list[str] = []
+    rest, here = path, data
+    while rest:
+        names = [name for name in here if rest == name or rest.startswith(f"{name}.")]
+        if not names:
+            known = ", ".join(here)
+            raise InvalidArgument.at(path, f"no setting {rest!r}; there is {known}"[:500])
+        key = max(names, key=len)
+        keys.append(key)
+        rest = rest[len(key) + 1 :]
+        inner = here[key]
+        here = inner if isinstance(inner, dict) else {}
+    return tuple(keys)
