@@ -170,7 +170,7 @@ def _plan(plan: Plan) -> Row:
 def _digests(
     file: str, fleet: GetFleetResponse | None, router: GetStatusResponse | None
 ) -> dict[str, str]:
-    """Return the digests of the deployment files that are known, by who reads them."""
+    """Return the digests of the deployment files that are known, by reader."""
     found = {
         "this command": file,
         "planner": fleet.config_digest if fleet else "",

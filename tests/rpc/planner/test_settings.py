@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 async def change(
     stub: PlannerServiceAsyncStub,
+    values: dict[str, str] | None = None,
     *,
     reset: tuple[str, ...] = (),
     dry_run: bool = False,
-    **values: Any,
 ) -> planner_pb2.ChangeSettingsResponse:
-    """Change settings; "__" in a name stands for a dot of the path."""
+    """Change settings to values of JSON."""
     request = planner_pb2.ChangeSettingsRequest(reset=reset, dry_run=dry_run)
-    for name, value in values.items():
-        Parse(value, request.values[name.replace("__", ".")])
+    for path, value in (values or {}).items():
+        Parse(value, request.values[path])
     return await stub.ChangeSettings(request)
 
 
@@ -64,7 +64,7 @@ async def test_a_changed_slo_is_planned_for_routed_by_and_kept_over_a_restart(
     agent = Agent("node-a", ("GPU-1",))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
-        answer = await change(stub, models__digits__slo__latency_s="0.3")
+        answer = await change(stub, {"models.digits.slo.latency_s": "0.3"})
         seen = await watch(stub, lambda seen: slo_s(seen) == 0.3)
     async with planner(settings) as stub, living(agent, stub):
         await connected(stub, "node-a")
@@ -81,7 +81,7 @@ async def test_a_changed_slo_is_planned_for_routed_by_and_kept_over_a_restart(
 
 async def test_a_changed_objective_is_a_cause_that_the_plan_names(suite: Suite) -> None:
     await active(suite.stub, 1)
-    await change(suite.stub, planner__strategy='"co2opt"')
+    await change(suite.stub, {"planner.strategy": '"co2opt"'})
     seen = await active(suite.stub, 2)
 
     assert seen.plan.reason == "objective: strategy base -> co2opt"
@@ -92,7 +92,7 @@ async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(
     suite: Suite,
 ) -> None:
     first = (await active(suite.stub, 1)).plan
-    answer = await change(suite.stub, dry_run=True, models__digits__variants__large="null")
+    answer = await change(suite.stub, {"models.digits.variants.large": "null"}, dry_run=True)
     await quiet(suite.stub, suite.agent)
 
     assert list(answer.changed) == ["models.digits.variants.large"]
@@ -105,7 +105,7 @@ async def test_a_dry_run_shows_the_plan_that_would_follow_and_changes_nothing(
 async def test_a_removed_variant_serves_until_the_rollout_stops_it(suite: Suite) -> None:
     """The only GPU is full: its segment must stop before another can start."""
     await active(suite.stub, 1)
-    await change(suite.stub, models__digits__variants__large="null")
+    await change(suite.stub, {"models.digits.variants.large": "null"})
     call = suite.stub.Watch(planner_pb2.WatchRequest())
     async for seen in call:
         if seen.plan.version == 1:
@@ -125,7 +125,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(
     suite: Suite, path: str, value: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await change(suite.stub, **{path.replace(".", "__"): value})
+        await change(suite.stub, {path: value})
 
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert (caught.value.details() or "").startswith(path)
@@ -144,7 +144,7 @@ async def test_reload_takes_models_over_and_keeps_what_operators_changed(
     agent = Agent("node-a", ("GPU-1", "GPU-2"))
     async with planner(settings) as stub, living(agent, stub):
         await active(stub, 1)
-        await change(stub, models__digits__slo__latency_s="0.3")
+        await change(stub, {"models.digits.slo.latency_s": "0.3"})
         await reload(stub, more)
         seen = await watch(
             stub,
