@@ -166,9 +166,9 @@ class _Planner:
             ),
         )
 
-    def use(self, now: InForce) -> None:
+    def use(self, now: InForce, principal: str) -> None:
         """Have all that uses the deployment take it over, at once."""
-        self.state.configure(now.deployment, now.models)
+        self.state.configure(now.deployment, now.models, principal)
         self.policies.use(now.deployment)
         self.publisher.use(now.deployment)
 

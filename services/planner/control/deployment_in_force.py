@@ -66,14 +66,14 @@ class DeploymentChanges:
         now: In force at the start.
         store: Keeps what operators change.
         clock: Time.
-        use: Has all that uses the deployment take it over.
+        use: Has all that uses the deployment take it over; also gets the operator's identity.
 
     Attributes:
         now: In force.
     """
 
     def __init__(
-        self, now: InForce, store: Store, clock: Clock, use: Callable[[InForce], None]
+        self, now: InForce, store: Store, clock: Clock, use: Callable[[InForce, str], None]
     ) -> None:
         self.now = now
         self._store = store
@@ -143,14 +143,14 @@ class DeploymentChanges:
         async with self._changing:
             before, new = self.now, await self.proposed(values, reset, principal)
             await self._store.save_overrides(new.overrides)
-            self._take(new)
+            self._take(new, principal)
         changed = before.changed(new)
         _log.info("settings changed", settings=changed, principal=principal)
         return changed
 
-    def _take(self, new: InForce) -> None:
+    def _take(self, new: InForce, principal: str = "") -> None:
         self.now = new
-        self._use(new)
+        self._use(new, principal)
 
 
 def _kept(file: Deployment, overrides: Mapping[str, Override]) -> dict[str, Override]:

@@ -108,7 +108,9 @@ class ClusterState:
             settings=planner,
         )
 
-    def configure(self, deployment: Deployment, models: tuple[Model, ...]) -> None:
+    def configure(
+        self, deployment: Deployment, models: tuple[Model, ...], principal: str = ""
+    ) -> None:
         """Take over changed models, nodes, objective and strategy; what was reported stays.
 
         An objective or strategy that operators set by order stays, too, unless the deployment's
@@ -117,12 +119,13 @@ class ClusterState:
         Args:
             deployment: The changed deployment.
             models: Its models, with their profiles.
+            principal: Identity of the operator who ordered it; "": the file says so.
         """
         before, now = self.settings, deployment.planner
         if now.objective != before.objective:
-            self.objective = now.objective
+            self.objective, self.objective_by = now.objective, principal
         if now.strategy != before.strategy:
-            self.strategy = now.strategy
+            self.strategy, self.objective_by = now.strategy, principal
         update = {"objective": now.objective, "strategy": now.strategy}
         self.settings = before.model_copy(update=update)
         self.profiled = models
