@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import grpc
 from prometheus_client import CollectorRegistry
@@ -15,7 +16,7 @@ from cinquefoil.router.v1.router_pb2_grpc import add_RouterServiceServicer_to_se
 from inference import grpc_service_pb2
 from services.kit import config
 from services.kit.clock import RealClock
-from services.kit.config import Deployment
+from services.kit.config import Deployment, Tls
 from services.kit.process.memory import keep_large_blocks
 from services.kit.process.reload import Reloads
 from services.kit.rpc import Access, Limits, Serving, dial, serving
@@ -34,6 +35,7 @@ from services.router.core.model import ModelRoutes, RoutingTable
 from services.router.core.model_registry import ModelRegistry
 from services.router.core.quotas import Quota, Quotas
 from services.router.core.readiness import Readiness
+from services.router.edge.app import edge
 from services.router.frontend.messages import transport_limit
 from services.router.runtime.callers import Callers, call_later
 from services.router.runtime.decision_executor import DecisionExecutor
@@ -83,7 +85,8 @@ async def run_one(
     """Route until `stop` in this process, alone on the port or beside others; as `run`."""
     keep_large_blocks()
     settings, identity = deployment.router, deployment.identity("router")
-    access = Access.of(deployment, _tokens(deployment))
+    tokens = _tokens(deployment)
+    access = Access.of(deployment, tokens)
     router = _Router(deployment)
     if reloads is not None:
         used = USED if settings.processes == 1 else ()  # else the parent of all says it
@@ -106,6 +109,7 @@ async def run_one(
                 shared_port=settings.processes > 1,
             ) as server,
             router.streams,
+            router.edge(identity, access, tokens=tokens is not None),
         ):
             if started is not None:
                 started(server.port)
@@ -206,6 +210,20 @@ class _Router:
         """Take over the limits of models to come; routes and objectives come from the planner."""
         self._engine.registry.limits.update(limits(deployment))
         self.config.own = deployment.digest
+
+    def edge(
+        self, tls: Tls | None, access: Access | None, *, tokens: bool
+    ) -> AbstractAsyncContextManager[None]:
+        """Serve HTTP while the block runs, where there is an address for it."""
+        return edge(
+            self._settings,
+            self._engine,
+            self._inference,
+            tls=tls,
+            access=access,
+            tokens=tokens,
+            grace_s=_GRACE_S,
+        )
 
     async def work(
         self,

@@ -90,6 +90,8 @@ class Router(Endpoint):
     """The router service.
 
     Attributes:
+        http_listen: "host:port" for HTTP: the Open Inference Protocol and the OpenAI API; empty:
+            none. Under TLS callers show a certificate or, with access.tokens, a token.
         processes: How many listen on the port; the kernel gives each connection to one of them.
             Their metrics are at `metrics`, the next port, and so on.
         max_request_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
@@ -120,6 +122,7 @@ class Router(Endpoint):
     """
 
     listen: Address = "127.0.0.1:8464"
+    http_listen: Address = "127.0.0.1:8466"
     processes: Annotated[int, Field(ge=1, le=256)] = 1
     # Workers take messages of 64 MiB: a request and what the router says of it.
     max_request_bytes: Annotated[int, Field(ge=1024, le=63 * 2**20)] = 16 * 2**20
@@ -239,6 +242,7 @@ class Deployment(Section):
                 yield f"{where}.listen", endpoint.listen
                 yield f"{where}.metrics", endpoint.metrics
         yield "router.token_listen", self.router.token_listen
+        yield "router.http_listen", self.router.http_listen
         for name, node in self.nodes.items():
             yield f"nodes.{name}.worker_host", f"{node.worker_host}:0"
 

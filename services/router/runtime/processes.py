@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Final, Protocol
@@ -76,11 +76,13 @@ async def run_several(
         ChildFailed: One could not serve, or did not end as it should.
     """
     settings = deployment.router
-    with shared_port(settings.listen) as address:
+    with ExitStack() as stack:
+        address = stack.enter_context(shared_port(settings.listen))
+        http = settings.http_listen and stack.enter_context(shared_port(settings.http_listen))
         children = Children(
             "router",
             settings.processes,
-            partial(_child, deployment=deployment, address=address, serve=serve),
+            partial(_child, deployment=deployment, addresses=(address, http), serve=serve),
             grace_s=settings.default_timeout_s + _SPARE_S,
         )
         if reloads is not None:
@@ -101,21 +103,33 @@ async def _report_started(
         started(split_address(address)[1])
 
 
-def own_part(deployment: Deployment, address: str, index: int) -> Deployment:
-    """Return the deployment of one of several routers: the common port, its own metrics port."""
+def own_part(deployment: Deployment, addresses: tuple[str, str], index: int) -> Deployment:
+    """Return the deployment of one of several routers: common ports, and its own for metrics.
+
+    Args:
+        deployment: The whole file.
+        addresses: Of gRPC and of HTTP; empty: none.
+        index: Which of the routers.
+    """
+    address, http = addresses
     router = deployment.router
     metrics = router.metrics
     if metrics:
         host, port = metrics.rpartition(":")[0], split_address(metrics)[1]
         metrics = f"{host}:{port + index if port else 0}"
-    own = router.model_copy(update={"listen": address, "metrics": metrics})
+    own = router.model_copy(update={"listen": address, "http_listen": http, "metrics": metrics})
     return deployment.model_copy(update={"router": own})
 
 
 def _child(
-    index: int, serves: Connection, *, deployment: Deployment, address: str, serve: Serve
+    index: int,
+    serves: Connection,
+    *,
+    deployment: Deployment,
+    addresses: tuple[str, str],
+    serve: Serve,
 ) -> None:
-    service.serve("router", partial(_one, serve, serves), own_part(deployment, address, index))
+    service.serve("router", partial(_one, serve, serves), own_part(deployment, addresses, index))
 
 
 async def _one(

@@ -27,7 +27,9 @@ def test_processes_share_the_address_and_have_metrics_ports_of_their_own(
     deployment: Deploy, metrics: str, own: list[str]
 ) -> None:
     whole = deployment({"router": {"metrics": metrics, "processes": 2}})
-    parts = [own_part(whole, "127.0.0.1:8464", index).router for index in range(2)]
+    parts = [
+        own_part(whole, ("127.0.0.1:8464", "127.0.0.1:8466"), index).router for index in range(2)
+    ]
 
     assert [part.metrics for part in parts] == own
     assert {part.listen for part in parts} == {"127.0.0.1:8464"}

@@ -179,6 +179,7 @@ class World:
     planner_port: int = 0
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
+    http: str = ""
     channel: grpc.aio.Channel = field(init=False)
     task: asyncio.Task[None] = field(init=False)
 
@@ -305,7 +306,7 @@ def deployment(
                     "variants": {"v": {"file": "v.onnx", "accuracy": 0.9, "profile": profile}},
                 }
             },
-            "router": {"listen": "127.0.0.1:0", **router},
+            "router": {"listen": "127.0.0.1:0", "http_listen": "", **router},
             "predictor": {"address": predictor} if predictor else None,
         }
     )
@@ -341,6 +342,7 @@ async def running(
         world.task = asyncio.create_task(run(made, world.stop, started.set_result))
         await asyncio.wait((world.task, started), return_when=asyncio.FIRST_COMPLETED)
         world.port = started.result()
+        world.http = made.router.http_listen
         world.channel = grpc.aio.insecure_channel(world.address)
         try:
             yield world

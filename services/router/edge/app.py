@@ -1,0 +1,79 @@
+"""The router's HTTP address: the Open Inference Protocol and the OpenAI API on the same engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from services.kit.config import Router
+from services.kit.errors import NotFound
+from services.kit.rpc import Access
+from services.router.edge.calls import Calls
+from services.router.edge.guard import Guard
+from services.router.edge.inference_protocol import InferenceProtocol, error_form
+from services.router.edge.server import serving_http
+from services.router.runtime.engine import Engine
+from services.router.servicer import InferenceServicer
+
+if TYPE_CHECKING:
+    from services.kit.config import Tls
+
+_MIB: Final = 2**20
+
+
+@asynccontextmanager
+async def edge(  # noqa: PLR0913 - one value per decision of the composition root
+    settings: Router,
+    engine: Engine,
+    servicer: InferenceServicer,
+    *,
+    tls: Tls | None,
+    access: Access | None,
+    tokens: bool,
+    grace_s: float,
+) -> AsyncIterator[None]:
+    """Serve HTTP at `router.http_listen` while the block runs; nothing where that is empty.
+
+    Args:
+        settings: The router's section of the deployment file.
+        engine: Answers.
+        servicer: Answers all calls but inference.
+        tls: Certificate of the server; None: plaintext.
+        access: Who may call what; None: everybody everything.
+        tokens: Callers may show a token instead of a certificate.
+        grace_s: Time that requests in flight have to end, s.
+    """
+    if not settings.http_listen:
+        yield
+        return
+    guard = Guard(
+        access,
+        max_requests=settings.max_requests,
+        max_request_bytes=settings.max_request_bytes,
+        max_body_bytes=int(settings.max_queue_mib * _MIB),
+    )
+    calls = Calls(engine, settings.max_request_bytes)
+    app = web.Application()
+    app.add_routes(InferenceProtocol(servicer, calls, guard).routes())
+    unknown = guard.around("unknown HTTP path", _ANY_RPC, error_form, _unknown)
+    app.router.add_route("*", "/{path:.*}", unknown)
+    async with serving_http(
+        settings.http_listen,
+        app,
+        tls=tls,
+        certificate_required=not tokens,
+        max_connections=settings.max_connections,
+        grace_s=grace_s,
+        shared_port=settings.processes > 1,
+    ):
+        yield
+
+
+_ANY_RPC: Final = "/inference.GRPCInferenceService/ServerLive"
+
+
+async def _unknown(request: web.Request) -> web.StreamResponse:
+    raise NotFound(f"no {request.method} {request.path}; see docs/http.md", reason="NO_SUCH_PATH")

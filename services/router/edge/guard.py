@@ -1,0 +1,240 @@
+"""What is around every HTTP handler: it checks the caller, maps errors, counts and traces."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from services.kit.errors import (
+    DeadlineExceeded,
+    Internal,
+    PermissionDenied,
+    ResourceExhausted,
+    ServiceError,
+)
+from services.kit.rpc import Access
+from services.kit.rpc.call_metrics import CALLS
+from services.kit.telemetry import logs, tracing
+from services.router.edge.server import HttpContext
+
+_log = logs.get("http")
+_tracebacks = logs.Tracebacks()
+
+_STALLED_S: Final = 30.0
+"""Time in which a client must read an answer, s."""
+_SILENT_S: Final = 10.0
+"""Longest time between two pieces of a body, s."""
+_RETRY_S: Final = 1.0
+_SMALL: Final = 64 * 2**10
+"""Answers up to this size leave without waiting for the client."""
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+ErrorForm = Callable[[ServiceError], Mapping[str, object]]
+"""Returns the body of an error, in an API's own form."""
+
+STATUSES: Final = {
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "ALREADY_EXISTS": 409,
+    "RESOURCE_EXHAUSTED": 429,
+    "CANCELLED": 499,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+"""HTTP status by status word, as in google.rpc.Code; any other: 500."""
+
+TOO_LARGE: Final = "REQUEST_TOO_LARGE"
+
+
+def refusal(error: ServiceError, form: ErrorForm) -> web.Response:
+    """Return an error as an answer: its status, its body, and when to try again."""
+    status = 413 if error.reason == TOO_LARGE else STATUSES.get(error.status, 500)
+    headers = {"cinquefoil-status": error.status, "cinquefoil-reason": error.reason}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s))
+        headers["retry-after-ms"] = str(math.ceil(error.retry_after_s * 1e3))
+    if error.status == "UNAUTHENTICATED":
+        headers["WWW-Authenticate"] = "Bearer"
+    headers.update(error.trailers)
+    return web.json_response(form(error), status=status, headers=headers)
+
+
+class Guard:
+    """Wraps handlers.
+
+    Args:
+        access: Who may call what; None: everybody everything.
+        max_requests: Requests that may be open at a time; further ones are refused.
+        max_request_bytes: Largest body, after decompression.
+        max_body_bytes: Size of all bodies together that may be in memory.
+    """
+
+    def __init__(
+        self,
+        access: Access | None,
+        *,
+        max_requests: int,
+        max_request_bytes: int,
+        max_body_bytes: int,
+    ) -> None:
+        self._access = access
+        self._max_requests = max_requests
+        self._max_request_bytes = max_request_bytes
+        self._free_bytes = max_body_bytes
+        self._open = 0
+
+    def around(self, method: str, rpc: str, form: ErrorForm, handler: Handler) -> Handler:
+        """Return a handler with callers checked, errors mapped, calls timed and traces bound.
+
+        Args:
+            method: Name of the method in metrics and traces, "/package.Service/Method".
+            rpc: The rpc whose roles may call it.
+            form: Body of errors.
+            handler: Answers.
+        """
+        calls = CALLS.of(method)
+
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            started_s, status = time.monotonic(), "OK"
+            context = HttpContext(request)
+            span = tracing.enter(method, context.invocation_metadata(), may_begin=True)
+            self._open += 1
+            try:
+                self._admit(rpc, request, context)
+                response = await handler(request)
+                return await _sent(request, response)
+            except ServiceError as error:
+                status = error.status
+                return refusal(error, form)
+            except (asyncio.CancelledError, ConnectionError):
+                status = "CANCELLED"
+                raise
+            except Exception as error:  # noqa: BLE001 - the border: every error becomes a status here
+                status = "INTERNAL"
+                _log.error("unhandled error", method=method, **_tracebacks.details(error))
+                return refusal(Internal("internal error"), form)
+            finally:
+                self._open -= 1
+                elapsed_s = time.monotonic() - started_s
+                calls.end(status, elapsed_s)
+                if span is not None:
+                    span.end(status)
+                _log.debug("call", method=method, status=status, duration_ms=elapsed_s * 1e3)
+
+        return guarded
+
+    def _admit(self, rpc: str, request: web.Request, context: HttpContext) -> None:
+        if self._access is not None:
+            self._access.admit(rpc, context)
+        elif "Origin" in request.headers:
+            raise PermissionDenied(
+                "this address takes no requests from web pages: callers have no identity here",
+                reason="FROM_A_WEB_PAGE",
+            )
+        if self._open > self._max_requests:
+            raise ResourceExhausted(
+                f"{self._max_requests} requests are open, and router.max_requests allows no more",
+                reason="TOO_MANY_REQUESTS",
+                retry_after_s=_RETRY_S,
+            )
+
+    async def body(self, request: web.Request) -> Body:
+        """Return the body of a request; hold it (`with`) while it is in memory.
+
+        Raises:
+            ResourceExhausted: It is too large, or bodies already fill the memory they may take.
+            DeadlineExceeded: The client has stopped sending.
+        """
+        held = Body(self)
+        try:
+            await held.read(request, self._max_request_bytes)
+        except BaseException:
+            held.release()
+            raise
+        return held
+
+    def take(self, size: int) -> None:
+        """Note bytes of a body in memory; a negative number gives them back.
+
+        Raises:
+            ResourceExhausted: There is no room.
+        """
+        if size > self._free_bytes:
+            raise ResourceExhausted(
+                "bodies that are being received take the memory that router.max_queue_mib allows",
+                reason="QUEUE_BYTES",
+                retry_after_s=_RETRY_S,
+            )
+        self._free_bytes -= size
+
+
+class Body:
+    """The body of a request.
+
+    Attributes:
+        content: All of it.
+    """
+
+    def __init__(self, guard: Guard) -> None:
+        self.content = b""
+        self._guard = guard
+        self._size = 0
+
+    def __enter__(self) -> bytes:
+        return self.content
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    async def read(self, request: web.Request, limit: int) -> None:
+        """Read it, `limit` bytes at most; errors as of `Guard.body`."""
+        if (request.content_length or 0) > limit:
+            raise _too_large(request.content_length or 0, limit)
+        pieces: list[bytes] = []
+        try:
+            while not request.content.at_eof():
+                async with asyncio.timeout(_SILENT_S):
+                    piece = await request.content.readany()
+                self._guard.take(len(piece))
+                self._size += len(piece)
+                if self._size > limit:
+                    raise _too_large(self._size, limit)
+                pieces.append(piece)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"nothing came of the request's body for {_SILENT_S:g} s", reason="SLOW_CLIENT"
+            ) from None
+        self.content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def release(self) -> None:
+        """Let it go."""
+        self._guard.take(-self._size)
+        self._size = 0
+
+
+def _too_large(size: int, limit: int) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"the request has {size} bytes or more; router.max_request_bytes allows {limit}",
+        reason=TOO_LARGE,
+    )
+
+
+async def _sent(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    """Send an answer, or break the connection of a client that does not read."""
+    if isinstance(response, web.Response) and (response.content_length or 0) > _SMALL:
+        try:
+            async with asyncio.timeout(_STALLED_S):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            raise ConnectionResetError("the client does not read") from None
+    return response
