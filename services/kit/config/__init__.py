@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -91,7 +91,8 @@ class Router(Endpoint):
 
     Attributes:
         http_listen: "host:port" for HTTP: the Open Inference Protocol and the OpenAI API; empty:
-            none. Under TLS callers show a certificate or, with access.tokens, a token.
+            none, which is the default where `listen` is given. Under TLS callers show a
+            certificate or, with access.tokens, a token.
         processes: How many listen on the port; the kernel gives each connection to one of them.
             Their metrics are at `metrics`, the next port, and so on.
         max_request_bytes: Largest request; larger ones get RESOURCE_EXHAUSTED.
@@ -148,6 +149,14 @@ class Router(Endpoint):
     max_connection_requests: Annotated[int, Field(ge=1)] = 4096
     quotas: dict[Principal, Quota] = Field(default_factory=dict)
     token_listen: Address = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _http_at_its_own_address(cls, given: Any) -> Any:
+        """A router that is moved to another address must not meet this one's at the HTTP port."""
+        if isinstance(given, dict) and "listen" in given and "http_listen" not in given:
+            return {**given, "http_listen": ""}
+        return given
 
 
 class Deployment(Section):

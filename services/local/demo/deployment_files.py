@@ -112,7 +112,9 @@ def _suite(grid: Deployment, rule: Rule, folder: Path, seconds: float) -> Deploy
     return grid.model_copy(
         update={
             "planner": planner,
-            "router": grid.router.model_copy(update=_anywhere()),
+            "router": grid.router.model_copy(
+                update={**_anywhere(), "http_listen": f"127.0.0.1:{free_port()}"}
+            ),
             "nodes": nodes,
             "models": {MODEL: digits},
         }

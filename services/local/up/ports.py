@@ -22,6 +22,8 @@ def refuse_taken(deployment: Deployment) -> None:
         _bind(f"{name}.listen", endpoint.listen)
         if endpoint.metrics:
             _bind(f"{name}.metrics", endpoint.metrics)
+    if deployment.router.http_listen:
+        _bind("router.http_listen", deployment.router.http_listen)
 
 
 def _bind(name: str, address: str) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, RootModel, ValidationError
 from services.kit.errors import InvalidArgument
 
 MAX_JSON_BYTES: Final = 8 * 2**20
-"""Largest JSON document: reading it holds the event loop, some 5 ms per MiB."""
+"""Largest JSON document: reading it holds the event loop, some 7 ms per MiB."""
 
 D = TypeVar("D", bound=BaseModel)
 

@@ -26,6 +26,7 @@ _SIZE: Final = "Inference-Header-Content-Length"
 _VERSIONED: Final = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 
 Fields = Mapping[str, Any]
+_Settings = pb.TraceSettingRequest | pb.LogSettingsRequest
 
 
 def error_form(error: ServiceError) -> Mapping[str, object]:
@@ -40,36 +41,42 @@ class _Call(NamedTuple):
         verb: HTTP method.
         path: Its path.
         rpc: Name of the gRPC method that answers.
-        ask: Makes its request of the path's variables and the body.
-        tell: Makes JSON of its response.
+        request: Makes its request of the path's variables and the body.
+        document: Makes JSON of its response.
     """
 
     verb: str
     path: str
     rpc: str
-    ask: Callable[[Fields], Message]
-    tell: Callable[[Any], Any] = plain
+    request: Callable[[Fields], Message]
+    document: Callable[[Any], Any] = plain
 
 
 def _named(message: Callable[..., Message]) -> Callable[[Fields], Message]:
     return lambda given: message(name=given.get("model", ""), version=given.get("version", ""))
 
 
-def _settings(message: Callable[..., Message], *keep: str) -> Callable[[Fields], Message]:
+def _region(message: Callable[..., Message]) -> Callable[[Fields], Message]:
+    return lambda given: message(name=given.get("region", ""))
+
+
+def _settings(message: Callable[..., _Settings]) -> Callable[[Fields], Message]:
     """Return the message with the settings that a body would change, by name: all are refused."""
 
-    def ask(given: Fields) -> Message:
-        made: Any = message(**{"model_name": given["model"]} if "model" in given else {})
-        for name in given.keys() - {"model", *keep}:
+    def request(given: Fields) -> Message:
+        made = message(**{"model_name": given["model"]} if "model" in given else {})
+        for name in given.keys() - {"model"}:
             made.settings[name].SetInParent()
         return made
 
-    return ask
+    return request
 
 
-def _chosen(told: Any) -> Any:
+def _chosen(response: Any) -> Any:
     """Return settings without the names of their types."""
-    return {name: next(iter(plain(value).values()), None) for name, value in told.settings.items()}
+    return {
+        name: next(iter(plain(value).values()), None) for name, value in response.settings.items()
+    }
 
 
 def _calls() -> Iterator[_Call]:
@@ -82,13 +89,13 @@ def _calls() -> Iterator[_Call]:
         yield _Call("GET", f"{model}/ready", "ModelReady", _named(pb.ModelReadyRequest))
         yield _Call(
             *("GET", f"{model}/config", "ModelConfig", _named(pb.ModelConfigRequest)),
-            lambda told: plain(told.config),
+            lambda response: plain(response.config),
         )
         yield _Call("GET", f"{model}/stats", "ModelStatistics", _named(pb.ModelStatisticsRequest))
     yield _Call(
         *("POST", "/v2/repository/index", "RepositoryIndex"),
         lambda given: pb.RepositoryIndexRequest(ready=given.get("ready") is True),
-        lambda told: plain(told)["models"],
+        lambda response: plain(response)["models"],
     )
     repository = "/v2/repository/models/{model}"
     yield _Call(
@@ -103,13 +110,12 @@ def _calls() -> Iterator[_Call]:
         rpc, base = f"{kind}SharedMemory", f"/v2/{kind.lower()}sharedmemory"
         for path in (base, f"{base}/region/{{region}}"):
             for act in ("Status", "Register", "Unregister"):
-                message = getattr(pb, f"{rpc}{act}Request")
                 yield _Call(
                     "GET" if act == "Status" else "POST",
                     f"{path}/{act.lower()}",
                     f"{rpc}{act}",
-                    lambda given, message=message: message(name=given.get("region", "")),
-                    lambda told: list(plain(told).get("regions", ())),
+                    _region(getattr(pb, f"{rpc}{act}Request")),
+                    lambda response: list(plain(response).get("regions", ())),
                 )
     for verb in ("GET", "POST"):
         for path in ("/v2/trace/setting", "/v2/models/{model}/trace/setting"):
@@ -146,11 +152,11 @@ class InferenceProtocol:
 
     async def _infer(self, request: web.Request) -> web.Response:
         with await self._guard.body(request) as body:
-            asked, after = tensor_json.read(body, _json_bytes(request))
+            wanted, after = tensor_json.read(body, _json_bytes(request))
             given = request.match_info
-            message = tensor_json.message(asked, given["model"], given.get("version", ""), after)
+            message = tensor_json.message(wanted, given["model"], given.get("version", ""), after)
             answer = await self._calls.infer(request, message)
-        content, json_bytes = tensor_json.answer(answer.body, asked)
+        content, json_bytes = tensor_json.answer(answer.body, wanted)
         headers = dict(self._calls.receipt(answer))
         if json_bytes is None:
             return web.Response(body=content, headers=headers, content_type="application/json")
@@ -165,10 +171,10 @@ class InferenceProtocol:
             if request.body_exists:
                 with await self._guard.body(request) as body:
                     given = parsed_object(body)
-            told = await answer(call.ask(given | request.match_info), None)
-            healthy = not isinstance(told, _HEALTH) or told.ready
+            response = await answer(call.request(given | request.match_info), None)
+            healthy = not isinstance(response, _HEALTH) or response.ready
             return web.Response(
-                body=to_json(call.tell(told)),
+                body=to_json(call.document(response)),
                 status=200 if healthy else 503,
                 content_type="application/json",
             )

@@ -161,7 +161,7 @@ def answer(body: bytes, request: InferRequest) -> tuple[bytes, int | None]:
 
     Args:
         body: A serialized inference.ModelInferResponse.
-        request: What was asked.
+        request: The document of the request.
 
     Raises:
         FailedPrecondition: An output cannot be written as JSON; names it.
@@ -253,7 +253,7 @@ def _elements(contents: bytes, datatype: str, name: str) -> Sequence[Any]:
     how = _FORMATS.get(datatype)
     if how is None:
         raise FailedPrecondition(
-            f"output {name!r}: {datatype} has no JSON form; ask for it with binary_data: true",
+            f"output {name!r}: {datatype} has no JSON form; request it with binary_data: true",
             field="outputs",
         )
     return struct.unpack(f"<{len(contents) // struct.calcsize(how)}{how}", contents)
@@ -268,7 +268,7 @@ def _texts(contents: bytes, name: str) -> list[str]:
             found.append(contents[start:position].decode())
     except (UnicodeDecodeError, struct.error):
         raise FailedPrecondition(
-            f"output {name!r}: its bytes are not UTF-8; ask for it with binary_data: true",
+            f"output {name!r}: its bytes are not UTF-8; request it with binary_data: true",
             field="outputs",
         ) from None
     return found

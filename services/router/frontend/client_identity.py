@@ -1,8 +1,6 @@
 """Identity of the client, for fairness and limits."""
 
-from typing import Any
-
-import grpc
+from typing import Any, Protocol
 
 from services.kit.net import host_of
 from services.kit.rpc import Caller
@@ -11,7 +9,19 @@ CLIENT_ID = "x-client-id"
 """Metadata in which a gateway gives the identity of its client."""
 
 
-def client_of(context: grpc.aio.ServicerContext[Any, Any], who: Caller) -> str:
+class CallContext(Protocol):
+    """A call, as gRPC's ServicerContext describes it."""
+
+    def invocation_metadata(self) -> Any:
+        """Return pairs of key and value; None: there are none."""
+        ...
+
+    def peer(self) -> str:
+        """Return where the caller is."""
+        ...
+
+
+def client_of(context: CallContext, who: Caller) -> str:
     """Return the client's identity: what its certificate or token says, else its host.
 
     `x-client-id` counts from gateways, and from anybody where identities are not checked.

@@ -109,6 +109,7 @@ def load_with_ports(folder: Path) -> Deployment:
     free = {"listen": "127.0.0.1:0"}
     sections = ("carbon", "planner", "router")
     update = {name: getattr(found, name).model_copy(update=free) for name in sections}
+    update["router"] = update["router"].model_copy(update={"http_listen": ""})
     nodes = {name: node.model_copy(update=free) for name, node in found.nodes.items()}
     return found.model_copy(update={**update, "nodes": nodes})
 

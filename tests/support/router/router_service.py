@@ -306,7 +306,7 @@ def deployment(
                     "variants": {"v": {"file": "v.onnx", "accuracy": 0.9, "profile": profile}},
                 }
             },
-            "router": {"listen": "127.0.0.1:0", "http_listen": "", **router},
+            "router": {"listen": "127.0.0.1:0", **router},
             "predictor": {"address": predictor} if predictor else None,
         }
     )

@@ -108,6 +108,7 @@ NO_MEANING = {
     "on the wire": """
         version log_level tls access carbon.listen carbon.metrics nodes.listen nodes.metrics
         nodes.worker_host planner.listen planner.metrics router.listen router.metrics
+        router.http_listen
         router.max_request_bytes router.max_stream_requests router.compression
         router.metrics_aliases router.slo_windows_s carbon.address nodes.address planner.address
         router.address router.token_listen router.quotas

@@ -136,8 +136,8 @@ def response() -> pb.ModelInferResponse:
 
 def told(made: pb.ModelInferResponse, **rest: Any) -> tuple[dict[str, Any], bytes]:
     """The document of an answer, and the bytes after it."""
-    asked, _ = tensor_json.read(body(tensor(), **rest), None)
-    content, size = tensor_json.answer(made.SerializeToString(), asked)
+    wanted, _ = tensor_json.read(body(tensor(), **rest), None)
+    content, size = tensor_json.answer(made.SerializeToString(), wanted)
     return json.loads(content[:size]), content[len(content) if size is None else size :]
 
 
@@ -182,7 +182,7 @@ def test_an_output_without_json_form_says_to_ask_for_bytes() -> None:
     made = response()
     made.raw_output_contents[1] = b"\x01\0\0\0\xff"
 
-    with pytest.raises(FailedPrecondition, match="output 's': its bytes are not UTF-8; ask for"):
+    with pytest.raises(FailedPrecondition, match="output 's': its bytes are not UTF-8; request it"):
         told(made)
 
 
