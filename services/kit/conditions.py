@@ -42,6 +42,7 @@ class ConditionKind(IntEnum):
     STRATEGY_WITHOUT_PIPELINES = 16
     ROLLOUT_FAILED = 17
     UNDECIDED = 18
+    REDUNDANCY_MISSING = 19
 
 
 _EFFECTS = {
@@ -59,6 +60,7 @@ _EFFECTS = {
         ConditionKind.INTENSITY_STALE,
         ConditionKind.CAPACITY_MISSING,
         ConditionKind.ACCURACY_FLOOR_MISSED,
+        ConditionKind.REDUNDANCY_MISSING,
     ),
 }
 _EFFECT_OF = {kind: effect for effect, kinds in _EFFECTS.items() for kind in kinds}

@@ -39,6 +39,7 @@ from services.kit.config.models import (
     Profile,
     Runtime,
     Slo,
+    Spread,
     TableProfile,
     Variant,
 )

@@ -253,6 +253,7 @@ InstanceChoice = Literal[
 THRESHOLDS = (0.5, 2.0)
 """Bounds of CARBONDIS' CIT."""
 
+Spread = Literal["gpu", "node"]
 Threshold = Annotated[float, Field(ge=THRESHOLDS[0], le=THRESHOLDS[1])]
 
 
@@ -281,6 +282,11 @@ class Model(Section):
             worker, s. None: never.
         overload_weight: How much an unserved request counts when the fleet cannot serve all,
             against those of models with 1 (`planner.objective.overload`).
+        replicas_min: Least number of segments that serve the model; with `spread`, on as many
+            different GPUs or nodes.
+        spread: What the segments are spread over: "gpu" or "node". None: they need not be.
+        survive: Share of the demand that must still be served after the loss of any one GPU (with
+            `spread: node`, of any one node). Plans add spare segments where there is room.
         variants: Variants by name.
     """
 
@@ -296,4 +302,7 @@ class Model(Section):
     default_deadline_s: Positive | None = None
     hedge_after_s: Positive | None = None
     overload_weight: Positive = 1.0
+    replicas_min: Annotated[int, Field(ge=1, le=1000)] = 1
+    spread: Spread | None = None
+    survive: Fraction = 0.0
     variants: Annotated[dict[Name, Variant], Field(min_length=1)]

@@ -21,6 +21,9 @@ def load_models(deployment: Deployment) -> tuple[Model, ...]:
             slo_percentile=model.slo.percentile,
             demand_rps=model.demand_rps,
             overload_weight=model.overload_weight,
+            replicas_min=model.replicas_min,
+            spread=model.spread,
+            survive=model.survive,
             variants=tuple(
                 Variant(
                     variant_name,

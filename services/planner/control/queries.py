@@ -159,6 +159,7 @@ def _decided(draft: Draft) -> DecidedPlan:
         problem=draft.decision.problem,
         configuration=draft.decision.configuration,
         solve_s=draft.plan.prediction.solve_s,
+        segments=draft.decision.target,
     )
 
 
@@ -172,5 +173,6 @@ def _explain(plan: Plan, snapshot: Snapshot, settings: Settings) -> Explanation:
             problem=problem,
             configuration=replace(decided, gap=plan.prediction.gap),
             solve_s=plan.prediction.solve_s,
+            segments=segments,
         )
     )

@@ -26,6 +26,7 @@ from services.planner.core.model import (
 )
 from services.planner.core.placement import placement, rollout
 from services.planner.core.placement.actions import Rollout
+from services.planner.core.placement.spares import missing_redundancy, reinforced
 from services.planner.core.plan import LoadForecast
 from services.planner.core.problem import catalog, score
 from services.planner.core.problem.shortfall import shortfalls
@@ -135,7 +136,7 @@ def decide(snapshot: Snapshot, settings: Settings, new_id: Callable[[], str]) ->
     foresees = snapshot.strategy in FORESEEING
     configuration = plan_ahead(problem, strategy) if foresees else strategy(problem)
     target = placement.place(problem, configuration, new_id)
-    return _decision(snapshot, problem, configuration, target)
+    return _decision(snapshot, problem, *reinforced(problem, configuration, target, new_id))
 
 
 def adopt(snapshot: Snapshot, settings: Settings, target: tuple[Segment, ...]) -> Decision:
@@ -171,9 +172,8 @@ def realise(
         FailedPrecondition: It does not fit on the fleet.
     """
     problem = replace(problem, gpus=snapshot.gpus, running=staying(snapshot))
-    return _decision(
-        snapshot, problem, configuration, placement.place(problem, configuration, new_id)
-    )
+    target = placement.place(problem, configuration, new_id)
+    return _decision(snapshot, problem, *reinforced(problem, configuration, target, new_id))
 
 
 def pose(snapshot: Snapshot, settings: Settings, *, leeway: float = 1.0) -> Problem:
@@ -281,7 +281,11 @@ def _decision(
         target=target,
         rollout=rollout.plan_rollout(snapshot.all_gpus, before, target, snapshot.models),
         nodes={gpu.uuid: gpu.node for gpu in snapshot.all_gpus},
-        conditions=(*shortfalls(problem, found), *_left_out(snapshot)),
+        conditions=(
+            *shortfalls(problem, found),
+            *missing_redundancy(problem, target),
+            *_left_out(snapshot),
+        ),
         wanted_gpus=wanted_gpus(problem, found),
     )
 

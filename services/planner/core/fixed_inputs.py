@@ -39,7 +39,8 @@ def fixed_inputs(models: Iterable[Model], settings: Settings, objective: Objecti
         at = f"models.{model.name}"
         found[f"{at}.slo.latency_s"] = f"{model.slo_latency_s:g}"
         found[f"{at}.slo.percentile"] = f"{model.slo_percentile:g}"
-        found[f"{at}.overload_weight"] = f"{model.overload_weight:g}"
+        for name in ("overload_weight", "replicas_min", "spread", "survive"):
+            found[f"{at}.{name}"] = str(getattr(model, name))
         for variant in model.variants:
             text = repr(variant).encode()
             found[f"{at}.variants.{variant.name}"] = hashlib.sha256(text).hexdigest()[:12]

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from services.kit.config import Objective, PlacementRule
+from services.kit.config import Objective, PlacementRule, Spread
 from services.kit.mig import Geometry, Placement, SliceKind
 from services.kit.profiles.core.profile import Profile, SliceShape
 from services.kit.segment import SegmentSpec
@@ -180,6 +180,10 @@ class Model:
         demand_rps: Load to serve, req/s.
         variants: Networks for the task, at least one.
         overload_weight: How much an unserved request counts, > 0.
+        replicas_min: Least number of segments, >= 1.
+        spread: What they are spread over, and the loss of one of which counts; None: they need not
+            be spread, and the loss of a GPU counts.
+        survive: Share of the demand that is still served after such a loss, 0..1.
     """
 
     name: str
@@ -188,6 +192,9 @@ class Model:
     demand_rps: float
     variants: tuple[Variant, ...]
     overload_weight: float = 1.0
+    replicas_min: int = 1
+    spread: Spread | None = None
+    survive: float = 0.0
 
     @property
     def best(self) -> Variant:

@@ -19,7 +19,7 @@ MAX_OVERRIDES: Final = 1000
 
 _SET: Final = (
     ("models", "*", "demand_rps"),
-    ("models", "*", "overload_weight"),
+    *(("models", "*", name) for name in ("overload_weight", "replicas_min", "spread", "survive")),
     ("models", "*", "slo", "*"),
     ("planner", "objective", "*"),
     ("planner", "objective", "*", "*"),

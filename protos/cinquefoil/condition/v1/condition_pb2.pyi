@@ -60,6 +60,8 @@ class _ConditionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Conditi
     """The rollout of the newest plan failed; the planner tries again."""
     CONDITION_KIND_UNDECIDED: _ConditionKind.ValueType  # 18
     """The planner could not decide; it tries again."""
+    CONDITION_KIND_REDUNDANCY_MISSING: _ConditionKind.ValueType  # 19
+    """A model would not survive the loss of a GPU or node as it should, or has too few segments."""
 
 class ConditionKind(_ConditionKind, metaclass=_ConditionKindEnumTypeWrapper):
     """What is wrong. docs/conditions.md has a row for each."""
@@ -101,6 +103,8 @@ CONDITION_KIND_ROLLOUT_FAILED: ConditionKind.ValueType  # 17
 """The rollout of the newest plan failed; the planner tries again."""
 CONDITION_KIND_UNDECIDED: ConditionKind.ValueType  # 18
 """The planner could not decide; it tries again."""
+CONDITION_KIND_REDUNDANCY_MISSING: ConditionKind.ValueType  # 19
+"""A model would not survive the loss of a GPU or node as it should, or has too few segments."""
 Global___ConditionKind: _TypeAlias = ConditionKind  # noqa: Y015
 
 @_typing.final

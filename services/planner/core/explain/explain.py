@@ -17,7 +17,8 @@ from services.planner.core.explain.binding_constraints import bindings
 from services.planner.core.explain.break_even import break_even_points
 from services.planner.core.explain.explanation import Alternative, Binding, Explanation
 from services.planner.core.explain.sentences import ExplainedCase, sentences
-from services.planner.core.model import Configuration, Problem
+from services.planner.core.model import Configuration, Problem, Segment
+from services.planner.core.placement.spares import missing_redundancy, redundancy
 from services.planner.core.plan import Prediction
 from services.planner.core.problem.pricing import prices
 from services.planner.core.problem.score import score
@@ -38,12 +39,14 @@ class DecidedPlan:
         problem: What was to be decided.
         configuration: What was decided, with the gap that was proven.
         solve_s: Time the strategy took, s.
+        segments: What was decided, at its places; (): they are not known.
     """
 
     version: int
     problem: Problem
     configuration: Configuration
     solve_s: float
+    segments: tuple[Segment, ...] = ()
 
 
 def explain(decided: DecidedPlan) -> Explanation:
@@ -72,6 +75,7 @@ def explain(decided: DecidedPlan) -> Explanation:
     binding = (
         *bindings(problem, configuration, chosen.score, decided.solve_s),
         *_reconfiguration(problem, chosen),
+        *_survival(problem, decided.segments),
     )
     return Explanation(
         version=decided.version,
@@ -81,8 +85,29 @@ def explain(decided: DecidedPlan) -> Explanation:
         base=_alternative(chosen, case.base),
         gap=case.gap,
         sentences=tuple(sentences(case)),
-        conditions=shortfalls(problem, chosen.score),
+        conditions=(
+            *shortfalls(problem, chosen.score),
+            *(missing_redundancy(problem, decided.segments) if decided.segments else ()),
+        ),
     )
+
+
+def _survival(problem: Problem, segments: Sequence[Segment]) -> Iterator[Binding]:
+    """Yield what models must survive, with what the worst loss leaves of them."""
+    for model in problem.models if segments else ():
+        if not model.survive:
+            continue
+        found = redundancy(problem, model, segments)
+        yield Binding(
+            constraint="survive",
+            subject=model.name,
+            used=min(1.0, found.needed_rps / found.left_rps) if found.left_rps else 1.0,
+            sentence=(
+                f"{model.name}: {found.needed_rps:.1f} of {model.demand_rps:.1f} req/s must "
+                f"survive the loss of any one {model.spread or 'gpu'}; the worst, of {found.lost}, "
+                f"leaves {found.left_rps:.1f}."
+            ),
+        )
 
 
 def _gap(chosen: Judged, optimum: Judged | None, others: Sequence[Judged]) -> float | None:

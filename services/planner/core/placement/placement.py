@@ -144,7 +144,7 @@ def _segments(
         (segment.gpu_uuid, segment.placement, row(segment.kind)): segment.segment_id
         for segment in problem.running
     }
-    shares = _shares(configuration)
+    shares = shares_of(configuration)
     places: dict[str, list[Placement]] = {}
     for uuid, placement in spots:
         places.setdefault(uuid, []).append(placement)
@@ -161,7 +161,7 @@ def _segments(
             )
 
 
-def _shares(configuration: Configuration) -> dict[SegmentKind, float]:
+def shares_of(configuration: Configuration) -> dict[SegmentKind, float]:
     """Return the share of what comes to its queue that each segment of a kind gets."""
     total_rps: defaultdict[Queue, float] = defaultdict(float)
     instances: Counter[Queue] = Counter()
