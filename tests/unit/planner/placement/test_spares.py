@@ -1,6 +1,5 @@
 """Spare segments: what is left of a model after the loss of a GPU or node."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 
@@ -31,12 +30,12 @@ def decided_quickly(now: Snapshot) -> Decision:
     return decide(now, QUICK, lambda: f"s-{next(numbers)}")
 
 
-def left_rps(decision: Decision, lost: Callable[[str, str], bool]) -> float:
-    """Return what the segments that are not lost can take at the utilisation that plans allow."""
+def left_rps(decision: Decision, gone: str) -> float:
+    """Return what segments can take, at the utilisation that plans allow, without a GPU or node."""
     return sum(
         decision.problem.objective.max_utilisation * each.kind.throughput_rps
         for each in decision.target
-        if not lost(each.gpu_uuid, each.node)
+        if gone not in (each.gpu_uuid, each.node)
     )
 
 
@@ -76,7 +75,7 @@ def test_after_any_one_loss_the_rest_serves_what_must_survive_unless_it_is_said(
         return
     for gpu in decision.problem.gpus:
         gone = gpu.node if spread == "node" else gpu.uuid
-        left = left_rps(decision, lambda uuid, node, gone=gone: gone in (uuid, node))
+        left = left_rps(decision, gone)
         assert left >= survive * demand_rps * (1 - 1e-4)
 
 
