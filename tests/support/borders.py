@@ -1,0 +1,302 @@
+"""Every parser of what others send, as a function of bytes: for properties, and for a fuzzer.
+
+    make fuzz BORDER=join SECONDS=60
+
+A border takes any bytes: it reads them, or refuses them with an error of its own. Every other
+exception would end a stream with INTERNAL, or a service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import httpx
+from google.protobuf.message import DecodeError, Message
+from pydantic import TypeAdapter
+
+from cinquefoil.gpuagent.v1 import inventory_pb2, steps_pb2
+from cinquefoil.planner.v1 import planner_pb2
+from inference import grpc_service_pb2
+from services.carbon.core.mqtt_payload import sample_of
+from services.carbon.core.sources.feed import Feed, SourceFailed
+from services.carbon.sources.csv_trace import read_trace
+from services.carbon.sources.live.factory import provider
+from services.gpuagent.core.transaction_rules import PriorState
+from services.gpuagent.planner_link import convert as agent_convert
+from services.gpuagent.supervision.journal import SegmentJournal, TransactionJournal
+from services.gpuagent.worker import tensor_messages
+from services.gpuagent.worker.onnx_engine import Signature, TensorSpec
+from services.kit import config
+from services.kit.clock import RealClock
+from services.kit.config.loader import ConfigError
+from services.kit.errors import ServiceError
+from services.kit.mig import Placement
+from services.kit.mqtt.payload import Message as Payload
+from services.kit.mqtt.payload import Refused
+from services.kit.rpc import Caller
+from services.kit.segment import SegmentSpec
+from services.planner.adapters.agent_sessions import AgentSessions
+from services.planner.adapters.router_sessions import RouterSession, RouterSessions
+from services.planner.adapters.wire.convert import changes_from, load_from
+from services.planner.adapters.wire.paging import read_token, write_token
+from services.planner.change_event import ChangeEvent
+from services.planner.core.accounting.accountant import Accountant
+from services.planner.core.accounting.counters import EnergyCounters
+from services.planner.core.accounting.site import Site
+from services.planner.core.cycle.cluster_state import ClusterState
+from services.planner.core.fleet import Fleet
+from services.planner.core.forecast.demand import Demand
+from services.planner.core.online_search.counter_readings import CounterReadings
+from services.planner.core.service_level import ServiceLevel, ServiceTarget
+from services.router.core.wire import read_head
+from tests.support.carbon.provider_answers import CASES, NOW
+from tests.support.fake_agent import Agent
+
+SPEC: Final = SegmentSpec("s-1", "digits", "small", 8, 2, "GPU-1", Placement("1g.5gb", 3))
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """One parser.
+
+    Attributes:
+        read: Reads bytes.
+        seeds: What it takes.
+        refuses: Its errors.
+    """
+
+    read: Callable[[bytes], object]
+    seeds: Sequence[bytes]
+    refuses: tuple[type[Exception], ...] = (ServiceError,)
+
+    def __call__(self, data: bytes) -> None:
+        """Read bytes; raise only what is a bug."""
+        with suppress(*self.refuses):
+            self.read(data)
+
+
+def parsed(kind: type[Message], read: Callable[[Any], object], data: bytes) -> None:
+    """Read a message; what is none does not get past gRPC."""
+    try:
+        message = kind.FromString(data)
+    except DecodeError:
+        return
+    read(message)
+
+
+# ---- planner -----------------------------------------------------------------------------------
+
+
+def join(message: planner_pb2.JoinRequest) -> None:
+    """Have an agent join with a message, report it again, and its energy booked."""
+    fleet = Fleet({"node-a": config.Node(zone="Z", control=True)}, 0.0)
+    accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
+
+    def account(node: str, energy: Mapping[str, EnergyCounters]) -> None:
+        for now_s in (0.0, 1.0):
+            accountant.read(node, accountant.bounded(node, energy, now_s)[0])
+
+    sessions = AgentSessions(
+        fleet,
+        account,
+        CounterReadings(),
+        RealClock(),
+        ChangeEvent(),
+        worker_hosts={"node-a": "127.0.0.1"},
+        models={"digits"},
+    )
+    session = sessions.join(message, Caller(), "here")
+    sessions.take(session, message)
+    json.dumps([each.energy_j for each in accountant.page().entries.values()], allow_nan=False)
+
+
+def report_load(message: planner_pb2.ReportLoadRequest) -> None:
+    """Have a router report a message twice."""
+    state = ClusterState(
+        RealClock(),
+        ChangeEvent(),
+        (),
+        Fleet({}, 0.0),
+        Demand({"digits": 1.0}, now_s=lambda: 1000.5),
+        ServiceLevel({"digits": ServiceTarget(0.05, {"small": 0.9})}),
+        config.Objective(),
+        "exact",
+    )
+    routers, session = RouterSessions(state), RouterSession()
+    for _ in range(2):
+        routers.report(session, load_from(message, {"digits": 95.0}))
+    json.dumps([routers.latency_s(), state.demand_rps()], allow_nan=False)
+
+
+def _join_seeds() -> list[bytes]:
+    agent = Agent("node-a", ("GPU-1",), slices={"GPU-1": {SPEC.placement}})
+    wire = inventory_pb2.SegmentSpec(
+        segment_id="s-1", model="digits", variant="small", batch_size=8, processes=1,
+        gpu_uuid="GPU-1", placement=inventory_pb2.Placement(profile="1g.5gb", start=3),
+    )  # fmt: skip
+    agent.segments["s-1"] = wire
+    energy = inventory_pb2.GpuEnergy(gpu_uuid="GPU-1", total_j=5.0, idle_j=1.0, method="counter")
+    energy.segments.add(segment_id="s-1", model="digits", active_j=2.0, requests=7, busy_s=0.5)
+    energy.since.FromSeconds(1_700_000_000)
+    drifts = planner_pb2.ProfileDrifts()
+    drifts.drifts.add(model="digits", variant="small", latency_ratio=1.5)
+    node = agent.report()
+    messages = (
+        planner_pb2.JoinRequest(node=node),
+        planner_pb2.JoinRequest(node=node, energy=[energy], drifts=drifts),
+        planner_pb2.JoinRequest(node=node, step_result=steps_pb2.StepResult(step_id="1", ok=True)),
+    )
+    return [message.SerializeToString() for message in messages]
+
+
+def _load_seed() -> bytes:
+    message = planner_pb2.ReportLoadRequest(router_id="r-1", routing_revision=7)
+    message.window.FromSeconds(1)
+    load = message.models.add(model="digits", arrivals=9, answered=8, late=1, input_tokens=5)
+    load.latency_s["95"] = 0.1
+    load.answered_by_variant["small"] = 8
+    return message.SerializeToString()
+
+
+def _what_if() -> bytes:
+    message = planner_pb2.WhatIf(carbon_weight=0.5, strategy="exact", without_gpus=["GPU-1"])
+    message.demand_rps["digits"] = 5.0
+    message.added_gpus.add(type="a30", node="node-a", count=2)
+    return message.SerializeToString()
+
+
+def _text(read: Callable[[str], object], data: bytes) -> None:
+    read(data.decode(errors="replace"))
+
+
+# ---- agent and worker --------------------------------------------------------------------------
+
+
+def _step_seeds() -> list[bytes]:
+    step = steps_pb2.Step(step_id="1")
+    step.start_segment.spec.CopyFrom(
+        inventory_pb2.SegmentSpec(
+            segment_id="s-1", model="m", variant="v", batch_size=1, processes=1, gpu_uuid="GPU-1",
+            placement=inventory_pb2.Placement(profile="1g.5gb"),
+        )
+    )  # fmt: skip
+    stop = steps_pb2.Step(step_id="2")
+    stop.stop_segment.segment_id = "s-1"
+    stop.stop_segment.grace.FromSeconds(5)
+    return [step.SerializeToString(), stop.SerializeToString()]
+
+
+def in_file(read: Callable[[Path], object], data: bytes) -> None:
+    """Read bytes from a file."""
+    with TemporaryDirectory(prefix="border-") as folder:
+        path = Path(folder) / "file"
+        path.write_bytes(data)
+        read(path)
+
+
+def written(write: Callable[[Path], object]) -> bytes:
+    """Return what is written to a file."""
+    with TemporaryDirectory(prefix="border-") as folder:
+        write(Path(folder) / "file")
+        return (Path(folder) / "file").read_bytes()
+
+
+PRIOR: Final = PriorState(
+    {("GPU-1", SPEC.placement): True}, {"s-1": SPEC, "s-2": None}, {"GPU-1": 900}, {"GPU-1": True}
+)
+
+
+def _inference() -> bytes:
+    tensor = grpc_service_pb2.ModelInferRequest.InferInputTensor(
+        name="x", datatype="FP32", shape=[1, 4]
+    )
+    request = grpc_service_pb2.ModelInferRequest(
+        model_name="digits", id="1", inputs=[tensor], raw_input_contents=[bytes(16)]
+    )
+    request.parameters["timeout"].int64_param = 5
+    return request.SerializeToString()
+
+
+SIGNATURE: Final = Signature(
+    (TensorSpec("x", "FP32", (-1, 4)),), (TensorSpec("y", "FP32", (-1, 4)),)
+)
+
+
+# ---- carbon ------------------------------------------------------------------------------------
+
+
+def answer(name: str, part: str, data: bytes) -> None:
+    """Have a provider answer requests for one path with bytes, and others as recorded."""
+    case = CASES[name]
+    base = "/api" if name == "entsoe" else ""
+    given = {**case.settings, "url": f"https://provider.example{base}"}
+    if case.token:
+        given["key_env"] = "PATH"  # any that is set
+    source = TypeAdapter[Any](config.Source).validate_python(given)
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        path = request.url.path
+        for known, body in case.bodies.items():
+            if path.startswith(known) or path.endswith(known):
+                return httpx.Response(200, content=data if known == part else body)
+        return httpx.Response(404)
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as client:
+            made = provider(source, client)
+            assert made is not None
+            Feed("x").add(await made.read(NOW, None), NOW)
+
+    asyncio.run(ask())
+
+
+def _signal(data: bytes) -> None:
+    sample_of(Payload(data), "average", datetime(2026, 3, 1, tzinfo=UTC), None)
+
+
+CSV: Final = b"timestamp,carbon_intensity_gco2e_per_kwh\n2026-01-01T00:00:00Z,200\n"
+
+
+@cache
+def borders() -> dict[str, Border]:
+    """Return every border by name."""
+    tensors = partial(tensor_messages.parse, signature=SIGNATURE)
+    return {
+        "request-head": Border(read_head, [_inference()]),
+        "tensors": Border(tensors, [_inference()]),
+        "join": Border(partial(parsed, planner_pb2.JoinRequest, join), _join_seeds()),
+        "report-load": Border(
+            partial(parsed, planner_pb2.ReportLoadRequest, report_load), [_load_seed()]
+        ),
+        "what-if": Border(partial(parsed, planner_pb2.WhatIf, changes_from), [_what_if()]),
+        "page-token": Border(partial(_text, read_token), [write_token(7).encode()]),
+        "step": Border(partial(parsed, steps_pb2.Step, agent_convert.step), _step_seeds()),
+        "segment-journal": Border(
+            partial(in_file, lambda path: SegmentJournal(path).load()),
+            [written(lambda path: SegmentJournal(path).save([SPEC]))],
+        ),
+        "transaction-journal": Border(
+            partial(in_file, lambda path: TransactionJournal(path).load()),
+            [written(lambda path: TransactionJournal(path).save(PRIOR))],
+        ),
+        "csv-trace": Border(partial(in_file, read_trace), [CSV], (ConfigError,)),
+        "mqtt-signal": Border(
+            _signal, [b'{"schema": 1, "intensity_gco2e_per_kwh": 200}', b"200"], (Refused,)
+        ),
+        **{
+            f"provider-{name}-{part.strip('/').replace('/', '-')}": Border(
+                partial(answer, name, part), [body.encode()], (SourceFailed,)
+            )
+            for name, case in CASES.items()
+            for part, body in case.bodies.items()
+        },
+    }
