@@ -1,5 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Everything else is for developers.
 PYTHON ?= python3
+BORDER ?= join
+SECONDS ?= 60
 VENV := .venv
 BIN := $(VENV)/bin
 # pip reads the pins for builds too, so a build today is a build tomorrow.
@@ -29,6 +31,10 @@ test: $(VENV)/.dev ## run the whole test suite
 
 test-unit: $(VENV)/.dev ## run the pure tests: no disk, socket, process or event loop (half a minute)
 	$(BIN)/pytest -q --numprocesses logical --dist worksteal tests/unit
+
+fuzz: $(VENV)/.dev ## fuzz a parser of what others send: BORDER=join SECONDS=60
+	$(BIN)/pip install --quiet --group fuzz
+	$(BIN)/python -m tests.fuzz $(BORDER) $(SECONDS)
 
 check: $(VENV)/.dev protos-fresh protos-compatible ## format, lint, words, links, types, import rules, protos
 	$(BIN)/ruff format --check .
@@ -102,4 +108,4 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help demo up test test-unit check format bench protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help demo up test test-unit fuzz check format bench protos protos-fresh protos-compatible lock sbom wheels clean

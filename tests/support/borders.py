@@ -98,7 +98,8 @@ def parsed(kind: type[Message], read: Callable[[Any], object], data: bytes) -> N
 
 def join(message: planner_pb2.JoinRequest) -> None:
     """Have an agent join with a message, report it again, and its energy booked."""
-    fleet = Fleet({"node-a": config.Node(zone="Z", control=True)}, 0.0)
+    nodes = {"node-a": config.Node(zone="Z", control=True)}
+    fleet = Fleet(nodes, 0.0)
     accountant = Accountant(lambda node: Site(node, "Z", 1.2, 100.0))
 
     def account(node: str, energy: Mapping[str, EnergyCounters]) -> None:
@@ -111,7 +112,7 @@ def join(message: planner_pb2.JoinRequest) -> None:
         CounterReadings(),
         RealClock(),
         ChangeEvent(),
-        worker_hosts={"node-a": "127.0.0.1"},
+        nodes=nodes,
         models={"digits"},
     )
     session = sessions.join(message, Caller(), "here")

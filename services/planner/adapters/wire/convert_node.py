@@ -119,6 +119,12 @@ def _check_gpu_type(message: inventory_pb2.GpuType) -> None:
         check_name(f"{at}.name", profile.name)
         _check_numbers(at, profile, _OF_A_PROFILE)
         _check_length(f"{at}.starts", profile.starts, _MOST_STARTS)
+        last = max(message.memory_slices, 1) - profile.memory_slices
+        if any(start > last for start in profile.starts):
+            raise InvalidArgument.at(f"{at}.starts", f"{profile.name} must start at 0..{last}")
+    names = [profile.name for profile in message.profiles]
+    if len(set(names)) < len(names):
+        raise InvalidArgument.at(f"{at}.name", "a profile is there twice")
 
 
 def _check_numbers(

@@ -251,6 +251,25 @@ def profileless(message: inventory_pb2.Node) -> None:
     message.gpus[0].type.ClearField("profiles")
 
 
+def endless(message: inventory_pb2.Node) -> None:
+    message.gpus[0].type.profiles[0].starts.append(2**31)  # layouts are sets of bits
+
+
+def unpowered(message: inventory_pb2.Node) -> None:
+    message.gpus[0].type.idle_power_w = float("nan")
+
+
+def crowded(message: inventory_pb2.Node) -> None:
+    message.gpus.extend(gpu_message() for _ in range(200))
+
+
+def portless(message: inventory_pb2.Node) -> None:
+    message.gpus[0].slices.add().placement.CopyFrom(inventory_pb2.Placement(profile="1g.5gb"))
+    spec = spec_message(placement=inventory_pb2.Placement(profile="1g.5gb"))
+    state = inventory_pb2.SEGMENT_STATE_READY
+    message.segments.add(state=state, endpoints=["h:http"]).spec.CopyFrom(spec)
+
+
 def anonymous(message: inventory_pb2.Node) -> None:
     message.gpus[0].uuid = ""
 
@@ -290,6 +309,10 @@ def spec_message(**given: Any) -> inventory_pb2.SegmentSpec:
         (unnamed, "node.name"),
         (overlapping, "node.gpus"),
         (anonymous, "node.gpus.uuid"),
+        (crowded, "node.gpus"),
+        (endless, "node.gpus.type.profiles.starts"),
+        (unpowered, "node.gpus.type.idle_power_w"),
+        (portless, "node.segments.endpoints"),
         (typeless, "node.gpus.type.name"),
         (profileless, "node.gpus.type.profiles"),
         (stateless, "node.segments.state"),
