@@ -1,4 +1,4 @@
-"""`cinquefoil init|up|status|health|infer|demo|simulate`: a whole deployment."""
+"""`cinquefoil init|up|status|doctor|health|infer|demo|simulate`: a whole deployment."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -54,6 +54,18 @@ async def status(
     if watch:
         await follow(config, as_json=json, interval_s=interval)
     elif not await show(config, as_json=json):
+        raise typer.Exit(1)
+
+
+def doctor(config: Config = DEPLOYMENT, json: Json = False) -> None:
+    """Check whether this machine can run the deployment; each line says what to do.
+
+    Driver, GPUs with MIG mode, MPS, ONNX Runtime's libraries, ports, disks, certificates and the
+    deployment file. Nothing is changed. Exit status 1 where something is bad.
+    """
+    from services.cli.doctor.run import doctor as work
+
+    if not work(config, as_json=json):
         raise typer.Exit(1)
 
 

@@ -24,6 +24,9 @@ from services.local.endpoints import endpoints
 
 _TOLERANCE = 0.002
 
+TRAINS = "`cinquefoil up` trains it"
+"""What a mistake says of a file of the demo's that does not exist yet."""
+
 Where = tuple[str, ...]
 Finding = tuple[Where, str]
 
@@ -88,7 +91,7 @@ def _origin(file: Path, variant: Variant, deployment: Deployment) -> str:
         return "; `cinquefoil partition` writes a network's stages"
     ours = deployment.models.get(TRAINED)
     trained = ours is not None and any(file == each.file for each in ours.variants.values())
-    return "; `cinquefoil up` trains it" if trained else ""
+    return f"; {TRAINS}" if trained else ""
 
 
 def _tables(deployment: Deployment) -> Iterator[Finding]:

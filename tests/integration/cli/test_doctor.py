@@ -1,0 +1,105 @@
+"""`cinquefoil doctor`: each line says what was found, and what to do."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.cli.doctor.deployment import deployment_file, surroundings
+from services.cli.doctor.finding import Finding, Verdict
+from services.cli.doctor.machine import machine
+from services.cli.doctor.run import lines
+from services.gpuagent.devices import fake_nvml
+from services.gpuagent.devices.fake_nvml import FakeNvml, NoActivity
+from services.kit.net import free_port
+from tests.support.paths import ROOT
+
+NO_MPS = Path("no-such-program")
+
+
+def example(folder: Path, **node: object) -> Path:
+    """The example deployment on free ports, with its node changed."""
+    data = yaml.safe_load((ROOT / "cinquefoil.yaml").read_text())
+    for name in ("carbon", "planner", "router"):
+        data.setdefault(name, {})["listen"] = f"127.0.0.1:{free_port()}"
+    data["nodes"]["node-0"] |= {"listen": f"127.0.0.1:{free_port()}", **node}
+    path = folder / "cinquefoil.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def by_subject(findings: list[Finding]) -> dict[str, Finding]:
+    return {each.subject: each for each in findings}
+
+
+def test_models_that_up_trains_are_no_mistake(tmp_path: Path) -> None:
+    _, findings = deployment_file(example(tmp_path))
+
+    assert {each.verdict for each in findings} == {Verdict.NOTE}
+    assert {each.remedy for each in findings} == {"cinquefoil up"}
+
+
+def test_a_real_gpu_that_may_only_be_read_is_bad_and_names_the_setting(tmp_path: Path) -> None:
+    _, findings = deployment_file(example(tmp_path, simulated=None))
+
+    off = by_subject(findings)["node node-0"]
+    assert off.verdict is Verdict.BAD
+    assert "nodes.node-0.control" in off.remedy
+
+
+def test_a_file_that_cannot_be_used_is_bad_line_by_line(tmp_path: Path) -> None:
+    path = example(tmp_path, zone=7, simulatd=["t4"])
+    deployment, findings = deployment_file(path)
+
+    assert deployment is None
+    assert all(each.verdict is Verdict.BAD for each in findings)
+    assert any("simulatd" in each.found for each in findings)
+
+
+def test_ports_and_disks_of_the_deployment_are_looked_at(tmp_path: Path) -> None:
+    deployment, _ = deployment_file(example(tmp_path))
+    assert deployment is not None
+    found = by_subject(list(surroundings(deployment)))
+
+    assert found["ports"].verdict is Verdict.FINE
+    assert "MiB are free" in found["disk"].found
+
+
+@pytest.mark.parametrize(("needs_gpu", "verdict"), [(True, Verdict.BAD), (False, Verdict.NOTE)])
+def test_a_machine_without_a_driver_is_bad_only_where_a_node_needs_one(
+    needs_gpu: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pynvml  # noqa: PLC0415 - replaced below
+
+    def absent() -> None:
+        raise pynvml.NVMLError_LibraryNotFound(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", absent)
+    found = by_subject(list(machine(NO_MPS, needs_gpu=needs_gpu)))
+
+    assert found["driver"].verdict is verdict
+
+
+def test_gpus_show_mig_mode_energy_and_what_to_do(tmp_path: Path) -> None:
+    """On a simulated driver: an A100, whose MIG mode is off, and a T4, which has none."""
+    library = FakeNvml(
+        "n", ("a100-40gb", "t4"), state_dir=tmp_path, activity=lambda _: NoActivity()
+    )
+    restore = fake_nvml.install(library)
+    try:
+        found = by_subject(list(machine(NO_MPS, needs_gpu=True)))
+    finally:
+        restore()
+
+    assert "A100" in found["GPU 0"].found
+    assert found["GPU 0 energy"].verdict is Verdict.FINE
+    assert "allow_mig_mode" in found["GPU 0 MIG"].remedy
+    assert found["GPU 1 MIG"].found == "not supported"
+    assert found["cuda"].verdict is Verdict.BAD
+    assert found["MPS"].verdict is Verdict.NOTE
+
+
+def test_a_line_has_mark_subject_finding_and_remedy() -> None:
+    (line,) = lines([Finding("disk", Verdict.BAD, "it is full", "free space")])
+
+    assert str(line) == "BAD   disk  it is full -> free space"
