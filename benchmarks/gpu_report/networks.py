@@ -68,7 +68,7 @@ def onnx_model(network: ConvNet) -> bytes:
     helper, weights = onnx.helper, network.weights()
     nodes, last = [], "image"
     for index in range(network.layers):
-        padded = {"kernel_shape": [_KERNEL] * 2, "pads": [1] * 4}
+        padded: dict[str, Any] = {"kernel_shape": [_KERNEL] * 2, "pads": [1] * 4}
         nodes.append(helper.make_node("Conv", [last, f"w{index}"], [f"c{index}"], **padded))
         last = f"r{index}"
         nodes.append(helper.make_node("Relu", [f"c{index}"], [last]))
@@ -77,7 +77,8 @@ def onnx_model(network: ConvNet) -> bytes:
         helper.make_node("Flatten", ["pooled"], ["features"]),
         helper.make_node("Gemm", ["features", f"w{network.layers}"], ["scores"], transB=1),
     ]
-    floats, shape = onnx.TensorProto.FLOAT, ["n", _COLOURS, network.size, network.size]
+    floats = onnx.TensorProto.FLOAT
+    shape: list[str | int | None] = ["n", _COLOURS, network.size, network.size]
     graph = helper.make_graph(
         nodes,
         network.name,
