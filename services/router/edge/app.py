@@ -14,6 +14,8 @@ from services.kit.rpc import Access
 from services.router.edge.calls import Calls
 from services.router.edge.guard import Guard
 from services.router.edge.inference_protocol import InferenceProtocol, error_form
+from services.router.edge.openai_api import OpenAiApi
+from services.router.edge.openai_messages import error_form as openai_form
 from services.router.edge.server import serving_http
 from services.router.runtime.engine import Engine
 from services.router.servicer import InferenceServicer
@@ -58,8 +60,10 @@ async def edge(  # noqa: PLR0913 - one value per decision of the composition roo
     calls = Calls(engine, settings.max_request_bytes)
     app = web.Application()
     app.add_routes(InferenceProtocol(servicer, calls, guard).routes())
-    unknown = guard.around("unknown HTTP path", _ANY_RPC, error_form, _unknown)
-    app.router.add_route("*", "/{path:.*}", unknown)
+    app.add_routes(OpenAiApi(engine, calls, guard).routes())
+    for path in ("/v1/{path:.*}", "/{path:.*}"):
+        form = openai_form if path.startswith("/v1") else error_form
+        app.router.add_route("*", path, guard.around("unknown HTTP path", _ANY_RPC, form, _unknown))
     async with serving_http(
         settings.http_listen,
         app,

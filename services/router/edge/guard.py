@@ -228,6 +228,19 @@ def _too_large(size: int, limit: int) -> ResourceExhausted:
     )
 
 
+async def write(response: web.StreamResponse, data: bytes) -> None:
+    """Send a piece of an answer; returns when the client may take more.
+
+    Raises:
+        ConnectionError: The client has gone, or does not read.
+    """
+    try:
+        async with asyncio.timeout(_STALLED_S):
+            await response.write(data)
+    except TimeoutError:
+        raise ConnectionResetError("the client does not read") from None
+
+
 async def _sent(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
     """Send an answer, or break the connection of a client that does not read."""
     if isinstance(response, web.Response) and (response.content_length or 0) > _SMALL:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from openai import AsyncOpenAI
 
 from cinquefoil.planner.v1 import plan_pb2
 from inference import grpc_service_pb2 as pb
 from inference.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from services.kit.config.predictor import Predictor, PromptCache
+from services.kit.net import free_port
 from services.predictor.app import run as predictor
 from tests.support.cli.fake_services import cinquefoil
 from tests.support.paths import ROOT, SUPPORT
@@ -45,7 +47,11 @@ async def look(folder: Path) -> Mapping[str, Any]:
     spec = replace(text_spec(folder), model="digits")
     async with (
         foretelling(folder) as port,
-        running(max_queue=100, predictor=f"127.0.0.1:{port}") as world,
+        running(
+            max_queue=100,
+            predictor=f"127.0.0.1:{port}",
+            http_listen=f"127.0.0.1:{free_port()}",
+        ) as world,
         worker(spec),
     ):
         world.planner.discipline = "ssjf"
@@ -72,7 +78,24 @@ async def look(folder: Path) -> Mapping[str, Any]:
             **found,
             **await ask_as_a_person(folder, world.address),
             **await ask_with_malice(stub),
+            **await ask_over_http(world.http),
         }
+
+
+async def ask_over_http(address: str) -> Mapping[str, Any]:
+    """What an unmodified OpenAI client is answered: a text, whole and streamed, and two talks."""
+    how: dict[str, Any] = {"model": "digits", "max_tokens": 4, "temperature": 0}
+    talk: list[Any] = [{"role": "user", "content": PROMPT}]
+    system: list[Any] = [{"role": "system", "content": "You count."}]
+    async with AsyncOpenAI(base_url=f"http://{address}/v1", api_key="none") as api:
+        whole = await api.completions.create(prompt=PROMPT, **how)
+        stream = await api.completions.create(prompt=PROMPT, stream=True, **how)
+        streamed = "".join([piece.choices[0].text async for piece in stream])
+        talks = [
+            await api.chat.completions.create(messages=messages, **how)
+            for messages in (talk, system + talk)
+        ]
+    return {"openai": {"whole": whole, "streamed": streamed, "talks": talks}}
 
 
 @asynccontextmanager
@@ -174,3 +197,18 @@ def test_the_command_line_shows_the_text_and_what_it_cost(seen: Mapping[str, Any
     assert json.loads(as_json.out)["outputs"] == {"text_output": [seen["whole"]]}
     assert error.status == 1
     assert "parameters.max_tokens must be an integer from 1 to 512" in error.err
+
+
+def test_an_openai_client_gets_the_same_text_whole_and_streamed(seen: Mapping[str, Any]) -> None:
+    found = seen["openai"]
+
+    assert found["whole"].choices[0].finish_reason == "length"
+    assert found["whole"].usage.completion_tokens == 4
+    assert found["streamed"] == found["whole"].choices[0].text != ""
+
+
+def test_the_chat_template_gets_the_messages_before_the_last(seen: Mapping[str, Any]) -> None:
+    alone, after_system = seen["openai"]["talks"]
+
+    assert alone.choices[0].message.role == "assistant"
+    assert after_system.usage.prompt_tokens != alone.usage.prompt_tokens

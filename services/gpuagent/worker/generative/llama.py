@@ -80,7 +80,6 @@ class Llama:
             self._server = _library().Server(params)
         except Exception as error:  # xllamacpp raises what it likes
             raise RuntimeError(f"{found}: {error}") from error
-        self._chat = how.chat
 
     def generate(self, prompt: Prompt, heard: Heard) -> str:
         """Generate text; return why it ends: "stop", "length", or "" where `heard` ended it.
@@ -92,9 +91,10 @@ class Llama:
         listening = _Listening(heard)
         ask = self._server.handle_completions
         asked: dict[str, Any] = {"prompt": prompt.text}
-        if self._chat:
+        if prompt.chat:
             ask = self._server.handle_chat_completions
-            asked = {"messages": [{"role": "user", "content": prompt.text}]}
+            last = {"role": "user", "content": prompt.text}
+            asked = {"messages": [*map(dict, prompt.history), last]}
         asked |= {"stream": True, "return_progress": True, "timings_per_token": True}
         asked |= {"stream_options": {"include_usage": True}}
         ask(asked | _sampling(prompt), listening.take)

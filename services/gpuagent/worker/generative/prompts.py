@@ -1,9 +1,11 @@
 """The Open Inference Protocol's messages <-> prompts and text; names as of Triton's vLLM backend.
 
 A prompt is the tensor `text_input` (or `prompt`), BYTES [1], UTF-8. How text is generated is said
-by the request's parameters `max_tokens`, `temperature`, `top_p`, `seed` and `stop`.
+by the request's parameters `max_tokens`, `temperature`, `top_p`, `seed`, `stop` and
+`stop_sequences`; `chat` and `messages` say what comes before the prompt.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,6 +33,8 @@ _SIGNATURE: Final = _SIGNATURES["text_input"]
 _HIGHEST_TEMPERATURE: Final = 2.0
 _HIGHEST_SEED: Final = 2**32 - 2  # the one above is llama.cpp's word for "any"
 _LONGEST_STOP: Final = 256
+_MOST_STOPS: Final = 4
+_ROLES: Final = ("system", "user", "assistant")
 
 Parameters = Mapping[str, pb.InferParameter]
 
@@ -47,6 +51,8 @@ class Prompt:
         top_p: Of the likeliest tokens, so much of the probability, (0, 1]; None: the default.
         seed: Same seed, prompt and slot: same text. None: any.
         stop: Words that end the text; they are no part of it.
+        chat: The prompt is a message of the user's, in the model's chat template.
+        history: Messages before it, as the template takes them: role and content.
     """
 
     inference: Inference
@@ -56,6 +62,8 @@ class Prompt:
     top_p: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    chat: bool = False
+    history: tuple[Mapping[str, str], ...] = ()
     items: int = 1
     kind: None = None
 
@@ -92,14 +100,18 @@ def read(data: bytes, how: Generative) -> Prompt:
     inference = tensor_messages.check(request, _SIGNATURES.get(named, _SIGNATURE))
     given = request.parameters
     max_tokens = _whole(given, "max_tokens", 1, how.context_tokens)
+    chat = _truth(given, "chat", default=how.chat)
+    history = _history(given, chat=chat)
     return Prompt(
         inference=inference,
-        text=_text(inference, how),
+        text=_text(inference, how, sum(len(each["content"].encode()) for each in history)),
         max_tokens=min(how.max_tokens, how.context_tokens) if max_tokens is None else max_tokens,
         temperature=_real(given, "temperature", 0.0, _HIGHEST_TEMPERATURE),
         top_p=_real(given, "top_p", 1e-6, 1.0),
         seed=_whole(given, "seed", 0, _HIGHEST_SEED),
         stop=_stop(given),
+        chat=chat,
+        history=history,
     )
 
 
@@ -110,13 +122,13 @@ def metadata() -> bytes:
     return described.SerializeToString()
 
 
-def _text(inference: Inference, how: Generative) -> str:
+def _text(inference: Inference, how: Generative, history_bytes: int) -> str:
     (array,) = inference.feeds.values()
     text = str(array[0])
     field = "raw_input_contents[0]"
     if not text:
         raise InvalidArgument.at(field, "the prompt is empty")
-    size, most = len(text.encode()), how.context_tokens * MOST_BYTES_PER_TOKEN
+    size, most = len(text.encode()) + history_bytes, how.context_tokens * MOST_BYTES_PER_TOKEN
     if size > most:
         raise InvalidArgument.at(
             field,
@@ -142,11 +154,55 @@ def _real(given: Parameters, name: str, low: float, high: float) -> float | None
 
 def _stop(given: Parameters) -> tuple[str, ...]:
     value = _value(given, "stop")
+    more = _list(given, "stop_sequences")
+    words = (*(() if value is None else (value,)), *more)
+    for word in words:
+        if not isinstance(word, str) or not 1 <= len(word.encode()) <= _LONGEST_STOP:
+            name = "stop_sequences" if word in more else "stop"
+            raise _refusal(name, f"a string of 1 to {_LONGEST_STOP} bytes", word)
+    if len(words) > _MOST_STOPS:
+        raise _refusal("stop_sequences", f"at most {_MOST_STOPS} with `stop`", len(words))
+    return words
+
+
+def _history(given: Parameters, *, chat: bool) -> tuple[Mapping[str, str], ...]:
+    found = _list(given, "messages")
+    if found and not chat:
+        raise _refusal("messages", "left out where `chat` is false", len(found))
+    if not all(map(_is_message, found)):
+        allowed = f"objects of a role ({', '.join(_ROLES)}) and content, a string, and nothing else"
+        raise _refusal("messages", allowed, "another object")
+    return tuple(found)
+
+
+def _is_message(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and found.keys() == {"role", "content"}
+        and found["role"] in _ROLES
+        and isinstance(found["content"], str)
+    )
+
+
+def _list(given: Parameters, name: str) -> list[Any]:
+    """Return a list that is given as JSON; empty where it is not given."""
+    value = _value(given, name)
     if value is None:
-        return ()
-    if isinstance(value, str) and 1 <= len(value.encode()) <= _LONGEST_STOP:
-        return (value,)
-    raise _refusal("stop", f"a string of 1 to {_LONGEST_STOP} bytes", value)
+        return []
+    try:
+        found = json.loads(value)
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise _refusal(name, "a list in JSON, as a string", value)
+    return found
+
+
+def _truth(given: Parameters, name: str, *, default: bool) -> bool:
+    value = _value(given, name)
+    if value is None or isinstance(value, bool):
+        return default if value is None else value
+    raise _refusal(name, "a bool", value)
 
 
 def _value(given: Parameters, name: str) -> Any:

@@ -40,6 +40,26 @@ def test_everything_that_can_be_asked_is_read() -> None:
     assert (prompt.top_p, prompt.seed, prompt.stop) == (0.5, 7, ("\n",))
 
 
+def test_a_conversation_is_read_and_its_size_counts() -> None:
+    """The prompt is its last message; without a template there is no conversation."""
+    before = '[{"role": "system", "content": "Be brief."}]'
+    prompt = prompts.read(request(b"Hi", chat=True, messages=before), HOW)
+    long = '[{"role": "user", "content": "%s"}]' % ("x" * 128 * prompts.MOST_BYTES_PER_TOKEN)
+
+    assert prompt.chat
+    assert prompt.history == ({"role": "system", "content": "Be brief."},)
+    with pytest.raises(InvalidArgument, match="the prompt has 8194 bytes"):
+        prompts.read(request(b"Hi", chat=True, messages=long), HOW)
+    with pytest.raises(InvalidArgument, match="left out where `chat` is false"):
+        prompts.read(request(b"Hi", chat=False, messages=before), HOW)
+
+
+def test_several_words_end_a_text() -> None:
+    prompt = prompts.read(request(b"Hi", stop="a", stop_sequences='["b", "c"]'), HOW)
+
+    assert prompt.stop == ("a", "b", "c")
+
+
 def test_what_is_not_asked_is_the_deployments_or_the_engines() -> None:
     prompt = prompts.read(request("Grüße".encode(), name="prompt", priority=1), HOW)
 
@@ -66,6 +86,15 @@ def test_what_is_not_asked_is_the_deployments_or_the_engines() -> None:
         ("stop", ""),
         ("stop", "x" * 257),
         ("stop", 3),
+        ("stop_sequences", "a"),
+        ("stop_sequences", '["a", 1]'),
+        ("stop_sequences", '["a", "b", "c", "d", "e"]'),
+        ("chat", 1),
+        ("messages", "{}"),
+        ("messages", '[{"role": "tool", "content": ""}]'),
+        ("messages", '[{"role": "user", "content": 1}]'),
+        ("messages", '[{"role": "user", "content": "", "name": ""}]'),
+        ("messages", "[" * 100_000),
     ],
 )
 def test_a_parameter_out_of_range_is_refused_by_its_name(name: str, value: Any) -> None:

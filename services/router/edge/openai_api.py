@@ -1,0 +1,290 @@
+"""The OpenAI API over the deployment's language models: /v1, streaming by server-sent events.
+
+Source: OpenAI, "API reference"; WHATWG, "HTML", section 9.2 (server-sent events).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from aiohttp import web
+from pydantic_core import to_json
+
+from inference import grpc_service_pb2 as pb
+from services.kit.errors import InvalidArgument, ResourceExhausted, ServiceError
+from services.router.core.accounting.account import Answer
+from services.router.core.model import Instance
+from services.router.edge import openai_messages
+from services.router.edge.calls import Calls
+from services.router.edge.documents import parsed
+from services.router.edge.guard import Guard, Handler, write
+from services.router.edge.openai_messages import Chat, Completion, error_form
+from services.router.frontend import messages
+from services.router.runtime.engine import Engine
+
+CHAT_PLATFORMS: Final = frozenset({"llama.cpp"})
+"""Platforms of models whose workers apply the model's chat template to `messages`."""
+
+_RPC: Final = "/inference.GRPCInferenceService/"
+_MAX_UNREAD: Final = 16 * 2**20
+"""Size of the parts of an answer that may wait for its client, bytes."""
+
+
+class _Kind(NamedTuple):
+    """One of the two kinds of request, and how its answers are written.
+
+    Attributes:
+        document: The request.
+        prefix: Of identifiers.
+        whole, part: `object` of an answer, and of a part of one.
+    """
+
+    document: type[Completion | Chat]
+    prefix: str
+    whole: str
+    part: str
+
+    def choice(self, text: str, reason: str | None) -> dict[str, Any]:
+        """Return the choice of a whole answer."""
+        found = {"index": 0, "finish_reason": reason, "logprobs": None}
+        if self.document is Chat:
+            return found | {"message": {"role": "assistant", "content": text}}
+        return found | {"text": text}
+
+    def piece(self, text: str, reason: str | None, *, first: bool) -> dict[str, Any]:
+        """Return the choice of a part."""
+        found = {"index": 0, "finish_reason": reason, "logprobs": None}
+        if self.document is not Chat:
+            return found | {"text": text}
+        delta = {"role": "assistant"} if first else {}
+        return found | {"delta": delta | ({"content": text} if text or first else {})}
+
+
+_COMPLETION: Final = _Kind(Completion, "cmpl-", "text_completion", "text_completion")
+_CHAT: Final = _Kind(Chat, "chatcmpl-", "chat.completion", "chat.completion.chunk")
+
+
+class OpenAiApi:
+    """The handlers of /v1.
+
+    Args:
+        engine: Knows the models.
+        calls: Has requests answered.
+        guard: Around every handler.
+    """
+
+    def __init__(self, engine: Engine, calls: Calls, guard: Guard) -> None:
+        self._engine = engine
+        self._calls = calls
+        self._guard = guard
+        self._began_s = int(time.time())
+
+    def routes(self) -> Iterator[web.RouteDef]:
+        """Yield the routes."""
+        yield web.get("/v1/models", self._guarded("GET /v1/models", "RepositoryIndex", self._list))
+        model = "/v1/models/{model}"
+        yield web.get(model, self._guarded(f"GET {model}", "ModelMetadata", self._model))
+        for path, kind in (("/v1/completions", _COMPLETION), ("/v1/chat/completions", _CHAT)):
+            handler = self._guarded(f"POST {path}", "ModelStreamInfer", self._answering(kind))
+            yield web.post(path, handler)
+
+    def _guarded(self, method: str, rpc: str, handler: Handler) -> Handler:
+        return self._guard.around(method, f"{_RPC}{rpc}", error_form, handler)
+
+    # ---- models --------------------------------------------------------------------------------
+
+    async def _list(self, _: web.Request) -> web.Response:
+        names = sorted(dispatcher.routes.model for dispatcher in self._engine.registry)
+        data = [self._described(name) for name in names if self._generates(name)]
+        return _json({"object": "list", "data": data})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        self._check(name)
+        return _json(self._described(name))
+
+    def _described(self, name: str) -> dict[str, Any]:
+        created = self._began_s
+        return {"id": name, "object": "model", "created": created, "owned_by": "cinquefoil"}
+
+    def _generates(self, name: str) -> bool:
+        hello = self._engine.hellos.get(name)
+        return hello is not None and _takes_text(messages.metadata(name, hello))
+
+    def _check(self, name: str) -> pb.ModelMetadataResponse:
+        """Return a language model's metadata.
+
+        Raises:
+            ServiceError: There is no such model, none of its instances has reported its tensors
+                yet, or it generates no text.
+        """
+        self._engine.registry.model(name)
+        found = messages.metadata(name, self._engine.hellos.get(name))
+        if not _takes_text(found):
+            raise InvalidArgument.at(
+                "model",
+                f"{name!r} generates no text; its tensors go to /v2/models/{name}/infer",
+                reason="NOT_A_LANGUAGE_MODEL",
+            )
+        return found
+
+    # ---- text ----------------------------------------------------------------------------------
+
+    def _answering(self, kind: _Kind) -> Handler:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            with await self._guard.body(request) as body:
+                wanted = parsed(kind.document, body)
+                platform = self._check(wanted.model).platform
+                if isinstance(wanted, Chat) and platform not in CHAT_PLATFORMS:
+                    raise InvalidArgument.at(
+                        "model",
+                        f"the server of {wanted.model!r} ({platform or 'unknown platform'}) takes"
+                        " prompts, no conversations; use /v1/completions",
+                        reason="NOT_A_CHAT_MODEL",
+                    )
+                message = openai_messages.infer_request(wanted)
+                text = _Text(kind, wanted)
+                if wanted.stream:
+                    return await self._stream(request, message, text)
+                answer = await self._calls.infer(request, message)
+            response = pb.ModelInferResponse.FromString(answer.body)
+            usage = openai_messages.usage(response, self._plan)
+            return _json(text.whole(response, usage), self._calls.receipt(answer))
+
+        return handler
+
+    async def _stream(
+        self, request: web.Request, message: bytes, text: _Text
+    ) -> web.StreamResponse:
+        """Send text as it is generated; what fails before the first piece has a status."""
+        pieces = _Pieces()
+        async with asyncio.TaskGroup() as tasks:
+            generating = tasks.create_task(
+                self._generate(request, message, pieces), name="router.http.generate"
+            )
+            first = await pieces.next()
+            if not isinstance(first, ServiceError):
+                response = web.StreamResponse(headers={"Cache-Control": "no-store"})
+                response.content_type = "text/event-stream"
+                try:
+                    await response.prepare(request)
+                    await self._send(response, first, pieces, text)
+                except ConnectionError:
+                    generating.cancel()
+                return response
+        raise first
+
+    async def _generate(self, request: web.Request, message: bytes, pieces: _Pieces) -> None:
+        try:
+            pieces.end(await self._calls.infer(request, message, pieces))
+        except ServiceError as error:
+            pieces.end(error)
+
+    async def _send(
+        self, response: web.StreamResponse, first: bytes | Answer, pieces: _Pieces, text: _Text
+    ) -> None:
+        piece: bytes | Answer | ServiceError = first
+        while isinstance(piece, bytes):
+            await write(response, _event(text.piece(pb.ModelInferResponse.FromString(piece))))
+            piece = await pieces.next()
+        if isinstance(piece, ServiceError):
+            await write(response, _event(error_form(piece)))
+            return
+        last = pb.ModelInferResponse.FromString(piece.body)
+        await write(response, _event(text.piece(last, openai_messages.finish_reason(last))))
+        if text.wanted.stream_options.include_usage:
+            usage = openai_messages.usage(last, self._plan)
+            await write(response, _event(text.part([], usage)))
+        await write(response, b"data: [DONE]\n\n")
+
+    @property
+    def _plan(self) -> int:
+        return self._engine.registry.table.plan_version
+
+
+class _Text:
+    """Writes the answer to one request.
+
+    Attributes:
+        wanted: The request.
+    """
+
+    def __init__(self, kind: _Kind, wanted: Completion | Chat) -> None:
+        self.wanted = wanted
+        self._kind = kind
+        self._head = {
+            "id": f"{kind.prefix}{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": wanted.model,
+        }
+        self._first = True
+
+    def whole(self, response: pb.ModelInferResponse, usage: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a whole answer."""
+        reason = openai_messages.finish_reason(response)
+        choices = [self._kind.choice(openai_messages.generated(response), reason)]
+        return {**self._head, "object": self._kind.whole, "choices": choices, "usage": usage}
+
+    def piece(self, response: pb.ModelInferResponse, reason: str | None = None) -> dict[str, Any]:
+        """Return a part with text; with a reason: the last one."""
+        first, self._first = self._first, False
+        return self.part(
+            [self._kind.piece(openai_messages.generated(response), reason, first=first)]
+        )
+
+    def part(
+        self, choices: list[dict[str, Any]], usage: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return a part; `usage` is null in all but the last, where it is wanted."""
+        told = {"usage": usage} if self.wanted.stream_options.include_usage else {}
+        return {**self._head, "object": self._kind.part, "choices": choices, **told}
+
+
+class _Pieces:
+    """The `ResponseReceiver` of a stream: parts of an answer on their way to the client."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | Answer | ServiceError] = asyncio.Queue()
+        self._waiting_bytes = 0
+
+    def receive_part(self, instance: Instance, response: bytes) -> None:  # noqa: ARG002 - protocol
+        if self._waiting_bytes > _MAX_UNREAD:
+            raise ResourceExhausted(
+                f"{self._waiting_bytes} bytes of the answer wait for the client to read them, and"
+                f" {_MAX_UNREAD} may",
+                reason="SLOW_CLIENT",
+            )
+        self._waiting_bytes += len(response)
+        self._queue.put_nowait(response)
+
+    def complete(self, response: bytes) -> bytes:
+        return response
+
+    def end(self, ended: Answer | ServiceError) -> None:
+        """Put the end behind the parts."""
+        self._queue.put_nowait(ended)
+
+    async def next(self) -> bytes | Answer | ServiceError:
+        """Wait for the next part, or the end."""
+        piece = await self._queue.get()
+        if isinstance(piece, bytes):
+            self._waiting_bytes -= len(piece)
+        return piece
+
+
+def _takes_text(found: pb.ModelMetadataResponse) -> bool:
+    inputs = {(tensor.name, tensor.datatype) for tensor in found.inputs}
+    outputs = {(tensor.name, tensor.datatype) for tensor in found.outputs}
+    return ("text_input", "BYTES") in inputs and ("text_output", "BYTES") in outputs
+
+
+def _event(document: Mapping[str, Any]) -> bytes:
+    return b"data: %b\n\n" % to_json(document)
+
+
+def _json(document: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> web.Response:
+    return web.Response(body=to_json(document), headers=headers, content_type="application/json")

@@ -1,0 +1,214 @@
+"""Requests and answers of the OpenAI API <-> messages of the Open Inference Protocol.
+
+A prompt is the tensor `text_input`; what the API says of its generation becomes parameters, under
+the names that language models of workers take (docs/generative.md).
+Source: OpenAI, "API reference": completions, chat completions.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic_core import to_json
+
+from inference import grpc_service_pb2 as pb
+from services.kit.errors import InvalidArgument, ServiceError
+from services.router.edge.documents import Document
+from services.router.edge.guard import STATUSES
+from services.router.edge.tensor_json import set_parameter
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    429: "rate_limit_error",
+}
+_LENGTH_BYTES = 4
+_RECEIPT = (
+    "model_variant",
+    "accuracy",
+    "energy_j",
+    "energy_idle_j",
+    "energy_method",
+    "carbon_gco2e",
+    "carbon_status",
+    "energy_j_per_token",
+    "carbon_gco2e_per_token",
+    "first_token_s",
+    "token_s",
+)
+
+
+class _Options(Document):
+    include_usage: StrictBool = False
+
+
+class _Generation(Document):
+    """What both kinds of request share; null is the same as a field that is not given.
+
+    Fields of which one value alone is allowed are those that many clients send with it.
+    """
+
+    model: StrictStr
+    max_tokens: StrictInt | None = None
+    temperature: StrictFloat | StrictInt | None = None
+    top_p: StrictFloat | StrictInt | None = None
+    seed: StrictInt | None = None
+    stop: StrictStr | tuple[StrictStr, ...] = ()
+    stream: StrictBool = False
+    stream_options: _Options = _Options()
+    user: StrictStr = ""
+    n: Literal[1] = 1
+    presence_penalty: Literal[0] = 0
+    frequency_penalty: Literal[0] = 0
+    logprobs: Literal[False] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None}
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the generation that the request has."""
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        found = {
+            "max_tokens": self.max_tokens,
+            "temperature": None if self.temperature is None else float(self.temperature),
+            "top_p": None if self.top_p is None else float(self.top_p),
+            "seed": self.seed,
+            "stop": stop[0] if len(stop) == 1 else None,
+            "stop_sequences": to_json(stop).decode() if len(stop) > 1 else None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Completion(_Generation):
+    """A request to continue a text."""
+
+    prompt: StrictStr | tuple[StrictStr] = Field()
+    best_of: Literal[1] = 1
+    echo: Literal[False] = False
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        return self.prompt if isinstance(self.prompt, str) else self.prompt[0]
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the generation: the prompt is used as it is."""
+        return super().parameters() | {"chat": False}
+
+
+class _Text(Document):
+    type: Literal["text"]
+    text: StrictStr
+
+
+class Message(Document):
+    """A message of a conversation. Attributes: role, content (text, or parts of it)."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: StrictStr | tuple[_Text, ...]
+    name: StrictStr = ""
+
+    @property
+    def text(self) -> str:
+        """Its content."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
+
+
+class Chat(_Generation):
+    """A request for the next message of a conversation."""
+
+    messages: tuple[Message, ...] = Field(min_length=1)
+    max_completion_tokens: StrictInt | None = None
+
+    @property
+    def text(self) -> str:
+        """The last message: the user's.
+
+        Raises:
+            InvalidArgument: It is not the user's.
+        """
+        if self.messages[-1].role != "user":
+            place = f"messages[{len(self.messages) - 1}].role"
+            raise InvalidArgument.at(place, "the last message must be the user's")
+        return self.messages[-1].text
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the generation, with the messages before the last."""
+        found = super().parameters() | {"chat": True}
+        if self.max_completion_tokens is not None:
+            found["max_tokens"] = self.max_completion_tokens
+        if len(self.messages) > 1:
+            roles = {"developer": "system"}
+            before = [
+                {"role": roles.get(each.role, each.role), "content": each.text}
+                for each in self.messages[:-1]
+            ]
+            found["messages"] = to_json(before).decode()
+        return found
+
+
+def infer_request(asking: Completion | Chat) -> bytes:
+    """Return a request for text as a serialized inference.ModelInferRequest.
+
+    Raises:
+        InvalidArgument: The request has no prompt of the user's, or a number beyond 64 bits.
+    """
+    text = asking.text.encode(errors="surrogatepass")
+    made = pb.ModelInferRequest(model_name=asking.model)
+    made.inputs.add(name="text_input", datatype="BYTES", shape=[1])
+    made.raw_input_contents.append(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
+    for name, value in asking.parameters().items():
+        set_parameter(made.parameters[name], value)
+    return made.SerializeToString()
+
+
+def generated(response: pb.ModelInferResponse) -> str:
+    """Return the text of an answer, or of a part of it; "": it has none."""
+    for index, output in enumerate(response.outputs):
+        if output.name == "text_output":
+            raw = response.raw_output_contents
+            elements = [raw[index][_LENGTH_BYTES:]] if raw else output.contents.bytes_contents
+            return b"".join(elements).decode(errors="replace")
+    return ""
+
+
+def finish_reason(response: pb.ModelInferResponse) -> str:
+    """Return why the text ends: "stop" or "length"."""
+    return response.parameters["finish_reason"].string_param or "stop"
+
+
+def usage(response: pb.ModelInferResponse, plan_version: int) -> dict[str, Any]:
+    """Return an answer's tokens, and its receipt under the names of its parameters."""
+    told = {
+        key: getattr(value, str(value.WhichOneof("parameter_choice")), None)
+        for key, value in response.parameters.items()
+    }
+    prompt, completion = int(told.get("input_tokens") or 0), int(told.get("output_tokens") or 0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        **{name: told[name] for name in _RECEIPT if name in told},
+        "plan_version": plan_version,
+    }
+
+
+def error_form(error: ServiceError) -> Mapping[str, object]:
+    """Return the body of an error."""
+    status = STATUSES.get(error.status, 500)
+    return {
+        "error": {
+            "message": error.message or error.status,
+            "type": _TYPES.get(status, "server_error"),
+            "param": error.field or None,
+            "code": error.reason.lower(),
+        }
+    }
