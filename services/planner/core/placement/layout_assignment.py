@@ -5,22 +5,35 @@ program small: a count per state, layout and clock. Of all ways to hold the segm
 that lose the fewest running ones, of these the ones that create the fewest slices, of these those
 that push the fewest running segments aside before their successors run, and of these one that
 changes the fewest clocks.
+
+Where GPUs are in more than MANY_STATES states, those whose segments are all still wanted keep their
+layout and clock, as long as the others have room for the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from services.kit.errors import FailedPrecondition
-from services.kit.mig import Layout, Placement, full_layouts
+from services.kit.mig import Geometry, Layout, Placement, full_layouts
 from services.planner.core.model import Gpu, SegmentKind
 from services.planner.core.problem.pricing import Row, row
 from services.planner.core.solver.milp import Goal, Program, Terms
 
 TIME_LIMIT_S = 5.0
+
+MANY_STATES = 32
+"""States of GPUs up to which all of them may change: the optimum is then found at once."""
+
+NODES = 100
+"""Nodes of the search tree after which the best layouts do where GPUs are in more states."""
+
+WIDER = 0.5
+"""Share of further GPUs that may change, where the others have no room."""
 
 Running = Mapping[str, Mapping[Placement, Row]]
 """What runs where: by GPU uuid and placement."""
@@ -65,7 +78,7 @@ class _Option:
         layout, clock_mhz = site
         return cls(
             site,
-            slices=Counter(placement.profile for placement in layout),
+            slices=_slices(layout),
             existing=Counter(place.profile for place in layout if place in state.slices),
             kept=Counter(what for where, what in state.running if where in layout),
             pushed=sum(where not in layout for where, _ in state.running),
@@ -77,6 +90,11 @@ class _Option:
         """What distinguishes two options in the program."""
         counts = (self.slices, self.existing, self.kept)
         return (*(frozenset(each.items()) for each in counts), self.pushed, self.site[1])
+
+
+@lru_cache(maxsize=4096)
+def _slices(layout: Layout) -> Counter[str]:
+    return Counter(placement.profile for placement in layout)
 
 
 Options = Mapping[int, _Option]
@@ -99,15 +117,85 @@ def assign_layouts(
     Raises:
         FailedPrecondition: `most_gpus` cannot hold `wanted`.
     """
+    states = _states(gpus, running)
+    every = {gpu.uuid for alike in states.values() for gpu in alike}
+    few = len(states) <= MANY_STATES
+    changing = every if few else _with_excess(states, wanted)
+    while True:
+        found = _assigned(states, changing, wanted, most_gpus, nodes=0 if few else NODES)
+        if found is not None:
+            return found
+        if len(changing) == len(every):
+            raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")
+        changing = _widened(states, changing)
+
+
+def _with_excess(
+    states: Mapping[_State, Sequence[Gpu]], wanted: Mapping[SegmentKind, int]
+) -> set[str]:
+    """Return the UUIDs of GPUs on which nothing runs, and of some with all segments in excess."""
+    here = {
+        state: Counter((what, state.clock_mhz) for _, what in state.running) for state in states
+    }
+    excess: Counter[tuple[Row, int]] = Counter()
+    for state, alike in states.items():
+        excess.update({what: count * len(alike) for what, count in here[state].items()})
+    excess.subtract({(row(kind), kind.clock_mhz): count for kind, count in wanted.items()})
+    excess = +excess
+    found = {gpu.uuid for state, alike in states.items() if not state.running for gpu in alike}
+    for state in sorted(states, key=lambda state: -(here[state] & excess).total()):
+        for gpu in states[state]:
+            if not here[state] & excess:
+                break
+            excess -= here[state]
+            found.add(gpu.uuid)
+    return found
+
+
+def _widened(states: Mapping[_State, Sequence[Gpu]], changing: set[str]) -> set[str]:
+    """Return `changing` and more of the GPUs on which something runs: the emptiest first."""
+    used = [(state, alike) for state, alike in states.items() if state.running]
+    used.sort(key=lambda each: _compute_slices(each[0], each[1][0].pool.type.geometry))
+    others = [gpu.uuid for _, alike in used for gpu in alike if gpu.uuid not in changing]
+    busy = sum(len(alike) for _, alike in used) - len(others)
+    return changing | set(others[: max(MANY_STATES, round(WIDER * busy))])
+
+
+def _compute_slices(state: _State, geometry: Geometry) -> int:
+    return sum(geometry.kind(placement.profile).compute_slices for placement, _ in state.running)
+
+
+def _assigned(
+    states: Mapping[_State, Sequence[Gpu]],
+    changing: Container[str],
+    wanted: Mapping[SegmentKind, int],
+    most_gpus: int,
+    nodes: int,
+) -> dict[str, LayoutAtClock] | None:
+    """Return layouts and clocks by GPU UUID, or None where there are none; others stay as they are.
+
+    Args:
+        states: All GPUs, by state.
+        changing: UUIDs of those that may change.
+        wanted: Segments to place, with their counts.
+        most_gpus: GPUs that may be used.
+        nodes: Nodes of each goal's search tree after which the best answer does; 0: the optimum.
+    """
     program = Program()
     options: dict[int, _Option] = {}
     groups: list[tuple[list[Gpu], list[int]]] = []
     clocks = sorted({kind.clock_mhz for kind in wanted})
-    for state, alike in _states(gpus, running).items():
-        columns = {program.column(integer=True): each for each in _options(alike[0], state, clocks)}
-        program.row(dict.fromkeys(columns, 1.0).items(), high=len(alike))
-        groups.append((alike, list(columns)))
-        options |= columns
+    for state, alike in states.items():
+        moving = [gpu for gpu in alike if gpu.uuid in changing]
+        staying = [gpu for gpu in alike if gpu.uuid not in changing]
+        every = _options(alike[0], state, clocks) if moving else []
+        same = [_unchanged(alike[0], state)] if staying else []
+        for some, choice, least in ((moving, every, 0), (staying, same, len(staying))):
+            if some:
+                columns = {program.column(integer=True): each for each in choice}
+                program.row(dict.fromkeys(columns, 1.0).items(), low=least, high=len(some))
+                groups.append((some, list(columns)))
+                options |= columns
     program.row(dict.fromkeys(options, 1.0).items(), high=most_gpus)
     goals = (
         _lost(program, options, wanted),
@@ -115,10 +203,10 @@ def assign_layouts(
         {column: float(option.pushed) for column, option in options.items() if option.pushed},
         {column: 1.0 for column, option in options.items() if option.reclocked},
     )
-    searched = [Goal(terms) for terms in goals if terms]
+    searched = [Goal(terms, nodes=nodes) for terms in goals if terms]
     solution = program.minimise(searched, time_limit_s=TIME_LIMIT_S)
     if solution is None:
-        raise FailedPrecondition(f"no {most_gpus} GPUs hold the plan's slices")
+        return None
     chosen: dict[str, LayoutAtClock] = {}
     for alike, column_list in groups:
         taken = [options[c].site for c in column_list for _ in range(solution.count(c))]
@@ -133,6 +221,15 @@ def _states(gpus: Iterable[Gpu], running: Running) -> dict[_State, list[Gpu]]:
         state = _State(frozenset(gpu.slices), runs, gpu.clock_mhz)
         states.setdefault(state, []).append(gpu)
     return states
+
+
+def _unchanged(gpu: Gpu, state: _State) -> _Option:
+    """Return the option that leaves every running segment and most slices where they are."""
+    places = {placement for placement, _ in state.running}
+    layouts = full_layouts(gpu.pool.type.geometry)
+    fitting = (layout for layout in layouts if places.issubset(layout))
+    layout = max(fitting, key=lambda layout: len(state.slices.intersection(layout)))
+    return _Option.of((layout, state.clock_mhz), state)
 
 
 def _options(gpu: Gpu, state: _State, clocks: Iterable[int]) -> list[_Option]:

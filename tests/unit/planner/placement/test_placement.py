@@ -169,3 +169,26 @@ def test_gpus_are_distinguished_by_pool_only() -> None:
     fresh = ids()
     placed = place(problem, Configuration({kind: 2}, {kind: 1.0}), lambda: next(fresh))
     assert {(s.node, s.gpu_uuid) for s in placed} == {("left", "GPU-left"), ("right", "GPU-right")}
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_where_gpus_are_in_many_states_those_without_excess_segments_stay(spare: int) -> None:
+    """60 GPUs, each in a state of its own, two of them losing a segment to another slice kind.
+
+    Without spare GPUs, the slices of the new segment fit only where segments have left.
+    """
+    pool = POOLS[0]
+    gpus = tuple(Gpu(f"GPU-{index}", "node", pool) for index in range(60 + spare))
+    small, large = kinds_for(pool, "1g.5gb")[0], kinds_for(pool, "2g.10gb")[0]
+    kinds = [replace(small, variant=f"v{index}") for index in range(60)]
+    running = tuple(
+        Segment(f"s{index}-{start}", kind, "node", gpu.uuid, Placement("1g.5gb", start), 1 / 7)
+        for index, (kind, gpu) in enumerate(zip(kinds, gpus, strict=False))
+        for start in range(7)
+    )
+    problem = replace(PROBLEM, gpus=fleets.with_plan(gpus, running), running=running)
+    segments = dict.fromkeys(kinds, 7) | {kinds[3]: 5, kinds[8]: 6, large: 1}
+    fresh = ids("new")
+    placed = place(problem, Configuration(segments, {}), lambda: next(fresh))
+    assert counts(placed) == segments
+    assert {each.segment_id for each in placed} - {each.segment_id for each in running} == {"new0"}
