@@ -15,6 +15,7 @@ _MIN_ANSWERS = 50.0
 _SIGMAS = 3.0  # by chance alone, one window in 700 is as bad
 _HEADROOM_STEP = 1.25
 _MAX_HEADROOM = 2.0
+_SMALLEST_RISE = 0.01  # below it, the rest is what wore off since
 _LIFT_WEARS_OFF_S = 900.0
 _HEADROOM_WEARS_OFF_S = 86_400.0
 """What a load needs is not forgotten while it lasts: each time would cost two plans."""
@@ -75,6 +76,24 @@ class _Seen:
         self.accuracy_sum *= keep
 
 
+@dataclass(frozen=True, slots=True)
+class _Headroom:
+    """What a model needs beyond its load.
+
+    Attributes:
+        factor: What its load was multiplied by when it was last raised.
+        load_rps: The largest load that was provided for when it was raised.
+        since_s: When it was raised.
+    """
+
+    factor: float = 1.0
+    load_rps: float = 0.0
+    since_s: float = 0.0
+
+    def factor_at(self, now_s: float) -> float:
+        return 1.0 + (self.factor - 1.0) * _left(now_s - self.since_s, _HEADROOM_WEARS_OFF_S)
+
+
 @dataclass(slots=True)
 class ServiceLevel:
     """What requests got, by model, and what follows from it. Times are monotonic seconds.
@@ -91,7 +110,7 @@ class ServiceLevel:
     _seen_s: float = 0.0
     _settles_s: float = -math.inf
     _short: dict[str, str] = field(default_factory=dict)
-    _headroom: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _headroom: dict[str, _Headroom] = field(default_factory=dict)
     _lift: tuple[float, float] = (0.0, 0.0)
     _patience: tuple[float, float] = (0.0, 0.0)  # its length; when it ends
 
@@ -202,10 +221,17 @@ class ServiceLevel:
         """Return whether late or inaccurate answers trigger no decision for now."""
         return now_s < self._patience[1]
 
-    def demand_more(self, floor: float, now_s: float, learned: Container[str] = ()) -> None:
+    def demand_more(
+        self,
+        rates_rps: Mapping[str, float],
+        floor: float,
+        now_s: float,
+        learned: Container[str] = (),
+    ) -> None:
         """Raise the requirements on the next plan where an SLO or the floor is violated now.
 
         Args:
+            rates_rps: The load by model, without headroom.
             floor: The accuracy floor.
             now_s: Now.
             learned: Models of which the reason is known by now: the load is not to be blamed.
@@ -213,24 +239,43 @@ class ServiceLevel:
         for violation in self.late():
             if violation.model in learned:
                 continue
-            raised = self._factor(violation.model, now_s) * _HEADROOM_STEP
-            self._headroom[violation.model] = (min(raised, _MAX_HEADROOM), now_s)
+            held = self._headroom.get(violation.model, _Headroom())
+            factor = min(held.factor_at(now_s) * _HEADROOM_STEP, _MAX_HEADROOM)
+            load_rps = max(held.load_rps, factor * rates_rps[violation.model])
+            self._headroom[violation.model] = _Headroom(factor, load_rps, now_s)
         missing = [each.promised - each.seen for each in self.inaccurate(floor)]
         if missing:
             self._lift = (self.floor_lift(now_s) + max(missing), now_s)
 
-    def headroom(self, now_s: float) -> dict[str, float]:
-        """Return by how much more than the demand a plan shall provide for: factors >= 1."""
-        return {model: self._factor(model, now_s) for model in self._headroom}
+    def may_demand_more(self, now_s: float, learned: Container[str] = ()) -> bool:
+        """Return whether `demand_more` would raise what the next plan shall provide for."""
+        return any(
+            violation.model not in learned
+            and self._headroom.get(violation.model, _Headroom()).factor_at(now_s)
+            < _MAX_HEADROOM - _SMALLEST_RISE
+            for violation in self.late()
+        )
+
+    def provided_rps(self, rates_rps: Mapping[str, float], now_s: float) -> dict[str, float]:
+        """Return the load to provide for, by model: more where requests were late.
+
+        A load that has grown since into what is provided for needs no more: it was not known how
+        large the load was, or the plan has proven to serve it.
+
+        Args:
+            rates_rps: The load by model, without headroom.
+            now_s: Now.
+        """
+        known = {model: self._headroom.get(model, _Headroom()) for model in rates_rps}
+        return {
+            model: max(rps, min(rps * known[model].factor_at(now_s), known[model].load_rps))
+            for model, rps in rates_rps.items()
+        }
 
     def floor_lift(self, now_s: float) -> float:
         """Return what a plan's accuracy floor shall be above the objective's."""
         lift, since_s = self._lift
         return lift * _left(now_s - since_s, _LIFT_WEARS_OFF_S)
-
-    def _factor(self, model: str, now_s: float) -> float:
-        factor, since_s = self._headroom.get(model, (1.0, now_s))
-        return 1.0 + (factor - 1.0) * _left(now_s - since_s, _HEADROOM_WEARS_OFF_S)
 
 
 def _why(seen: _Seen, asked: float, model: str) -> str:

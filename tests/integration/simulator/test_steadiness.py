@@ -28,6 +28,7 @@ def test_a_profile_that_is_too_kind_is_corrected_once_and_the_objective_kept_fro
     later = [each for each in seen.intervals if each.begin_s >= 600]
     latencies_s = [latency_s for each in later for latency_s in each.latency_s["m"]]
 
+    assert len(seen.plans) <= 3
     assert all(plan.decided_s < 600 for plan in seen.plans)
     assert not any(each.failures for each in later)
     assert sum(latency_s > 0.4 for latency_s in latencies_s) <= 0.05 * len(latencies_s)

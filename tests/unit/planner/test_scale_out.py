@@ -26,10 +26,10 @@ def test_a_gpu_without_slack_is_reported_as_the_agent_reported_it() -> None:
 def test_the_next_plan_provides_for_more_and_then_it_is_forgotten() -> None:
     served = level()
     served.need_more(["digits"], WHY)
-    served.demand_more(floor=0.0, now_s=0.0)
+    served.demand_more({"digits": 1.0}, floor=0.0, now_s=0.0)
     served.forget()
 
-    assert served.headroom(0.0)["digits"] > 1.0
+    assert served.provided_rps({"digits": 1.0}, 0.0)["digits"] > 1.0
     assert served.late() == ()
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from services.planner.core.service_level import ServiceLevel, ServiceTarget
 
+LOAD = {"digits": 1.0}
 AIM = ServiceTarget(late_share=0.05, accuracies={"small": 90.0, "large": 100.0})
 
 
@@ -73,21 +74,42 @@ def test_late_requests_ask_for_more_capacity_up_to_twice_the_load_and_that_wears
     found = seen(100, 100)
     factors = []
     for _ in range(5):
-        found.demand_more(0.0, 0.0)
-        factors.append(found.headroom(0.0)["digits"])
+        found.demand_more(LOAD, 0.0, 0.0)
+        factors.append(found.provided_rps(LOAD, 0.0)["digits"])
 
     assert factors == [1.25, 1.5625, 1.953125, 2.0, 2.0]
-    assert found.headroom(3600.0)["digits"] > 1.9
-    assert 1.0 < found.headroom(86_400.0)["digits"] < 1.4
-    assert found.headroom(7 * 86_400.0)["digits"] == 1.0
+    assert found.provided_rps(LOAD, 3600.0)["digits"] > 1.9
+    assert 1.0 < found.provided_rps(LOAD, 86_400.0)["digits"] < 1.4
+    assert found.provided_rps(LOAD, 7 * 86_400.0)["digits"] == 1.0
+
+
+def test_a_load_that_grows_into_its_headroom_gets_no_more_and_a_smaller_one_gets_less() -> None:
+    """Raised twice at 10 req/s, to 15.6: enough until the load itself is more."""
+    found = seen(100, 100)
+    for _ in range(2):
+        found.demand_more({"digits": 10.0}, 0.0, 0.0)
+    loads = (4.0, 10.0, 12.0, 15.6, 20.0)
+    provided = [found.provided_rps({"digits": load}, 0.0)["digits"] for load in loads]
+
+    assert provided == [6.25, 15.625, 15.625, 15.625, 20.0]
+
+
+@pytest.mark.parametrize(("raised", "more"), [(0, True), (3, True), (4, False)])
+def test_more_may_be_demanded_until_twice_the_load_is_provided_for(raised: int, more: bool) -> None:
+    found = seen(100, 100)
+    for _ in range(raised):
+        found.demand_more(LOAD, 0.0, 0.0)
+
+    assert found.may_demand_more(1.0) is more
+    assert not found.may_demand_more(1.0, learned={"digits"})
 
 
 def test_poor_answers_lift_the_floor_by_what_was_missing() -> None:
     found = seen(0, 100, "small")
-    found.demand_more(0.95, 0.0)
+    found.demand_more(LOAD, 0.95, 0.0)
 
     assert found.floor_lift(0.0) == pytest.approx(0.05)
-    assert found.headroom(0.0) == {}
+    assert found.provided_rps(LOAD, 0.0) == LOAD
 
 
 def test_what_no_plan_makes_more_accurate_is_borne_ever_longer_until_another_cause_comes() -> None:
@@ -117,7 +139,7 @@ def test_a_kept_promise_asks_for_nothing(reports: list[tuple[int, int, float]]) 
         now_s += pause_s
         allowed = min(late, int(answered * 0.05))
         found.observe({"digits": allowed}, {"digits": {"large": answered}}, now_s)
-        found.demand_more(1.0, now_s)
+        found.demand_more(LOAD, 1.0, now_s)
 
-    assert found.headroom(now_s) == {}
+    assert found.provided_rps(LOAD, now_s) == LOAD
     assert found.floor_lift(now_s) == 0.0

@@ -213,9 +213,7 @@ class ClusterState:
 
     def demand_rps(self) -> dict[str, float]:
         """Return the load to provide for, by model: more of it where requests were late."""
-        headroom = self.level.headroom(self.clock.monotonic())
-        rates_rps = self.demand.rates_rps()
-        return {model: rps * headroom.get(model, 1.0) for model, rps in rates_rps.items()}
+        return self.level.provided_rps(self.demand.rates_rps(), self.clock.monotonic())
 
     def reading(self) -> Reading:
         """Return all counters as they are now."""
@@ -335,7 +333,8 @@ class ClusterState:
         if not (now.late or now.inaccurate):
             return trigger, now
         now_s = self.clock.monotonic()
-        self.level.demand_more(self.objective.accuracy_floor, now_s, learned)
+        floor = self.objective.accuracy_floor
+        self.level.demand_more(self.demand.rates_rps(), floor, now_s, learned)
         demand_rps = self.demand_rps()
         models = tuple(replace(each, demand_rps=demand_rps[each.name]) for each in now.models)
         more = (

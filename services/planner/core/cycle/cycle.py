@@ -231,10 +231,26 @@ class DecisionCycle:
         learned = await self._learned(now)
         if learned:
             now = self._state.snapshot(self._environment.shares) or now
-        trigger, now = self._state.raise_requirements(trigger, now, learned)
-        if held:
-            now = replace(now, objective=holding(now.objective))
-        return await self.lifecycle.carry_out(trigger.kind, await self._decided(trigger, now))
+        draft = await self._decided_with_more(trigger, now, learned)
+        return await self.lifecycle.carry_out(trigger.kind, draft)
+
+    async def _decided_with_more(
+        self, trigger: Trigger, now: Snapshot, learned: Mapping[str, str]
+    ) -> Draft:
+        """Decide, with raised requirements where an SLO is violated: as high as it takes to change.
+
+        What runs has just broken the SLO: to publish it again would only lose time.
+        """
+        level, clock = self._state.level, self._state.clock
+        while True:
+            raised, more = self._state.raise_requirements(trigger, now, learned)
+            if self.held is not None:
+                more = replace(more, objective=holding(more.objective))
+            draft = await self._decided(raised, more)
+            if not now.late or draft.plan.steps or self.standing.pinned is not None:
+                return draft
+            if not level.may_demand_more(clock.monotonic(), learned):
+                return draft
 
     async def _learned(self, now: Snapshot) -> Mapping[str, str]:
         """Correct the profiles of models whose requests are late by what their batches took.
