@@ -65,7 +65,7 @@ async def connected(deployment: Deployment) -> AsyncIterator[Clients]:
             channel = await stack.enter_async_context(
                 dial(at.dial, deployment.identity("operator"))
             )
-            return explaining(kind(channel), name, at.dial)
+            return explaining(kind(channel), name, at.dial, secured=deployment.tls is not None)
 
         predictor, router = deployment.predictor, deployment.router
         yield Clients(
@@ -121,7 +121,8 @@ async def check(config: Path, service: str, *, own: bool = False) -> None:
     async with dial(address, deployment.identity(*caller)) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)  # its published types lag behind
         request = health_pb2.HealthCheckRequest()
-        answer = await explaining(stub, service, address).Check(request)
+        secured = deployment.tls is not None
+        answer = await explaining(stub, service, address, secured=secured).Check(request)
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise Unavailable(f"{service} at {address} answers, but does not serve yet")
 
@@ -134,20 +135,22 @@ async def first(messages: AsyncIterable[Message]) -> Message | None:
     return None
 
 
-def explaining(stub: Stub, service: str, address: str) -> Stub:
+def explaining(stub: Stub, service: str, address: str, *, secured: bool = False) -> Stub:
     """Return `stub` with calls that fail with a ServiceError.
 
     Args:
         stub: An asynchronous stub.
         service: The service's name, for the error's sentence.
         address: Where the stub's channel leads.
+        secured: The channel uses TLS.
     """
-    return cast(Stub, _Explaining(stub, service, address))
+    return cast(Stub, _Explaining(stub, service, address, secured=secured))
 
 
 class _Explaining:
-    def __init__(self, stub: Any, service: str, address: str) -> None:
+    def __init__(self, stub: Any, service: str, address: str, *, secured: bool) -> None:
         self._stub, self._service, self._address = stub, service, address
+        self._secured = secured
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._stub, name)
@@ -175,15 +178,23 @@ class _Explaining:
         try:
             yield
         except grpc.aio.AioRpcError as error:
-            raise _meaning(self._service, self._address, error) from error
+            mistrust = _mistrust(error.details() or "") if self._secured else ""
+            raise _meaning(self._service, self._address, error, mistrust) from error
 
 
-def _meaning(service: str, address: str, error: grpc.aio.AioRpcError) -> ServiceError:
-    """Return what a failed call means to a person."""
+def _meaning(
+    service: str, address: str, error: grpc.aio.AioRpcError, mistrust: str = ""
+) -> ServiceError:
+    """Return what a failed call means to a person; `mistrust`: of certificates, see `_mistrust`."""
     status = error.code().name
     # Our services attach details to every status: without them nobody of ours answered.
     ours = any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
     if status == "UNAVAILABLE" and not ours:
+        if mistrust:
+            return Unavailable(
+                f"{service} at {address} {mistrust}. `cinquefoil config check` looks at the "
+                "certificates; docs/identities.md says how to renew them."
+            )
         return Unavailable(
             f"{service} at {address} does not answer. Is it running? `cinquefoil up` starts the "
             "deployment; --config names another."
@@ -191,3 +202,18 @@ def _meaning(service: str, address: str, error: grpc.aio.AioRpcError) -> Service
     if status == "DEADLINE_EXCEEDED" and not ours:
         return from_status(status, f"{service} at {address} did not answer in time.")
     return from_status(status, f"{service} at {address}: {error.details()} ({status})")
+
+
+def _mistrust(details: str) -> str:
+    """Return how certificates are to blame for a connection that failed; "": they are not."""
+    _, found, cause = details.partition("CERTIFICATE_VERIFY_FAILED: ")
+    if found:
+        return f"shows a certificate that is not trusted here: {cause.partition(':')[0]}"
+    if "handshake failed" in details:
+        return "does not speak TLS, or not as the deployment file says"
+    if "Socket closed" in details or "Connection reset" in details:
+        return (
+            "closed the connection: it does not trust the certificate of this command (expired, "
+            "or of another authority)"
+        )
+    return ""

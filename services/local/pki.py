@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from services.kit.config import Deployment, Endpoint
+from services.kit.config import Deployment, Endpoint, Tls
 from services.kit.config.loader import load
 from services.kit.errors import AlreadyExists, FailedPrecondition
 from services.kit.net import split_address
@@ -177,6 +178,40 @@ def secure(config: Path, folder: Path, days: float = 1) -> Authority:
     for identity in identities(load(config)):
         authority.issue(identity, days)
     return authority
+
+
+def problem(tls: Tls, now: datetime) -> str:
+    """Return what is wrong with a certificate now; "": nothing, or it is not on this machine.
+
+    Args:
+        tls: Files of one identity.
+        now: The time.
+    """
+    file = tls.certificate_file
+    if file is None or not file.is_file():
+        return ""
+    try:
+        chain = x509.load_pem_x509_certificates(file.read_bytes())
+        trusted = tls.ca_file.read_bytes() if tls.ca_file else b""
+        authorities = x509.load_pem_x509_certificates(trusted) if trusted else []
+    except (OSError, ValueError) as error:
+        return f"{file} cannot be read: {error}"
+    begins, ends = chain[0].not_valid_before_utc, chain[0].not_valid_after_utc
+    if now > ends:
+        return f"{file} expired at {ends:%Y-%m-%d %H:%M} UTC"
+    if now < begins:
+        return f"{file} is valid from {begins:%Y-%m-%d %H:%M} UTC on"
+    if authorities and not any(_issued(chain[-1], each) for each in authorities):
+        return f"{file} is not signed by an authority of {tls.ca_file}"
+    return ""
+
+
+def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def settings(folder: Path, trust_domain: str) -> str:

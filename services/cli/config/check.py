@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import yaml
@@ -42,6 +43,7 @@ def check(path: Path, deployment: Deployment) -> list[Mistake]:
     findings = [*_sources(deployment), *_networks(deployment), *_tables(deployment)]
     findings += [*_others(deployment), *_gpus(deployment), *_accuracies(deployment)]
     findings += [*_addresses(deployment), *_disciplines(deployment), *_pipelines(deployment)]
+    findings += _certificates(deployment, datetime.now(UTC))
     mistakes = [Mistake(".".join(where), line_of(tree, where), text) for where, text in findings]
     return sorted(mistakes, key=lambda mistake: (mistake.line, mistake.where))
 
@@ -78,6 +80,20 @@ def _others(deployment: Deployment) -> Iterator[Finding]:
     for key, path in dict(deployment.tls or {}).items():
         if isinstance(path, Path) and "{" not in str(path):  # one machine has not every service's
             yield from _named(("tls", key), path)
+
+
+def _certificates(deployment: Deployment, now: datetime) -> Iterator[Finding]:
+    """Certificates that are on this machine, of whichever services."""
+    if deployment.tls is None:
+        return
+    try:
+        from services.local import pki  # noqa: PLC0415 - an image of one service lacks its library
+    except ModuleNotFoundError:
+        return
+    for identity in pki.identities(deployment):
+        found = deployment.tls.of(identity.role, "" if identity.place else identity.name)
+        if text := pki.problem(found, now):
+            yield ("tls", "certificate_file"), text
 
 
 def _named(where: Where, file: Path | None) -> Iterator[Finding]:

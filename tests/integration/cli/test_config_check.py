@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from services.cli.main import app
+from services.local.pki import Authority, Identity, secure
 from tests.support.paths import ROOT
 
 GOOD = """\
@@ -191,3 +192,22 @@ def test_schema_describes_every_section() -> None:
     schema = json.loads(CliRunner().invoke(app, ["config", "schema"]).output)
     assert set(schema["properties"]) >= {"version", "carbon", "nodes", "models", "planner"}
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("wrong", ["expired", "stranger"])
+def test_a_certificate_that_others_will_not_trust_is_named(tmp_path: Path, wrong: str) -> None:
+    """Expired, or of an authority that is lost: the sentence says which file, and why."""
+    file, pki = tmp_path / "cinquefoil.yaml", tmp_path / "pki"
+    file.write_text(GOOD)
+    authority = secure(file, pki)
+    fine, _ = told(tmp_path, file.read_text())
+    if wrong == "expired":
+        authority.issue(Identity("planner"), days=-0.001)
+    else:
+        theirs = Authority.made(tmp_path / "other", "cinquefoil").issue(Identity("planner"), 1)
+        (theirs / "tls.crt").replace(pki / "planner/tls.crt")
+    status, (sentence,) = told(tmp_path, file.read_text())
+
+    assert (fine, status) == (0, 2)
+    assert f"tls.certificate_file: {pki}/planner/tls.crt" in sentence
+    assert ("expired at" if wrong == "expired" else "is not signed by") in sentence

@@ -173,6 +173,33 @@ async def test_health_with_the_service_s_own_certificate_needs_no_other(
     assert "operator/tls.crt: No such file" in other.err.replace("\n", "")
 
 
+@pytest.mark.parametrize(
+    ("expired", "sentence"),
+    [
+        ("carbon", "shows a certificate that is not trusted here: certificate has expired"),
+        ("operator", "it does not trust the certificate of this command (expired, or"),
+    ],
+)
+async def test_an_expired_certificate_is_named_as_the_reason(
+    config: Path, tmp_path: Path, expired: str, sentence: str
+) -> None:
+    """Not "is it running?": whose certificate it is, and where to look further."""
+    tls = issued(tmp_path / "pki", "carbon", "operator")
+    issued(tmp_path / "pki", expired, days=-0.001)
+    async with suite(config, without="carbon"):
+        with config.open("a") as file:
+            file.write(settings(tmp_path / "pki", DOMAIN))
+        address, access = load(config).carbon.listen, Access(Settings().principals)
+        async with serving(
+            address, lambda _: None, (), tls=tls.of("carbon"), access=access, grace_s=0
+        ):
+            ended = await cinquefoil("health", "carbon", "-c", config)
+
+    assert ended.status == 1
+    assert sentence in " ".join(ended.err.split())
+    assert "`cinquefoil config check`" in " ".join(ended.err.split())
+
+
 async def test_nothing_running_is_one_sentence(config: Path) -> None:
     async with suite(config):
         pass
